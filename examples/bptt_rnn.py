@@ -13,7 +13,7 @@ ctx = rc.Context(num_dims=3)
 with ctx as ((b, B), (i, I), (t, T)):
     x = rc.where(rc.uniform((b, i, t)) < 0.5, -1.0, 1.0)  # new bits in every iteration
 
-    init = rc.nn.initialise
+    init = rc.nn.initializers
     W = rc.nn.Parameter(init.normal(0.5)((1, HIDDEN)), domain=(i,), name="W")
     V = rc.nn.Parameter(init.orthogonal(0.9)((HIDDEN, HIDDEN)), domain=(i,), name="V")
     out = rc.nn.Linear(HIDDEN, 1, domain=(i,))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backend.numpy import NumpyMachine, WalkedNumpy
-from recurra.program.placed import View
+from recurra.backends.numpy.backend import NumpyMachine, WalkedNumpy
+from recurra.codegen.arena_views import View
 
 NOBODY = 0
 

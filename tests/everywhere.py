@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra import interp
-from recurra.session import Context
+from recurra.frontend.context import Context
+from recurra.reference import interpreter
 
 BACKENDS = ("numpy", "jax", "torch")
 
@@ -18,7 +18,7 @@ def interpreted(
 ) -> dict[str, np.ndarray]:
     """Results by the names that `rc.output` gave them, without any pass."""
     sizes = {str(bound): n for bound, n in bounds.items()}
-    found = interp.run(ctx.graph, sizes, inputs)
+    found = interpreter.run(ctx.graph, sizes, inputs)
     return {name: found[equation] for name, equation in ctx.tracer.logs.items()}
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from recurra import interp
-from recurra.agreement import stood_in
+from recurra.analysis.tracer import Tracer
 from recurra.compiler.bounds import bounded
 from recurra.compiler.options import CompileOptions
+from recurra.frontend.context import Context
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.types import Domain, Type
-from recurra.lang.tracer import Tracer
 from recurra.ops.control import Item
 from recurra.ops.elementwise import Square
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Sum
 from recurra.ops.source import Const, Data, Input, Uniform
+from recurra.reference import interpreter
+from recurra.reference.equivalence import stood_in
 from recurra.runtime.executable import Executable
-from recurra.session import Context
 
 
 @dataclass
@@ -57,13 +57,13 @@ def with_inputs(ctx: Context, bounds: Mapping[Any, Any]) -> Given:
     given = bounded(ctx.tracer, {str(k): n for k, n in bounds.items()})
     graph, sizes = stood_in(given.graph, given.sizes), given.sizes
     found = [n for n in graph.nodes.values() if _is_source(graph, n, sizes)]
-    values = interp.run(Graph(graph.nodes, tuple(n.name for n in found), graph.dims), sizes)
+    values = interpreter.run(Graph(graph.nodes, tuple(n.name for n in found), graph.dims), sizes)
     nodes = {**graph.nodes, **{n.name: _input(n) for n in found}}
     more = [x for n in found for x in _totals(n)]
     nodes |= {n.name: n for n in more}
     logs = {**given.logs, **{n.name: n.name for n in more if isinstance(n.op, Sum)}}
     graph = Graph(nodes, tuple(dict.fromkeys(logs.values())), graph.dims).live()
-    want = interp.run(graph, sizes, values)
+    want = interpreter.run(graph, sizes, values)
     tracer = Equations(dims=list(graph.dims), nodes=dict(graph.nodes), logs=logs, made=graph)
     return Given(tracer, sizes, values, {name: want[o] for name, o in logs.items()})
 

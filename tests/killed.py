@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import recurra as rc
-from recurra.report import checkpoint
+from recurra.checkpoint import checkpoint
 
 ITERATIONS = 60
 

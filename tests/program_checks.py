@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from random_programs import Case, ragged
-from recurra.agreement import as_written
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.protocol import Backend
+from recurra.codegen.single_launch import as_single_launch, output_of
 from recurra.compiler import pipeline
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import PLAIN
 from recurra.cost.tuning import Tuning
-from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.memory.allocate import allocate
-from recurra.memory.validate import validate
-from recurra.program.backend_protocol import Backend
-from recurra.program.execute import Execution
-from recurra.program.single_launch import as_single_launch, output_of
-from recurra.rewrite.compile_context import Pass
-from recurra.rewrite.granularity import restored
+from recurra.reference.equivalence import as_written
+from recurra.reference.interpreter import run
+from recurra.runtime.executor import Execution
+from recurra.storage.arena import allocate
+from recurra.storage.verifier import validate
+from recurra.transforms.compile_context import Pass
+from recurra.transforms.vectorize.plan import restored
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few

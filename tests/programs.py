@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from recurra import interp
+from recurra.analysis.tracer import Tracer, enter, leave
+from recurra.frontend.dims import Index
+from recurra.frontend.functions import input as given
+from recurra.frontend.functions import output
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.types import SHORT_NAME, Range, Type
 from recurra.ir.verify import verify
-from recurra.lang.dims import Index
-from recurra.lang.functions import input as given
-from recurra.lang.functions import output
-from recurra.lang.tensor import RecurrentTensor
-from recurra.lang.tracer import Tracer, enter, leave
+from recurra.reference import interpreter
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -45,7 +45,7 @@ def finished(tracer: Tracer) -> Graph:
 
 def run(tracer: Tracer, bounds: Mapping[str, int], inputs: Arrays | None = None) -> Arrays:
     """Values of what was given to `output`, by the names used there."""
-    values = interp.run(finished(tracer), bounds, inputs)
+    values = interpreter.run(finished(tracer), bounds, inputs)
     return {name: values[equation] for name, equation in tracer.logs.items()}
 
 
@@ -86,12 +86,14 @@ def backpropagate(
         grads = {n: x.grad for n, x in floats.items() if x.grad is not None}
         output(loss=loss, **{f"d_{n}": g for n, g in grads.items()})
         graph = finished(tracer)
-    out = interp.run(graph, bounds, inputs)
+    out = interpreter.run(graph, bounds, inputs)
     got = {n: out[tracer.logs[f"d_{n}"]] for n in grads}
     values = {n: got.get(n, np.zeros_like(inputs[n])) for n in floats}
     end = tracer.logs["loss"]
     forward = Graph(graph.nodes, (end,), graph.dims).live()
-    return Gradient(graph, values, lambda x: float(np.sum(interp.run(forward, bounds, x)[end])))
+    return Gradient(
+        graph, values, lambda x: float(np.sum(interpreter.run(forward, bounds, x)[end]))
+    )
 
 
 def check_gradients(

@@ -14,7 +14,7 @@ import numpy as np
 
 import recurra as rc
 from everywhere import interpreted
-from recurra.memory.swap import Swap
+from recurra.storage.offload import Swap
 
 WORDS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x.tanh(),

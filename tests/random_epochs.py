@@ -7,9 +7,9 @@ from typing import Any
 
 import recurra as rc
 from random_drawing import Case
+from recurra.analysis.safety import known_bounds
 from recurra.ir.expr import Sym
 from recurra.ir.types import Range
-from recurra.lang.safety import known_bounds
 from renamed import shuffled
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 import recurra as rc
 from random_drawing import Case
+from recurra.analysis.safety import known_bounds
 from recurra.ir.types import Type
-from recurra.lang.safety import known_bounds
 from recurra.ops.window import Windows
 
 nn = rc.nn
@@ -38,7 +38,7 @@ class Written:
             rng = np.random.default_rng(len(self.directions))
             self.directions.append(rng.normal(size=shape))
             moved = rc.constant(self.eps * self.directions[-1], self.dtype)
-            return nn.initialise.uniform(0.6)(shape).cast(self.dtype) + moved
+            return nn.initializers.uniform(0.6)(shape).cast(self.dtype) + moved
 
         made = nn.Conv2d(inputs, outputs, *how, domain=over, bias=bias, init=start)
         self.params.append(made.weight)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import recurra as rc
-from recurra import interp
+from recurra.frontend.dims import unwrap
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.graph import Graph
-from recurra.lang.dims import unwrap
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
 from renamed import shuffled
 
@@ -77,7 +77,7 @@ class Rows:
         mine = {n: x[(*one, slice(self.length(row)))] for n, x in self.inputs.items()}
         mine = {n: x for n, x in mine.items() if n in self.graph.nodes}
         sizes = {**dict.fromkeys(self.bounds, 1), self.until: self.length(row)}
-        found = interp.run(self.graph, sizes, {**mine, "given": np.float32(level)})
+        found = interpreter.run(self.graph, sizes, {**mine, "given": np.float32(level)})
         return {
             n: found[e][(0,) * len(row)] if n in OF_ROWS else found[e]
             for n, e in self.names.items()

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import recurra as rc
+from recurra.frontend.context import Context
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type
-from recurra.lang.tensor import RecurrentTensor
-from recurra.session import Context
 
 T_SIZE, WIDTH = 5, 4
 INTEGERS = ("u8", "i8", "u32", "i32", "i64")

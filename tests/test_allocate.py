@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recurra as rc
-from recurra.mapping import engines
+from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
-from recurra.memory import allocate as module
-from recurra.memory.allocate import ALIGNMENT, Arena, Life, allocate, conflicts
-from recurra.memory.plan import Plan
-from recurra.memory.problem import Problem, ProblemError, Solution, nothing
-from recurra.memory.validate import validate
+from recurra.storage import arena as module
+from recurra.storage.arena import ALIGNMENT, Arena, Life, allocate, conflicts
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
+from recurra.storage.storage_plan import Plan
+from recurra.storage.verifier import validate
 
 randoms = st.integers(0, 2**32).map(Random)
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 
 
 def pack(problem: Problem) -> Solution:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.backend.numpy import NumpyBackend, NumpyMachine, WalkedNumpy
-from recurra.backend.torch import region
+from recurra.backends.numpy.backend import NumpyBackend, NumpyMachine, WalkedNumpy
+from recurra.backends.torch import region
+from recurra.codegen.region_function import arguments, function
 from recurra.errors import DomainError
-from recurra.program.function import arguments, function
 from test_until import by_backend
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

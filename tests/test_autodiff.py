@@ -15,11 +15,11 @@ from fuzzing import drawn_at_length
 from programs import backpropagate, check_gradients, draws, finished, run, tracing
 from programs import given as input
 from recurra.errors import RecurraError
+from recurra.frontend import functions as rc
+from recurra.frontend.dims import maximum, minimum, wrap
+from recurra.frontend.nn.modules import Parameter
+from recurra.frontend.optim import Adam
 from recurra.ir.types import Type
-from recurra.lang import functions as rc
-from recurra.lang.dims import maximum, minimum, wrap
-from recurra.lang.nn.modules import Parameter
-from recurra.lang.optim import Adam
 
 B, T, K = 2, 6, 3
 BOUNDS = {"B": B, "T": T, "K": K, "I": 3}
@@ -237,10 +237,10 @@ def test_gradient_of_a_gradient() -> None:
 
 def test_a_range_of_its_own() -> None:
     """Over L+1 points where the reader has L."""
+    from recurra.frontend.tensor import RecurrentTensor
     from recurra.ir.expr import Sym
     from recurra.ir.graph import Ref
     from recurra.ir.types import Domain, Range
-    from recurra.lang.tensor import RecurrentTensor
 
     def build(idx: Any, xs: Any) -> Any:
         (t,) = idx

@@ -7,7 +7,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.interp import run
+from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import cache, fitting
-from recurra.backend.jax.cached import options_for, text_of
+from recurra.backends.jax.cached import options_for, text_of
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
+from recurra.compiler import compilation_cache
 from recurra.errors import NotFiniteError
-from recurra.runtime import compilation
+from recurra.runtime import compilation, memory_budget
 from test_islands import learner
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ def program(by: float = 0.5, scale: float = 1.0, **options: Any) -> Any:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / cache.OURS
+    return tmp_path / "cache" / compilation_cache.OURS
 
 
 @wraps(compilation.compile_graph)
@@ -59,7 +59,7 @@ def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
     assert parts == sorted(["program", *regions, *["code"] * len(regions)])
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
-    from recurra.backend.jax.cached import CachedJax
+    from recurra.backends.jax.cached import CachedJax
 
     monkeypatch.setattr(CachedJax, "lowered", no_passes)
     again = program(chunk=4)
@@ -338,7 +338,7 @@ def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
         found.append(subprocess.check_output(code, text=True, env=env | here))
     assert found[0] == found[1] == found[2]
     kept = {
-        k: sorted(p.name for p in (tmp_path / k / cache.OURS).glob("*/*"))
+        k: sorted(p.name for p in (tmp_path / k / compilation_cache.OURS).glob("*/*"))
         for k in ("first", "other")
     }
     assert kept["other"] == ["program"]
@@ -354,7 +354,7 @@ def test_how_a_program_was_made_to_fit_is_remembered(
     first = ppo.program(work, 2, memory=most * 3 // 4)
     told = first.compiled.stages.decisions[-1]
     assert "by " in told
-    monkeypatch.setattr(fitting, "chosen", no_passes)
+    monkeypatch.setattr(memory_budget, "chosen", no_passes)
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
     again = ppo.program(work, 2, memory=most * 3 // 4)
     assert again.source == first.source

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recurra import cache
-from recurra.cache import ENTRY, Entry, Folder
+from recurra.compiler import compilation_cache
+from recurra.compiler.compilation_cache import ENTRY, Entry, Folder
 from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.support.private_files import user_cache_folder
@@ -162,7 +162,7 @@ def test_a_single_wrong_byte_is_found(entry: Entry, capsys: pytest.CaptureFixtur
 def fill(folder: Folder, nbytes: int = 100) -> None:
     """Entries, of which the first was not used for longest."""
     for k, name in enumerate(NAMES):
-        Entry(folder, name).put("program", b"x" * (nbytes - cache.DIGEST))
+        Entry(folder, name).put("program", b"x" * (nbytes - compilation_cache.DIGEST))
         os.utime(folder.path / name / "program", (k, k))
 
 
@@ -172,10 +172,10 @@ def names(folder: Folder) -> list[str]:
 
 def test_entries_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
     fill(folder := Folder(tmp_path))
-    cache.prune(folder.path, 250)
+    compilation_cache.prune(folder.path, 250)
     assert names(folder) == NAMES[2:]
-    assert Entry(folder, NAMES[2]).get("program", len) == 100 - cache.DIGEST  # used
-    cache.prune(folder.path, 10)
+    assert Entry(folder, NAMES[2]).get("program", len) == 100 - compilation_cache.DIGEST  # used
+    compilation_cache.prune(folder.path, 10)
     assert names(folder) == [NAMES[2]]
 
 
@@ -201,7 +201,7 @@ def test_nothing_goes_that_is_not_ours(tmp_path: Path) -> None:
     linked.symlink_to(outside)
     inner = folder.path / NAMES[0] / "region_1-0123456789ab"
     inner.symlink_to(outside / "program")
-    cache.prune(folder.path, 1)
+    compilation_cache.prune(folder.path, 1)
     assert all(path.read_bytes() == b"x" * 1000 for path in theirs)
     assert linked.is_symlink()
     assert inner.is_symlink()
@@ -214,15 +214,15 @@ def test_what_killed_writers_left_goes_with_its_entry(tmp_path: Path) -> None:
     left = folder.path / NAMES[0] / ".part-77-region_1-0123456789ab"
     left.write_bytes(b"x")
     os.utime(left, (0, 0))
-    cache.prune(folder.path, 310)
+    compilation_cache.prune(folder.path, 310)
     assert names(folder) == NAMES[1:]
 
 
 def test_a_cache_stays_as_large_as_it_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "LARGEST", 320)
-    monkeypatch.setattr(cache, "PRUNED_EVERY", 100)
+    monkeypatch.setattr(compilation_cache, "LARGEST", 320)
+    monkeypatch.setattr(compilation_cache, "PRUNED_EVERY", 100)
     folder = Folder(tmp_path)
     for k in range(20):
         Entry(folder, f"{k:032x}").put("program", b"x" * 68)
@@ -235,8 +235,8 @@ def test_no_room_is_not_told_as_nothing_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(folder := Folder(tmp_path))
-    monkeypatch.setattr(cache, "LARGEST", 1)
-    folder.unpruned = cache.PRUNED_EVERY
+    monkeypatch.setattr(compilation_cache, "LARGEST", 1)
+    folder.unpruned = compilation_cache.PRUNED_EVERY
     unlink = os.unlink
 
     def locked(path: str, **more: Any) -> None:
@@ -263,7 +263,9 @@ def test_a_folder_that_takes_nothing_is_told_of_once(
     monkeypatch.setenv(variable, str(tmp_path / "file"))
     assert program().run()["norm"].shape == (12,)
     (line,) = told(capsys)
-    assert line.startswith(f"recurra: nothing is kept in {tmp_path / 'file' / cache.OURS}: ")
+    assert line.startswith(
+        f"recurra: nothing is kept in {tmp_path / 'file' / compilation_cache.OURS}: "
+    )
 
 
 FULL = """
@@ -279,7 +281,9 @@ def test_a_full_disk_is_told_of_and_the_program_runs(tmp_path: Path) -> None:
     done = subprocess.run(code, capture_output=True, text=True, env=env, check=True)
     assert done.stdout.startswith("[")
     (line,) = done.stderr.splitlines()
-    assert line == f"recurra: nothing is kept in {tmp_path / cache.OURS}: File too large"
+    assert (
+        line == f"recurra: nothing is kept in {tmp_path / compilation_cache.OURS}: File too large"
+    )
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.name != ".lock"]
 
 
@@ -327,7 +331,7 @@ def test_programs_that_start_at_once_share_it(tmp_path: Path) -> None:
     ended = [process.communicate() for process in running]
     assert ended[0] == ended[1]
     assert ended[0][1] == ""
-    made = sorted(p.name for p in (tmp_path / cache.OURS).glob("*/*"))
+    made = sorted(p.name for p in (tmp_path / compilation_cache.OURS).glob("*/*"))
     assert made
     assert not [name for name in made if name.startswith(".")]
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import calibrate, cli, processor
+from recurra import cli
 from recurra.cost.prices import PRICES, Prices, of_machine, read, write
 from recurra.errors import RecurraError
 from recurra.runtime.executable import Executable
+from recurra.support import cpu
+from recurra.tools import calibration
 
 
 def learner(**options: Any) -> Executable:
@@ -33,10 +35,10 @@ def learner(**options: Any) -> Executable:
 
 def test_a_small_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, small in {"ROWS": 8, "WIDTH": 8, "STEPS": 3, "FAR": 3, "POINTS": 20}.items():
-        monkeypatch.setattr(calibrate, name, small)
+        monkeypatch.setattr(calibration, name, small)
     told: list[str] = []
-    found = calibrate.measure("numpy", told.append)
-    assert set(calibrate.OPERATORS) < set(told)
+    found = calibration.measure("numpy", told.append)
+    assert set(calibration.OPERATORS) < set(told)
     assert set(found.elements) == set(PRICES.elements)
     flat = (found.flops_per_ns, found.traffic, found.statement, found.plain)
     assert min(*flat, *found.elements.values()) > 0
@@ -44,7 +46,7 @@ def test_a_small_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_operator_runs_everywhere() -> None:
     start = np.linspace(0.1, 0.9, 8, dtype="f4").reshape(2, 4)
-    for name, step in calibrate.OPERATORS.items():
+    for name, step in calibration.OPERATORS.items():
         if name in ("uniform", "take"):
             continue  # of as many rows as are measured
         with (ctx := rc.Context(dims="t")) as ((t, T),):
@@ -91,7 +93,7 @@ def test_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECURRA_PRICES", str(path))
     with pytest.raises(RecurraError, match="holds no prices"):
         of_machine("jax")
-    write(path, processor.name(), {"jax": replace(PRICES, plain=2.0)})
+    write(path, cpu.name(), {"jax": replace(PRICES, plain=2.0)})
     assert of_machine("jax").plain == 2.0
     with pytest.raises(RecurraError, match=f"{path} has no prices of torch"):
         of_machine("torch")
@@ -118,13 +120,13 @@ def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "prices.json"
-    write(path, processor.name(), {"torch": PRICES})
-    monkeypatch.setattr(calibrate, "measure", lambda backend, told: replace(PRICES, plain=3.0))
+    write(path, cpu.name(), {"torch": PRICES})
+    monkeypatch.setattr(calibration, "measure", lambda backend, told: replace(PRICES, plain=3.0))
     assert cli.main(["calibrate", "--backend", "numpy", "--out", str(path)]) == 0
     said = capsys.readouterr().out
     assert "plain" in said
     assert f"RECURRA_PRICES={path}" in said
-    found = read(path, processor.name())
+    found = read(path, cpu.name())
     assert (found["numpy"].plain, found["torch"]) == (3.0, PRICES)
     assert cli.main(["calibrate", "--out", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["plain"] == 3.0

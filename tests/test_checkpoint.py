@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph
-from recurra.report import checkpoint
 from recurra.support import safetensors_file
 
 META = {"graph_hash": "abc", "counters": {"i": 3}}

@@ -9,12 +9,12 @@ import pytest
 
 import recurra as rc
 from hlo import computations, written_whole
-from recurra.backend.jax.region import JaxBackend
-from recurra.backend.numpy import NumpyBackend
-from recurra.backend.torch.region import TorchBackend
-from recurra.memory.plan import Plan
-from recurra.memory.validate import validate
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch.region import TorchBackend
 from recurra.runtime.executable import Executable
+from recurra.storage.storage_plan import Plan
+from recurra.storage.verifier import validate
 
 D = 4
 BOTH = ("all", "window")

@@ -15,7 +15,7 @@ from examples_read import read_example
 from recurra.compiler.bounds import bounded
 from recurra.compiler.pipeline import compile_graph
 from recurra.ir.graph import Graph
-from recurra.sets import boxes, dependence, isl
+from recurra.polyhedral import boxes, dependence, isl
 from test_inputs import SIZES
 
 ASKED = [f for f in vars(isl).values() if hasattr(f, "cache_info")]

@@ -11,10 +11,10 @@ import pytest
 
 import recurra as rc
 from fuzzing import each, seeded_at_length
-from recurra import interp
-from recurra.program.execute import Step
-from recurra.program.host_program import HostLoop
+from recurra.codegen.host_program import HostLoop
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
+from recurra.runtime.executor import Step
 from test_ended_chunks import equal, seen
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -85,7 +85,7 @@ def check(backend: str, L: int, T: int, widths: tuple[int, ...], **options: Any)
     """By the oracle, of the equations as written."""
     p = tower(backend, L, T, widths, **options)
     given = inputs(L, T)
-    want = interp.run(p.source_graph, p.sizes, given)
+    want = interpreter.run(p.source_graph, p.sizes, given)
     close(p.run(inputs=given), {"top": want[p.logs["top"]]})
 
 

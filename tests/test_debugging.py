@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import cli, reduce
+from recurra import cli
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.pipeline import PASSES, context
 from recurra.config import Config
 from recurra.errors import PassError, RecurraError, ShapeError
-from recurra.interp import run
 from recurra.ir import verify as verify_module
 from recurra.ir.graph import Graph, Node
 from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
-from recurra.rewrite import simplify
-from recurra.rewrite.rule import Rewriting, rule
-from recurra.rewrite.simplify import SIMPLIFY
+from recurra.reference.interpreter import run
+from recurra.tools import test_case_reducer
+from recurra.transforms.canonicalize import simplify
+from recurra.transforms.canonicalize.simplify import SIMPLIFY
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
 
 SIZES = {"I": 3, "T": 5}
 ORACLE = "recurra: RECURRA_CHECK: passes are not compared; I=500, T=500 asks for "
@@ -217,7 +218,7 @@ def test_reduce_by_pass(file: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def failing(graph: Graph) -> bool:
-    return reduce.by_pass(SIMPLIFY)(reduce.Case(graph, {})) is not None
+    return test_case_reducer.by_pass(SIMPLIFY)(test_case_reducer.Case(graph, {})) is not None
 
 
 def test_reduce_by_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

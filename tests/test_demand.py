@@ -11,11 +11,11 @@ from hypothesis import given
 import recurra as rc
 from everywhere import expect_interpreted
 from random_programs import Case, programs
-from recurra import interp
-from recurra.analysis.demand import chosen, demanded
-from recurra.interp import Oracle
+from recurra.analysis.demanded_points import chosen, demanded
 from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.text import parse
+from recurra.reference import interpreter
+from recurra.reference.interpreter import Oracle
 from test_random_programs import QUICK
 
 PROGRAM = """
@@ -72,7 +72,7 @@ def test_what_the_interpreter_computes_has_been_asked_for(case: Case) -> None:
     graph = case.graph
     oracle = Oracle(graph, case.sizes, {}, 0)
     for name in graph.outputs:
-        interp.collect(graph, name, oracle.env, lambda p, name=name: oracle.value(name, p))
+        interpreter.collect(graph, name, oracle.env, lambda p, name=name: oracle.value(name, p))
     for edges in (False, True):
         found = demanded(graph, case.sizes, edges=edges)
         for name, point in oracle.memo:
@@ -148,6 +148,6 @@ def test_a_sum_of_the_later_steps_keeps_none_of_them(begin: int, backend: str) -
     for length in (5 if begin < 5 else 6, 9):
         program = ctx.compile({B: 2, T: length}, backend=backend)
         assert not any(a.slots > 2 for s in program.compiled.plan.stores.values() for a in s.kept)
-        want = interp.run(ctx.graph, {"B": 2, "T": length})
+        want = interpreter.run(ctx.graph, {"B": 2, "T": length})
         for name, x in program.run().items():
             np.testing.assert_allclose(x, want[name], rtol=1e-5, err_msg=name)

@@ -10,6 +10,7 @@ import pytest
 
 import recurra as rc
 from examples_read import EXAMPLES, read_example
+from recurra.analysis.safety import bounds_of
 from recurra.compiler.pipeline import Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.dims import Dim, Role
@@ -17,7 +18,6 @@ from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.types import Range
 from recurra.ir.verify import verify
-from recurra.lang.safety import bounds_of
 from renamed import awkward, renamed
 
 # ---- declarations

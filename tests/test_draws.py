@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from programs import finished, given, run, tracing
-from recurra import interp
+from recurra.frontend import functions as rc
+from recurra.frontend.nn import Categorical
 from recurra.ir.types import Type
-from recurra.lang import functions as rc
-from recurra.lang.nn import Categorical
 from recurra.ops.source import Uniform
+from recurra.reference import interpreter
 
 SIZES = {"B": 2, "I": 3, "T": 5}
 M = 0xFFFFFFFF
@@ -72,7 +72,7 @@ def test_draws(dims: str, shape: tuple[int, ...], seed: int) -> None:
         rc.output(u=u)
         graph = finished(tracer)
     assert repr(graph[u.name].op) == text
-    got = interp.run(graph, SIZES, seed=seed)[u.name]
+    got = interpreter.run(graph, SIZES, seed=seed)[u.name]
     assert got.dtype == np.float32
     for point in np.ndindex(got.shape):
         at = dict(zip(dims, point, strict=False))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import recurra as rc
-from recurra.backend.count import ANY, Count
-from recurra.backend.draws import Draws, draws_of
-from recurra.backend.torch.names import Names
+from recurra.backends.count import ANY, Count
+from recurra.backends.draws import Draws, draws_of
+from recurra.backends.torch.names import Names
 from recurra.ir.expr import Sym, mul
 from recurra.ops.source import Uniform
 

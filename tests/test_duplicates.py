@@ -10,12 +10,12 @@ import recurra as rc
 from everywhere import BACKENDS, expect_interpreted
 from program_checks import compiled, oracle
 from random_programs import Case
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.ir.text import parse
-from recurra.memory.plan import Plan
-from recurra.memory.validate import validate
+from recurra.storage.storage_plan import Plan
+from recurra.storage.verifier import validate
 
 T = 7
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.analysis.safety import check
 from recurra.errors import RecurraError
 from recurra.ir.types import SHORT_NAME, Type
-from recurra.lang.safety import check
 
 SHAPES = [(), (0,), (1,), (0, 3), (3, 0), (2, 1), (1, 0, 2)]
 Pair = tuple[Callable[..., Any], Callable[..., Any]]

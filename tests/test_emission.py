@@ -13,11 +13,11 @@ from jax import lax
 
 import hlo
 import recurra as rc
-from recurra.backend.jax.region import JaxBackend
-from recurra.memory.plan import Plan
-from recurra.program.function import arguments
-from recurra.program.region import Region
+from recurra.backends.jax.region import JaxBackend
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import arguments
 from recurra.runtime.executable import Executable
+from recurra.storage.storage_plan import Plan
 from reinforce import GRADIENTS, SEED, reinforce
 
 CASES = [(64, 50, None), (512, 250, None), (64, 50, 5), (512, 300, 64)]
@@ -49,7 +49,7 @@ class Emitted(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of everything that is given away: travelling variables and stores."""
+        """Of everything that is given away: traveling variables and stores."""
         given = arguments(self.plan, self.region)[len(self.region.held) :]
         return sum(np.dtype(dtype).itemsize * int(np.prod(shape)) for shape, dtype in given)
 

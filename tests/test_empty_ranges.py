@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
+from recurra.reference import interpreter
 
 RANGES: dict[str, Callable[[Any, Any], slice]] = {
     "t+1:T": lambda t, T: slice(t + 1, T),
@@ -35,7 +35,7 @@ def check(span: str, use: str, backend: str, by_data: bool) -> None:
         rc.output(y=y, slope=w.grad)
         end = rc.until(rc.uniform((b, t)) > 0.5, max=1) if by_data else 1
     program = ctx.compile({B: 2, T: end}, backend=backend)
-    want = interp.run(program.source_graph, program.sizes, seed=1)
+    want = interpreter.run(program.source_graph, program.sizes, seed=1)
     for name, found in program.run(seed=1).items():
         np.testing.assert_allclose(found, want[program.logs[name]], rtol=1e-5, err_msg=name)
 

@@ -12,11 +12,11 @@ import pytest
 import recurra as rc
 from fuzzing import each, seeded_at_length
 from random_rows import write
-from recurra.backend.numpy import NumpyMachine, WalkedNumpy
+from recurra.backends.numpy.backend import NumpyMachine, WalkedNumpy
+from recurra.codegen.host_program import ChunkLoop
 from recurra.cost.thresholds import MAX_POLLED_STEPS, MIN_POLLED_STEPS
-from recurra.program.execute import Step
-from recurra.program.host_program import ChunkLoop
 from recurra.runtime.executable import Executable
+from recurra.runtime.executor import Step
 from test_until import expected, same
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

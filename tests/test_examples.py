@@ -10,11 +10,11 @@ import pytest
 
 from documents import ROOT, fenced, fill
 from examples_read import EXAMPLES, read_example
+from recurra.analysis.tracer import enter, leave
 from recurra.cost.tuning import Tuning
-from recurra.lang.functions import output
-from recurra.lang.tracer import enter, leave
-from recurra.memory.swap import Swap
+from recurra.frontend.functions import output
 from recurra.runtime.executable import Executable
+from recurra.storage.offload import Swap
 
 
 @cache

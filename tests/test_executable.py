@@ -7,7 +7,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError, ShapeError
-from recurra.lang.nn.modules import Parameter
+from recurra.frontend.nn.modules import Parameter
 
 BACKENDS = ["numpy", "jax", "torch"]
 

@@ -11,7 +11,7 @@ from recurra.ir import expr as ex
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, evaluate, substitute, symbols
 from recurra.ir.text import expression
 from recurra.ir.types import is_shift
-from recurra.sets import isl
+from recurra.polyhedral import isl
 
 NAMES = ("t", "k", "T", "B")
 t, k, T, B = map(Sym, NAMES)

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
 from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
+from recurra.reference import interpreter
 
 BACKENDS = ["numpy", "jax", "torch"]
 
 
 def oracle(ctx: rc.Context, bounds: dict[str, int]) -> dict[str, Any]:
     graph, logs = ctx.graph, ctx.tracer.logs
-    found = interp.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds)
+    found = interpreter.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds)
     return {name: found[equation] for name, equation in logs.items()}
 
 

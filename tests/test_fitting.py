@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 
 from compiled_once import each_once
 from numpy_memory import counted
-from recurra import fitting
-from recurra.amounts import parse
 from recurra.bench.ppo import ours as ppo
 from recurra.bench.ppo.work import Work
 from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
 from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
-from recurra.fitting import again, away
-from recurra.memory.swap import Swap, worth
-from recurra.runtime import executable
+from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
+from recurra.runtime.memory_budget import again, away
+from recurra.storage.offload import Swap, worth
+from recurra.support.byte_units import parse
 from test_random_programs import QUICK
 from test_swap import learner
 
@@ -99,8 +98,8 @@ def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fitting, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
-    monkeypatch.setattr(fitting, "away", lambda *_: [])
+    monkeypatch.setattr(memory_budget, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
+    monkeypatch.setattr(memory_budget, "away", lambda *_: [])
     with pytest.raises(PlanError, match="more than memory=1,000") as refused:
         program(memory=1000)
     least = str(refused.value).split('memory="')[1].split('"')[0]
@@ -164,7 +163,7 @@ def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.M
     budget = pictures().memory.nbytes - (1 << 20)
     for tier, find in (("host", "again"), ("disk", "away")):
         ways = [{"swap": Swap(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
-        monkeypatch.setattr(fitting, find, lambda *_, ways=ways: ways)
+        monkeypatch.setattr(memory_budget, find, lambda *_, ways=ways: ways)
     for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):
         p = pictures(memory=budget, prices=replace(PRICES, disk=ns))
         how, _, others = p.compiled.stages.decisions[-1].partition("; ")

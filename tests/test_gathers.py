@@ -8,11 +8,11 @@ from math import prod
 import numpy as np
 import pytest
 
-from recurra import interp
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.rewrite.gathers import as_they_lie
+from recurra.reference import interpreter
+from recurra.transforms.permutations.gathers import as_they_lie
 
 SIZES = {"T": 4, "N": 7}
 TEXT = """dims t<T, n<N
@@ -57,7 +57,7 @@ def test_samples_are_the_same(row: tuple[int, ...], points: int) -> None:
     for order in itertools.permutations(range(points)):
         graph = samples(row, (*order, *range(points, len(row) + 1)), points)
         made = verify(as_they_lie(graph))
-        want, found = (interp.run(g, SIZES, seed=3) for g in (graph, made))
+        want, found = (interpreter.run(g, SIZES, seed=3) for g in (graph, made))
         for name in ("x", "z"):
             np.testing.assert_array_equal(found[name], want[name])
         assert "transpose" not in ops(made)

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import recurra as rc
-from recurra.backend.numpy import NumpyBackend
-from recurra.backend.torch import graphs
-from recurra.backend.torch.graphs import Graph
-from recurra.backend.torch.names import Names
-from recurra.backend.torch.region import TorchBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch import graphs
+from recurra.backends.torch.graphs import Graph
+from recurra.backends.torch.names import Names
+from recurra.backends.torch.region import TorchBackend
 from test_torch_graphs import walk
 
 

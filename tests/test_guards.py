@@ -12,12 +12,12 @@ import recurra as rc
 from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case, programs, ragged
-from recurra import interp
-from recurra.backend.jax.region import JaxBackend
-from recurra.backend.numpy import NumpyBackend
-from recurra.backend.torch.region import TorchBackend
-from recurra.cost import guards
+from recurra.analysis import guards
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch.region import TorchBackend
 from recurra.ir.expr import TRUE
+from recurra.reference import interpreter
 from test_random_programs import CASES, QUICK
 
 BACKENDS = ["numpy", "jax", "torch"]
@@ -48,7 +48,7 @@ def test_a_call_is_made_where_a_branch_takes_its_result(backend: str, pure: bool
     np.testing.assert_array_equal(have, np.arange(200) // 50 * 50)
     assert calls == [0, 50, 100, 150]
     calls.clear()
-    interp.run(ctx.graph, {"I": 200})
+    interpreter.run(ctx.graph, {"I": 200})
     assert calls == [0, 50, 100, 150]
 
 
@@ -95,7 +95,7 @@ def test_what_is_seldom_asked_for_runs_seldom(backend: str) -> None:
     rare = [s for s in program.compiled.schedule.statements.statements.values() if s.where != TRUE]
     assert {str(s.where) for s in rare} == {"i%10 == 0"}
     assert [s.op.name for s in rare].count("einsum") == 3
-    (want,) = interp.run(ctx.graph, {"I": 40}).values()
+    (want,) = interpreter.run(ctx.graph, {"I": 40}).values()
     np.testing.assert_allclose(program.run()["y"], want, rtol=1e-4)
 
 
@@ -158,5 +158,5 @@ def test_what_is_seldom_asked_for_is_no_axis(backend: str) -> None:
     program = ctx.compile({I: 40}, backend=backend)
     rare = [s for s in program.compiled.schedule.statements.statements.values() if s.where != TRUE]
     assert [s.op.name for s in rare].count("einsum") == 3
-    (want,) = interp.run(ctx.graph, {"I": 40}).values()
+    (want,) = interpreter.run(ctx.graph, {"I": 40}).values()
     np.testing.assert_allclose(program.run()["y"], want, rtol=1e-3)

@@ -11,12 +11,12 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import recurra as rc
-from recurra import interp
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.ops.control import Call
+from recurra.reference import interpreter
 from recurra.rl import episodes, vector
 from walks import Walk, Walks, registered
 
@@ -35,7 +35,7 @@ def evaluate(ctx: rc.Context, bounds: dict[str, int], seed: int = 0) -> Arrays:
     logs = ctx.tracer.logs
     graph = verify(ctx.graph)
     assert str(parse(str(graph))) == str(graph)
-    found = interp.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds, seed=seed)
+    found = interpreter.run(Graph(graph.nodes, tuple(logs.values()), graph.dims), bounds, seed=seed)
     return {name: found[equation] for name, equation in logs.items()}
 
 
@@ -94,7 +94,7 @@ def test_rows_are_single_episodes(id: str, kwargs: dict[str, Any]):
     assert got["d"].dtype == bool
 
 
-def test_all_modes_and_vectorisers_agree():
+def test_all_modes_and_vectorizers_agree():
     runs = [evaluate(random_walk(id, **kwargs), BOUNDS, seed=3) for id, kwargs in SYNC + NATIVE]
     for other in runs[1:]:
         for name, value in runs[0].items():

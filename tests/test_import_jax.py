@@ -15,8 +15,8 @@ from flax import nnx
 from jax import lax
 
 import recurra as rc
-from recurra.backend.jax.jaxpr import CALLS, PRIMITIVES
 from recurra.errors import RecurraError
+from recurra.frontend.jax.jaxpr import CALLS, PRIMITIVES
 from test_optim import agree, by_optax, ours
 
 RNG = np.random.default_rng(0)
@@ -328,7 +328,7 @@ def test_parameters_have_the_names_of_their_places() -> None:
     ],
     ids=["adam", "clipped adamw", "lamb", "nadam", "adagrad"],
 )
-def test_optimisers_as_equations(tx: Any) -> None:
+def test_optimizers_as_equations(tx: Any) -> None:
     opaque = ours(lambda params, i: rc.optim.from_optax(tx, params).step())
     open_ = ours(lambda params, i: rc.optim.from_optax(tx, params, rc.import_jax).step())
     agree(open_, opaque)

@@ -15,10 +15,10 @@ import recurra as rc
 from everywhere import BACKENDS, interpreted
 from examples_read import EXAMPLES, read_example
 from given_inputs import Given, with_inputs
+from recurra.codegen.initial_buffers import Given as GivenStores
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.text import parse
-from recurra.program.given import Given as GivenStores
-from recurra.rewrite import tile
+from recurra.transforms.strip_mine import tile
 
 SIZES: dict[str, dict[str, int]] = {
     "attention_patterns": {"B": 2, "T": 12},

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
 from recurra.errors import RecurraError
 from recurra.ir.types import NUMPY_NAME
+from recurra.reference import interpreter
 
 INTEGERS = {
     "+": lambda a, b: a + b,
@@ -86,7 +86,7 @@ def test_what_has_no_value_has_a_stated_one(backend: str) -> None:
     }
     for got in (
         ctx.compile({T: 4}, backend=backend).run(inputs={"k": k}),
-        interp.run(ctx.graph, {"T": 4}, {"k": k}),
+        interpreter.run(ctx.graph, {"T": 4}, {"k": k}),
     ):
         assert {n: x.tolist() for n, x in got.items()} == want
 

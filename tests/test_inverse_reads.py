@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import recurra as rc
 from random_affine import DIMS, affine, asked, condition, holds, points
-from recurra import interp
+from recurra.analysis.safety import check
 from recurra.ir.expr import TRUE, Expr, Sym, evaluate, maximum
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Domain, Range
-from recurra.lang.safety import check
-from recurra.sets import dependence
+from recurra.polyhedral import dependence
+from recurra.reference import interpreter
 
 Read = Callable[..., Any]
 
@@ -90,7 +90,7 @@ def gradient_program(dims: str, read: Read) -> Graph:
 
 
 def outputs(graph: Graph, bounds: Mapping[str, int], x: np.ndarray) -> tuple[np.ndarray, Any]:
-    out = interp.run(graph, bounds, {"x": x})
+    out = interpreter.run(graph, bounds, {"x": x})
     (loss,) = [v for v in out.values() if not v.shape]
     (dx,) = [v for v in out.values() if v.shape]
     return dx, loss
@@ -107,7 +107,7 @@ def agrees_with_differences(graph: Graph, bounds: Mapping[str, int]) -> None:
         step = np.zeros_like(x)
         step[k] = 1e-5
         ends = [
-            float(next(iter(interp.run(loss_only, bounds, {"x": x + d}).values())))
+            float(next(iter(interpreter.run(loss_only, bounds, {"x": x + d}).values())))
             for d in (step, -step)
         ]
         want[k] = (ends[0] - ends[1]) / 2e-5

@@ -12,11 +12,11 @@ from hypothesis import currently_in_test_context, given, note, settings
 import recurra as rc
 from program_checks import compiled, oracle
 from random_programs import Case, programs
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
 from recurra.errors import RecurraError, ScheduleError
-from recurra.memory.validate import validate
-from recurra.schedule import by_isl
-from recurra.sets import isl
+from recurra.polyhedral import isl
+from recurra.schedule import isl_scheduler
+from recurra.storage.verifier import validate
 from reinforce import GRADIENTS, reinforce
 from test_examples import EXAMPLES, scope
 from test_random_programs import CASES, QUICK
@@ -86,8 +86,8 @@ def test_edit_distance_and_a_scheduler_that_is_not_there():
         d[s, t] = rc.minimum(rc.minimum(d[s - 1, t], d[s, t - 1]), d[s - 1, t - 1]) + 1.0
         rc.output(d=d)
     program = ctx.compile({S: 9, T: 9}, backend="numpy")
-    by_isl = ctx.compile({S: 9, T: 9}, backend="numpy", scheduler="isl")
-    np.testing.assert_array_equal(by_isl.run()["d"], program.run()["d"])
+    isl_scheduler = ctx.compile({S: 9, T: 9}, backend="numpy", scheduler="isl")
+    np.testing.assert_array_equal(isl_scheduler.run()["d"], program.run()["d"])
     with pytest.raises(RecurraError, match="there is no scheduler 'ilp'"):
         ctx.compile({S: 9, T: 9}, scheduler="ilp")
 
@@ -145,7 +145,7 @@ def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
         asked.append(len(given[0]))
         return real(*given)
 
-    monkeypatch.setattr(by_isl, "MAX_ISL_SECONDS", 1)
+    monkeypatch.setattr(isl_scheduler, "MAX_ISL_SECONDS", 1)
     monkeypatch.setattr(isl, "scheduled", counted)
     of = scope("ppo")
     bounds = {of[k]: n for k, n in (*SMALL["reinforce"].items(), *PPO.items())}

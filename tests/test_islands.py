@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.codegen.host_program import HostLoop
+from recurra.codegen.launch_size import items_ns
+from recurra.codegen.loop_segments import members
+from recurra.codegen.lowering import lower
 from recurra.cost.prices import PRICES
-from recurra.program.execute import Execution
-from recurra.program.host_program import HostLoop
-from recurra.program.launch import items_ns
-from recurra.program.lower import lower
-from recurra.program.steps import members
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.executable import Executable
+from recurra.runtime.executor import Execution
 
 SIZES = {"B": 4, "I": 9, "T": 6}
 

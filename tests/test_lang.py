@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from programs import draws, finished, given, run, tracing
+from recurra.analysis.tracer import disjoint
 from recurra.errors import ShapeError
+from recurra.frontend import functions as rc
+from recurra.frontend.construct import as_tensor
+from recurra.frontend.dims import Index, maximum, minimum
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Ref
 from recurra.ir.types import Range, Type
-from recurra.lang import functions as rc
-from recurra.lang.build import as_tensor
-from recurra.lang.dims import Index, maximum, minimum
-from recurra.lang.tensor import RecurrentTensor
-from recurra.lang.tracer import disjoint
 
 B, T = Index(Sym("B")), Index(Sym("T"))
 SIZES = {"B": 2, "I": 3, "T": 5}

@@ -16,16 +16,16 @@ from hypothesis import given
 from backend_memory import on_jax, on_torch
 from numpy_memory import counted
 from random_programs import Case, programs
-from recurra.amounts import parse, rounded_up
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
-from recurra.footprint.run import footprint
-from recurra.memory.amount import Amount, Extent, amount_of, extents, made, most
-from recurra.memory.budget import expect_room, fitting
-from recurra.program.execute import Execution
+from recurra.memory_model.amount import Amount, Extent, amount_of, extents, made, most
+from recurra.memory_model.budget import expect_room, fitting
+from recurra.memory_model.host_run import footprint
 from recurra.report.over_time import over_time
 from recurra.runtime.executable import Executable
+from recurra.runtime.executor import Execution
+from recurra.support.byte_units import parse, rounded_up
 from test_examples import program, scope
 from test_random_programs import QUICK
 from test_report import read
@@ -140,7 +140,7 @@ def test_what_is_told_of_a_peak() -> None:
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurra.fitting.away", lambda *_: [])  # in memory alone
+    monkeypatch.setattr("recurra.runtime.memory_budget.away", lambda *_: [])  # in memory alone
     of = scope("bptt_rnn")
     bounds = {of[k]: n for k, n in SIZES["bptt_rnn"].items()}
     peak = example("bptt_rnn", "numpy").memory

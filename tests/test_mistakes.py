@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from programs import given, tracing
+from recurra.analysis.tracer import current
 from recurra.errors import DomainError, RecurraError, ShapeError
+from recurra.frontend import functions as rc
+from recurra.frontend.construct import as_tensor
+from recurra.frontend.dims import Index
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.expr import Sym
 from recurra.ir.types import Type
-from recurra.lang import functions as rc
-from recurra.lang.build import as_tensor
-from recurra.lang.dims import Index
-from recurra.lang.tensor import RecurrentTensor
-from recurra.lang.tracer import current
 
 b_, t_, i_, T = (Index(Sym(d)) for d in "btiT")
 

@@ -379,8 +379,8 @@ def test_a_policy_of_numbers() -> None:
 # ---- first values
 
 
-def test_initialisers() -> None:
-    make = nn.initialise
+def test_initializers() -> None:
+    make = nn.initializers
     weight = (40, 30, 2, 2)
     kinds = {
         "kaiming_normal": (make.kaiming_normal(), np.sqrt(2 / 120)),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
+from recurra.analysis.safety import check
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Ref
-from recurra.lang.safety import check
+from recurra.reference import interpreter
 
 
 def test_handles_follow_the_names_of_variables() -> None:
@@ -91,7 +91,7 @@ def test_a_program_goes_on_after_a_rename() -> None:
         y.tracer.rename({y.name: "total"})
         y[t] = y[t - 1] + x
         rc.output(y=y)
-    out = interp.run(ctx.graph, {"T": 4}, {"x": np.arange(4.0, dtype="f4")})
+    out = interpreter.run(ctx.graph, {"T": 4}, {"x": np.arange(4.0, dtype="f4")})
     np.testing.assert_array_equal(out["y"], [0, 1, 3, 6])
 
 
@@ -133,7 +133,7 @@ def test_a_value_that_has_a_name_keeps_it() -> None:
     assert [a.name for a in graph["w"].args] == ["start", "better"]
     assert str(graph["y"].op.name) == "merge"
     assert graph["z"].op.name == "add"
-    out = interp.run(graph, {"I": 3}, {"start": np.float32(4.0)})
+    out = interpreter.run(graph, {"I": 3}, {"start": np.float32(4.0)})
     np.testing.assert_array_equal(out["y"], [2, 1, 0.5])
     np.testing.assert_array_equal(out["z"], [5, 3, 2])
 
@@ -147,7 +147,7 @@ def test_a_frozen_parameter_is_constant() -> None:
         rc.optim.SGD([v], lr=0.01).step()
         rc.output(w=w, v=v)
     check(ctx.graph, {"I": 3})
-    out = interp.run(ctx.graph, {"I": 3})
+    out = interpreter.run(ctx.graph, {"I": 3})
     np.testing.assert_array_equal(out["w"], [3, 3, 3])
     assert out["v"][0] > out["v"][1] > out["v"][2]
 
@@ -160,7 +160,7 @@ def test_parameters_over_several_dims_are_trained_along_the_last() -> None:
         rc.optim.SGD([w], lr=0.25).step()
         rc.output(w=w)
     check(ctx.graph, {"S": 2, "I": 3})
-    out = interp.run(ctx.graph, {"S": 2, "I": 3})
+    out = interpreter.run(ctx.graph, {"S": 2, "I": 3})
     np.testing.assert_array_equal(out["w"], [[1, 0.5, 0.25], [2, 1, 0.5]])
 
 
@@ -168,9 +168,9 @@ def test_a_parameter_over_no_dim_has_no_next_value() -> None:
     with rc.Context(num_dims=0):
         w = rc.nn.Parameter(rc.constant(3.0), (), "w")
         (w * w).backward()
-        for optimiser in (rc.optim.SGD, rc.optim.Adam):
+        for optimizer in (rc.optim.SGD, rc.optim.Adam):
             with pytest.raises(RecurraError, match="w cannot be updated") as e:
-                optimiser([w], lr=0.1).step()
+                optimizer([w], lr=0.1).step()
             assert "give it one: domain=(i,)" in str(e.value)
 
 

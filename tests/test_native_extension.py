@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from recurra.config import config
-from recurra.nest import kept
+from recurra.nest import kernel_store
 from recurra.support import cxx_toolchain, native_extension, notices
 from recurra.support.cxx_toolchain import COMPILERS, BuildError
 from recurra.support.native_extension import WORK, Extension, build, find
@@ -106,7 +106,7 @@ def test_one_folder_for_all(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     for given, place in ((str(tmp_path / "given"), "given"), ("", "mine"), ("0", "mine")):
         monkeypatch.setenv("RECURRA_CACHE", given)
-        assert kept.folder() == tmp_path / place / "recurra" / "kernels"
+        assert kernel_store.folder() == tmp_path / place / "recurra" / "kernels"
         assert build(extension).is_relative_to(tmp_path / place / "recurra" / "native")
         assert config().cache == (None if given == "0" else tmp_path / place)
 

@@ -16,8 +16,8 @@ import pytest
 
 import recurra as rc
 from recurra import cli
+from recurra.analysis import tracer
 from recurra.errors import RecurraError
-from recurra.lang import tracer
 
 FILE = Path(__file__).parent / "mistakes.txt"
 PARTS = ("\n" + FILE.read_text()).split("\n# ")[1:]

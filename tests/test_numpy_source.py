@@ -11,18 +11,18 @@ from hypothesis import given
 import recurra as rc
 from program_checks import Case
 from random_programs import programs
-from recurra.backend.count import ANY
-from recurra.backend.numpy import NumpyBackend, WalkedNumpy
-from recurra.backend.numpy_source.code import text_of
-from recurra.backend.numpy_source.machine import WritingMachine
-from recurra.backend.numpy_source.region import written
-from recurra.backend.numpy_source.stand_in import StandIn, without_memory
-from recurra.backend.numpy_source.writer import Writer
+from recurra.backends.count import ANY
+from recurra.backends.numpy.backend import NumpyBackend, WalkedNumpy
+from recurra.backends.numpy.code import text_of
+from recurra.backends.numpy.machine import WritingMachine
+from recurra.backends.numpy.region import written
+from recurra.backends.numpy.stand_in import StandIn, without_memory
+from recurra.backends.numpy.writer import Writer
+from recurra.codegen.host_program import Program
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
 from recurra.ops.control import Foreign
-from recurra.program.execute import Execution
-from recurra.program.host_program import Program
+from recurra.runtime.executor import Execution
 from samples import SAMPLES, Sample
 from test_ops import OUTSIDE
 from test_random_programs import QUICK

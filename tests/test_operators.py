@@ -19,7 +19,7 @@ from documents import ROOT, fill, table
 from everywhere import BACKENDS, everywhere
 from operator_rows import POINTS, ROWS, Row, operand
 from recurra.errors import RecurraError, ShapeError
-from recurra.lang.operators import OPERATORS
+from recurra.frontend.operators import OPERATORS
 
 assert all(getattr(rc, name) for name in rc.__all__)  # modules are imported when they are named
 DRAWS = {"rc.uniform", "rc.normal", "rc.randint", "rc.bernoulli", "rc.permutation"}
@@ -127,7 +127,7 @@ def test_the_table() -> None:
 
     text: list[str] = []
     for module, title in SECTIONS.items():
-        mine = [o for o in OPERATORS.values() if o.module == f"recurra.lang.{module}"]
+        mine = [o for o in OPERATORS.values() if o.module == f"recurra.frontend.{module}"]
         rows = [(named(o.ours), named(o.numpy), named(o.torch), escaped(o.says)) for o in mine]
         text.append(f"## {title}\n\n{table(('here', 'NumPy', 'torch', 'is'), rows)}")
     assert {o.module.rpartition(".")[2] for o in OPERATORS.values()} == set(SECTIONS)

@@ -14,13 +14,13 @@ import torch
 
 import recurra as rc
 from programs import check_gradients, draws, given, run, tracing
-from recurra.backend.jax.names import Names as JaxNames
-from recurra.backend.torch.names import Names
+from recurra.backends.jax.names import Names as JaxNames
+from recurra.backends.torch.names import Names
+from recurra.frontend.functions import output
+from recurra.frontend.tensor import as_tensor
 from recurra.ir.expr import Sym
 from recurra.ir.op import LETTERS, Op, Reduction
 from recurra.ir.types import SHORT_NAME, Type, is_float
-from recurra.lang.functions import output
-from recurra.lang.tensor import as_tensor
 from recurra.ops.contraction import Einsum
 from recurra.ops.movement import Expand
 from recurra.ops.reduction import REDUCTION, identity

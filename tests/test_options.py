@@ -14,15 +14,15 @@ import pytest
 
 import recurra as rc
 from documents import ROOT, fill, table
-from recurra import interp
 from recurra.compiler.options import CompileOptions
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import PRICES
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.memory.swap import Swap
+from recurra.frontend.context import Context, compiling
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
-from recurra.session import Context, compiling
+from recurra.storage.offload import Swap
 
 Written = tuple[Context, dict[str, Any]]
 
@@ -69,7 +69,7 @@ def test_options_are_spelled_out() -> None:
 
 
 def looking_back() -> Written:
-    """Rows that look at all of their own past, and what is learnt of them all."""
+    """Rows that look at all of their own past, and what is learned of them all."""
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):
         w = rc.like(rc.f32[3, 3], domain=(i,))
@@ -86,7 +86,7 @@ def looking_back() -> Written:
 
 
 def learning() -> Written:
-    """What is learnt of rows needs what was made when they were acted."""
+    """What is learned of rows needs what was made when they were acted."""
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):
         layer = rc.nn.Linear(4, 4, domain=(i,))
@@ -115,7 +115,7 @@ def given_a_prompt() -> Written:
 
 
 def a_table() -> Written:
-    """Cells that wait for their neighbours."""
+    """Cells that wait for their neighbors."""
     ctx = rc.Context(dims="b j k")
     with ctx as ((b, B), (j, J), (k, K)):
         cost = rc.uniform((b, j, k), ())
@@ -187,7 +187,7 @@ def test_every_option_has_a_program() -> None:
 
 def close(p: Executable) -> None:
     """The answer of a program is the oracle's."""
-    want = interp.run(p.source_graph, p.sizes, seed=3)
+    want = interpreter.run(p.source_graph, p.sizes, seed=3)
     for name, got in p.run(seed=3).items():
         np.testing.assert_allclose(got, want[p.logs[name]], rtol=1e-4, atol=1e-5, err_msg=name)
 

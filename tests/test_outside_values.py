@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.types import NUMPY_NAME
 from recurra.ir.values import fitted
-from recurra.report import checkpoint
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
 REFUSED: list[tuple[str, Any, str]] = [

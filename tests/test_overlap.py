@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.backend.numpy import NumpyBackend
-from recurra.program.execute import Execution
+from recurra.backends.numpy.backend import NumpyBackend
 from recurra.runtime import overlap
+from recurra.runtime.executor import Execution
 from recurra.runtime.overlap import beside, overlapping
 from test_groups import BOUNDS, actor_critic
 

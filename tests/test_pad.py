@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recurra as rc
-from recurra import agreement
 from recurra.errors import RecurraError
-from recurra.interp import Oracle, points
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
 from recurra.ir.op import Op
 from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
-from recurra.memory.validate import validate
-from recurra.rewrite.lift import lift
-from recurra.rewrite.pad import pad, pad_with_fills
-from recurra.rewrite.pad_rules import rule_of
-from recurra.rewrite.padding import Unknown
-from recurra.rewrite.simplify import simplify
+from recurra.reference import equivalence
+from recurra.reference.interpreter import Oracle, points
+from recurra.storage.verifier import validate
+from recurra.transforms.canonicalize.simplify import simplify
+from recurra.transforms.padding.pad import pad, pad_with_fills
+from recurra.transforms.padding.rules import rule_of
+from recurra.transforms.padding.state import Unknown
+from recurra.transforms.recurrences.incrementalize import lift
 
 SIZES = ({"B": 2, "T": 5}, {"B": 3, "T": 3}, {"B": 1, "T": 1})
 
@@ -42,7 +42,7 @@ def check(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         assert isinstance(n.type, Type)
         assert not set().union(*map(symbols, n.type.shape)) & dims, n
     same_answers(graph, after, sizes)
-    data = agreement.made_up(graph, sizes)
+    data = equivalence.made_up(graph, sizes)
     old, new = Oracle(graph, sizes, data, 3), Oracle(after, sizes, data, 3)
     with np.errstate(all="ignore"):
         for name in after.nodes.keys() & graph.nodes.keys():
@@ -53,12 +53,13 @@ def check(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def same_answers(before: Graph, after: Graph, sizes: Mapping[str, int]) -> None:
     """Outputs are compared by position: a pass may hand one to an equal equation."""
-    data = agreement.made_up(before, sizes)
+    data = equivalence.made_up(before, sizes)
     order = [before[o].domain.dims for o in before.outputs]
     want, have = (
-        agreement.answers(g, sizes, order, agreement.as_written(g), data) for g in (before, after)
+        equivalence.answers(g, sizes, order, equivalence.as_written(g), data)
+        for g in (before, after)
     )
-    different = agreement.difference(before, sizes, want, have)
+    different = equivalence.difference(before, sizes, want, have)
     assert different is None, f"{different}\n{after}"
 
 
@@ -104,7 +105,7 @@ UNARY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "flip": lambda u, x, c: u.flip(0),
     "cumsum": lambda u, x, c: u.cumsum(0),
     "turned": lambda u, x, c: u.transpose().exp().transpose() * 0.1,
-    "centred": lambda u, x, c: u - u.sum(axis=0) * 0.5,
+    "centered": lambda u, x, c: u - u.sum(axis=0) * 0.5,
     "copied": lambda u, x, c: (u.expand(2, axis=0) * 0.5).sum(axis=0),
     "twice": lambda u, x, c: u + rc.concat([u, x]).sum(axis=0) * 0.1,
     "plus": lambda u, x, c: u + x,
@@ -194,7 +195,7 @@ PATTERNS = [
     (["log", "times"], "sum", "row"),
     (["inverse", "times", "flip"], "discounted", "matmul"),
     (["exp", "cumsum", "copied"], "at", "gram"),
-    (["chosen", "centred", "scale"], "index", "row"),
+    (["chosen", "centered", "scale"], "index", "row"),
     (["turned", "twice", "larger"], "sum", None),
     (["cos", "share", "square"], "discounted", "gram"),
 ]

@@ -186,7 +186,7 @@ def test_one_transformation_steps_along_one_dim() -> None:
 
 LAYERS: dict[str, Any] = {
     "linear": lambda d: rc.nn.Linear(3, 2, domain=d),
-    "orthogonal": lambda d: rc.nn.Linear(3, 2, domain=d, init=rc.nn.initialise.orthogonal()),
+    "orthogonal": lambda d: rc.nn.Linear(3, 2, domain=d, init=rc.nn.initializers.orthogonal()),
     "of one's own": lambda d: rc.nn.Linear(3, 2, domain=d, init=lambda s: rc.normal((), s) * 9.0),
     "network": lambda d: rc.nn.MLP([3, 4, 2], d),
     "cell": lambda d: rc.nn.GRUCell(3, 2, domain=d),
@@ -230,7 +230,7 @@ def test_given_values_are_those_of_all_members() -> None:
     with ctx as ((e, E), (i, I)):
         net = rc.nn.Linear(2, 1, domain=(e, i), bias=False)
         net.load({"weight": np.array([[1.0], [2.0]], np.float32)})
-        half = rc.nn.Linear(2, 1, domain=(e, i), init=rc.nn.initialise.constant(0.5))
+        half = rc.nn.Linear(2, 1, domain=(e, i), init=rc.nn.initializers.constant(0.5))
         rc.output(w=net.weight, half=half.weight)
     got = ctx.run({E: 3, I: 1}, backend="numpy")
     np.testing.assert_array_equal(got["w"][:, 0, :, 0], [[1.0, 2.0]] * 3)

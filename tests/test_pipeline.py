@@ -17,7 +17,7 @@ from recurra.compiler.pipeline import PASSES, context
 from recurra.config import Config
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
-from recurra.rewrite.compile_context import CompileContext, Pass, always
+from recurra.transforms.compile_context import CompileContext, Pass, always
 
 EVERY = tuple(dict.fromkeys(PASSES))
 GRAPH = """

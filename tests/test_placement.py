@@ -18,20 +18,20 @@ from backend_memory import on_torch
 from numpy_memory import counted
 from program_checks import compiled, oracle
 from random_programs import Case, programs
-from recurra.amounts import parse
-from recurra.backend.choose import backend_of
+from recurra.backends.registry import backend_of
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import PlanError, RecurraError
 from recurra.mapping.validate import validate as mapping_validate
-from recurra.memory.allocate import ALIGNMENT, Arena
-from recurra.memory.placement import exactly, from_csv, to_csv
-from recurra.memory.problem import Problem, ProblemError, Solution, nothing, packing
-from recurra.memory.problem_text import problem_from_csv
-from recurra.memory.validate import validate
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.executable import Executable
+from recurra.storage.arena import ALIGNMENT, Arena
+from recurra.storage.arena_solvers import exactly, from_csv, to_csv
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing, packing
+from recurra.storage.mapping_problem_text import problem_from_csv
+from recurra.storage.verifier import validate
+from recurra.support.byte_units import parse
 from test_examples import scope
 from test_memory_peak import SIZES
 from test_random_programs import CASES, QUICK

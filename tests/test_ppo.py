@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.interp import run
 from recurra.ops.permutation import Permutation
-from recurra.rewrite import tile
+from recurra.reference.interpreter import run
 from recurra.rl.recipes import Ppo
 from recurra.rl.traceable import StatefulEnv
 from recurra.runtime.executable import Executable
+from recurra.transforms.strip_mine import tile
 
 GAMMA, LAM, CLIP, ENTROPY, VALUE, MAX_NORM, LR = 0.97, 0.9, 0.05, 0.02, 0.4, 0.5, 0.3
 WIDTH, SEEN, ACTIONS = 5, 3, 3
@@ -67,7 +67,7 @@ def context() -> tuple[rc.Context, tuple[Any, ...]]:
             rc.rl.rows(x.detach(), k, over=(b, t)) for x in every
         )
         new, new_v = net(new_o)
-        advs = rc.rl.normalise(advs, over=(n,))
+        advs = rc.rl.normalize(advs, over=(n,))
         ratio = (new.log_prob(new_a) - logp).exp()
         policy = rc.maximum(-advs * ratio, -advs * ratio.clip(1 - CLIP, 1 + CLIP))
         near = old_v + (new_v - old_v).clip(-CLIP, CLIP)

@@ -12,7 +12,7 @@ import recurra as rc
 from everywhere import BACKENDS
 from fuzzing import each, seeded_at_length
 from random_edges import Edge, check, compare
-from recurra.memory.swap import Swap
+from recurra.storage.offload import Swap
 
 SWAPPED = {"swap": Swap("host", least=0, room=2)}
 

@@ -10,8 +10,8 @@ import pytest
 from fuzzing import each, seeded_at_length
 from program_checks import PASSES, PIPELINE, passes
 from random_epochs import case, write
-from recurra import interp
-from recurra.interp import run
+from recurra.reference import interpreter
+from recurra.reference.interpreter import run
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
@@ -33,7 +33,7 @@ def by_passes(seed: int) -> None:
 def by_backend(seed: int, backend: str) -> None:
     ctx, bounds = write(seed)
     program = ctx.compile(bounds, backend=backend)
-    want = interp.run(program.source_graph, program.sizes, seed=2)
+    want = interpreter.run(program.source_graph, program.sizes, seed=2)
     for name, x in program.run(seed=2).items():
         wanted = want[program.logs[name]]
         np.testing.assert_allclose(

@@ -10,7 +10,7 @@ import pytest
 from fuzzing import each, seeded_at_length
 from program_checks import PASSES, PIPELINE, passes
 from random_images import case, write
-from recurra import interp
+from recurra.reference import interpreter
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -18,7 +18,7 @@ CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 def in_doubles(seed: int, eps: float) -> dict[str, np.ndarray]:
     """What the oracle makes of a program whose kernels are moved by eps, in float64."""
     program = write(seed, eps, "f64")
-    found = interp.run(program.ctx.graph, case(program).sizes)
+    found = interpreter.run(program.ctx.graph, case(program).sizes)
     return {name: found[equation] for name, equation in program.ctx.tracer.logs.items()}
 
 
@@ -36,7 +36,7 @@ def by_slopes(seed: int) -> None:
 def by_passes(seed: int) -> None:
     """The pipeline, and a random subset of passes in random order."""
     pick, program = random.Random(seed), case(write(seed))
-    found = interp.run(program.graph, program.sizes)
+    found = interpreter.run(program.graph, program.sizes)
     want = [found[o] for o in program.graph.outputs]
     passes(program, PIPELINE, want, **CLOSE)
     passes(program, ["simplify", *pick.choices(sorted(PASSES), k=4)], want, **CLOSE)
@@ -45,7 +45,7 @@ def by_passes(seed: int) -> None:
 def by_backend(seed: int, backend: str) -> None:
     program = write(seed)
     compiled = program.ctx.compile(program.bounds, backend=backend)
-    want = interp.run(compiled.source_graph, compiled.sizes, seed=2)
+    want = interpreter.run(compiled.source_graph, compiled.sizes, seed=2)
     for name, x in compiled.run(seed=2).items():
         wanted = want[compiled.logs[name]]
         np.testing.assert_allclose(x, wanted, **CLOSE, err_msg=f"{name} of seed {seed}")

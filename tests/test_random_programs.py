@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fuzzing import drawn_at_length
 from program_checks import PASSES, PIPELINE, compiled, examine, oracle, passes
 from random_programs import Case, programs
-from recurra.backend.jax.region import JaxBackend
+from recurra.backends.jax.region import JaxBackend
 from recurra.ir.text import parse
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]

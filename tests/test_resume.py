@@ -23,8 +23,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import recurra as rc
 from documents import ROOT
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
-from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
 from recurra.rl import state
 from recurra.runtime.checkpointing import Unsaved

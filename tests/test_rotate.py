@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
-from recurra.program.host_program import HostCall, HostLoop, Launch
-from recurra.program.steps import members
+from recurra.codegen.host_program import HostCall, HostLoop, Launch
+from recurra.codegen.loop_segments import members
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
 
 ROWS, ITERATIONS, STEPS = 3, 2, 9
@@ -66,7 +66,7 @@ def loop_of(ctx: rc.Context, backend: str) -> tuple[Executable, list[HostLoop]]:
 def test_results_and_operands_are_those_of_the_oracle(backend: str, kind: str) -> None:
     oracle, world = World(), World()
     sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
-    want = interp.run(program(oracle, kind).graph, sizes)
+    want = interpreter.run(program(oracle, kind).graph, sizes)
     made, _ = loop_of(program(world, kind), backend)
     found = made.run()
     for name, x in found.items():
@@ -106,7 +106,7 @@ def test_the_outermost_loop_is_left_as_it_is() -> None:
 def test_what_no_call_waits_for_is_launched_behind_it(backend: str, kind: str) -> None:
     oracle, world = World(), World()
     sizes = {"B": ROWS, "I": ITERATIONS, "T": STEPS}
-    want = interp.run(program(oracle, kind).graph, sizes)
+    want = interpreter.run(program(oracle, kind).graph, sizes)
     made = program(world, kind).compile(sizes, backend=backend, behind=0.0)
     for name, x in made.run().items():
         np.testing.assert_allclose(x, want[name], rtol=2e-5, atol=1e-6, err_msg=name)
@@ -153,7 +153,7 @@ def test_a_sum_before_a_call_is_that_of_its_step(backend: str) -> None:
         w[i, m + 1] = called * (0.2 * total)
         rc.output(w=w, total=total)
     made = ctx.compile({"I": 3, "M": 4, "S": 5}, backend=backend, given=0)
-    want = interp.run(made.source_graph, made.sizes)
+    want = interpreter.run(made.source_graph, made.sizes)
     for name, y in made.run().items():
         np.testing.assert_allclose(y, want[made.logs[name]], rtol=1e-5, err_msg=name)
     assert "+total" in str(made.compiled.schedule)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recurra.analysis.proofs import Proof, Unprovable
+from recurra.analysis.safety import check, known_bounds
 from recurra.errors import DomainError, RecurraError
 from recurra.ir.expr import Div, Sym
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.text import parse
 from recurra.ir.types import Domain, Range, Type
-from recurra.lang.proof import Proof, Unprovable
-from recurra.lang.safety import check, known_bounds
-from recurra.sets import isl
+from recurra.polyhedral import isl
 from wrong_programs import END, PRODUCT, WRONG, X, Y, graph_of
 
 

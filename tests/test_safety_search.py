@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_affine import DIMS, Env, affine, asked, condition, holds, index, points
+from recurra.analysis.safety import check
+from recurra.analysis.tracer import disjoint
 from recurra.errors import DomainError, RecurraError, ScheduleError, ShapeError
 from recurra.ir.dims import Dim
 from recurra.ir.expr import (
@@ -22,11 +24,9 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Domain, Range, Type
-from recurra.lang.safety import check
-from recurra.lang.tracer import disjoint
 from recurra.ops.control import Merge
 from recurra.ops.source import Const, Input
-from recurra.sets.interval import narrow, span
+from recurra.polyhedral.interval import narrow, span
 
 SCALAR = Type("f32")
 

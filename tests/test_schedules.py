@@ -12,15 +12,15 @@ import recurra as rc
 from program_checks import compiled as checked
 from program_checks import oracle
 from random_programs import Case
-from recurra import interp
-from recurra.backend.numpy import NumpyBackend
+from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.pipeline import Compiled
 from recurra.errors import ScheduleError
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.memory.validate import validate
-from recurra.schedule.levels import schedule
+from recurra.reference import interpreter
+from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.tree import Exec, Item, Loop
+from recurra.storage.verifier import validate
 from reinforce import GRADIENTS, SEED, context, reinforce
 
 STEPS = [1, 3, 5, 64, 256]
@@ -100,7 +100,7 @@ def test_n_steps_by_the_oracle(n: int, backend: str):
     ctx, bounds = context(n, shown=tuple(GRADIENTS))
     sizes = {str(d): x for d, x in zip(bounds, (B, I, T), strict=True)}
     graph = ctx.graph
-    values = interp.run(graph, sizes, seed=SEED)
+    values = interpreter.run(graph, sizes, seed=SEED)
     got = reinforce(B, T, I, n, shown=tuple(GRADIENTS), backend=backend).run(seed=SEED)
     names = dict(ctx.tracer.logs)
     assert names.keys() == got.keys()

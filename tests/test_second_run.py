@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import recurra as rc
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
-from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
 from recurra.runtime.executable import Executable
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recurra.checkpoint import atomic_write, checkpoint
 from recurra.errors import RecurraError
-from recurra.report import atomic, checkpoint
 
-LEASES = atomic._LEASE  # elsewhere nothing is written over, and all of this holds as well
+LEASES = atomic_write._LEASE  # elsewhere nothing is written over, and all of this holds as well
 
 
 def save(folder: Path, k: int, size: int = 1000, keep: int = 1) -> Path:
@@ -82,10 +82,10 @@ def test_what_someone_looks_at_stays_as_it_is(tmp_path: Path, look: Any) -> None
 
 
 def test_large_files_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "LARGEST", 8000)
+    monkeypatch.setattr(atomic_write, "LARGEST", 8000)
     for k in range(4):
         save(tmp_path, k)
-    assert not (tmp_path / atomic.SPARE).exists()
+    assert not (tmp_path / atomic_write.SPARE).exists()
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "write"])
@@ -104,8 +104,8 @@ def test_what_fails_leaves_the_old_one(
 
     with monkeypatch.context() as patch:
         if call == "write":
-            create = atomic.create
-            patch.setattr(atomic, "create", lambda path, _: create(path, chunks()))
+            create = atomic_write.create
+            patch.setattr(atomic_write, "create", lambda path, _: create(path, chunks()))
             patch.setattr(checkpoint, "pack", lambda *_: [b"begun"])
         else:
             patch.setattr(os, call, full)

@@ -14,19 +14,19 @@ import recurra as rc
 from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case
-from recurra.backend.jax.region import JaxBackend
-from recurra.backend.numpy import NumpyBackend
-from recurra.backend.torch.region import TorchBackend
-from recurra.interp import run
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch.region import TorchBackend
+from recurra.codegen.host_program import ChunkLoop
+from recurra.codegen.host_source import source
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.program.host_program import ChunkLoop
-from recurra.program.source import source
-from recurra.rewrite.lift import lift
-from recurra.rewrite.pad import pad
-from recurra.rewrite.split import split
-from recurra.rewrite.strip import strip
+from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable
+from recurra.transforms.padding.pad import pad
+from recurra.transforms.peel.peel_independent import split
+from recurra.transforms.recurrences.incrementalize import lift
+from recurra.transforms.strip_mine.strip_mine import strip
 
 READS = (  # of the past, and how long they are
     ("0:t+1", "t+1"),
@@ -274,7 +274,9 @@ def test_what_is_given_runs_ahead_of_the_loop_and_the_rest_in_chunks() -> None:
 
 
 def test_large_values_leave_some_of_the_prompt_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recurra.rewrite.split.MAX_PEELED_BYTES", 4 * 3 * 20 * 20)
+    monkeypatch.setattr(
+        "recurra.transforms.peel.peel_independent.MAX_PEELED_BYTES", 4 * 3 * 20 * 20
+    )
     said = text(50, 30, 3, chunk=4).compiled.stages.decisions[0]
     assert said == "t: 20 points at once for 7 equations"
 

@@ -21,13 +21,13 @@ from recurra.ir.statement import StatementGraph
 from recurra.ir.text import parse
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
-from recurra.rewrite.simplify import simplify
-from recurra.schedule import levels
-from recurra.schedule.levels import schedule
+from recurra.polyhedral.boxes import Box, split_boxes
+from recurra.schedule import allen_kennedy
+from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
 from recurra.schedule.statement_verifier import verify_statements
-from recurra.sets.boxes import Box, split_boxes
+from recurra.transforms.canonicalize.simplify import simplify
 from test_random_programs import QUICK
 
 JACOBI = """
@@ -111,8 +111,8 @@ def test_what_has_no_order_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> N
         tried.append(1)
         return once(*args)
 
-    once = levels._for_any_bounds
-    monkeypatch.setattr(levels, "_for_any_bounds", ordered)
+    once = allen_kennedy._for_any_bounds
+    monkeypatch.setattr(allen_kennedy, "_for_any_bounds", ordered)
     ctx = rc.Context(dims="i t")
     with ctx as ((i, I), (t, T)):
         x = rc.input(rc.f32, (t,), name="x")

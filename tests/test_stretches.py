@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
-from recurra.program.execute import Step
-from recurra.program.host_program import ChunkLoop
+from recurra.codegen.host_program import ChunkLoop
+from recurra.reference import interpreter
 from recurra.report.runs import RunFolder
+from recurra.runtime.executor import Step
 
 LATE = 3  # y reads that far ahead, so it runs as many steps behind x
 
@@ -41,7 +41,7 @@ def program(backend: str, chunk: int | None, T: int = 21, back: bool = False) ->
 
 
 def oracle(p: Any) -> dict[str, Any]:
-    found = interp.run(p.source_graph, p.sizes, seed=5)
+    found = interpreter.run(p.source_graph, p.sizes, seed=5)
     return {name: found[equation] for name, equation in p.logs.items()}
 
 

@@ -15,15 +15,15 @@ from fuzzing import drawn_at_length
 from hlo import computations, written_whole
 from program_checks import compiled, oracle, passes
 from random_programs import Case
-from recurra.backend.jax.region import JaxBackend
-from recurra.backend.numpy import NumpyBackend
-from recurra.backend.torch.region import TorchBackend
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch.region import TorchBackend
 from recurra.errors import RecurraError
-from recurra.interp import run
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
-from recurra.rewrite.strip import strip
+from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable
+from recurra.transforms.strip_mine.strip_mine import strip
 
 QUICK = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 RANGES = (  # of the past, and how long they are

@@ -19,17 +19,17 @@ import recurra as rc
 from numpy_memory import counted
 from program_checks import compiled, oracle, same
 from random_programs import Case, programs
-from recurra.backend.choose import backend_of
-from recurra.backend.jax.region import JaxBackend
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.registry import backend_of
+from recurra.checkpoint import checkpoint
 from recurra.compiler.pass_manager import PassManager
-from recurra.disks import file_system
 from recurra.errors import RecurraError
-from recurra.lang.nn.distributions import Categorical
-from recurra.memory.swap import Swap
-from recurra.program.slow import Disk, Host
-from recurra.program.swapped import Mover, Paged
-from recurra.report import checkpoint
+from recurra.frontend.nn.distributions import Categorical
 from recurra.runtime.executable import Executable
+from recurra.runtime.offload.paged_buffer import Mover, Paged
+from recurra.runtime.offload.tiers import Disk, Host
+from recurra.storage.offload import Swap
+from recurra.support.filesystem import file_system
 from test_random_programs import QUICK
 
 IMAGE = (3, 8, 8)
@@ -300,7 +300,7 @@ import resource, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_swap import learner
-from recurra.memory.swap import Swap
+from recurra.storage.offload import Swap
 p = learner(folder=Path({str(tmp_path)!r}), swap=Swap("disk", {str(tmp_path)!r}, least=0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 seen = []
@@ -322,7 +322,7 @@ def test_a_disk_that_fails_ends_the_run_and_it_goes_on(
     swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
     whole_ = learner(folder=tmp_path / "whole", swap=swap).run(seed=2)["loss"]
     p, calls, real = learner(folder=tmp_path / "run", swap=swap), 0, getattr(os, call)
-    monkeypatch.setattr("recurra.program.slow.MAX_UNWRITTEN_BYTES", 1)
+    monkeypatch.setattr("recurra.runtime.offload.tiers.MAX_UNWRITTEN_BYTES", 1)
 
     def fails(*given: Any) -> Any:
         nonlocal calls

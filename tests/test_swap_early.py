@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from recurra.backend.numpy import NumpyBackend
-from recurra.program.slow import Host
-from recurra.program.swapped import Mover, Paged
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.runtime.offload.paged_buffer import Mover, Paged
+from recurra.runtime.offload.tiers import Host
 from test_swap_samples import MOVED, learner
 
 Numbers = np.ndarray

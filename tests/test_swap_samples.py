@@ -13,11 +13,11 @@ import pytest
 import recurra as rc
 from numpy_memory import counted
 from random_epochs import write
-from recurra import interp
 from recurra.errors import RecurraError
-from recurra.memory.swap import Swap
 from recurra.ops.samples import Samples
+from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
+from recurra.storage.offload import Swap
 
 PIXELS = (3, 8, 8)
 MOVED = Swap("disk", least=0, stores=("o",))
@@ -30,7 +30,7 @@ def world(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def learner(backend: str = "numpy", **options: Any) -> Executable:
-    """Two epochs of three shuffled minibatches, whose advantages are normalised in each."""
+    """Two epochs of three shuffled minibatches, whose advantages are normalized in each."""
     size = int(np.prod(PIXELS))
     ctx = rc.Context(dims="b i e m n t")
     with ctx as ((b, B), (i, iterations), (e, E), (m, M), (n, N), (t, T)):
@@ -49,7 +49,7 @@ def learner(backend: str = "numpy", **options: Any) -> Executable:
         batch = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in (o, a, g, p.take(a).log()))
         new_o, new_a, gain, old = batch
         ratio = (chances(new_o, net).take(new_a).log() - old).exp()
-        loss = (-ratio * rc.rl.normalise(gain, over=(n,)))[i, e, m, 0:N].mean()
+        loss = (-ratio * rc.rl.normalize(gain, over=(n,)))[i, e, m, 0:N].mean()
         loss.backward(wrt=net.params)
         rc.optim.Adam(net.params, lr=1e-2).step()
         rc.log(loss=loss[i, E - 1, M - 1])
@@ -67,7 +67,7 @@ THRESHOLDS = {
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Minibatches go in blocks of a few samples, as those of large pictures do."""
     for name, value in THRESHOLDS.items():
-        monkeypatch.setattr(f"recurra.rewrite.tile.{name}", value)
+        monkeypatch.setattr(f"recurra.transforms.strip_mine.tile.{name}", value)
 
 
 def taken(p: Executable) -> list[str]:
@@ -120,7 +120,7 @@ def test_random_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
             swap = Swap("host" if seed % 3 else "disk", least=0, room=2 + seed % 3)
             p = ctx.compile(bounds, backend="numpy", swap=swap)
         found += bool(taken(p))
-        want = interp.run(p.source_graph, p.sizes, seed=2)
+        want = interpreter.run(p.source_graph, p.sizes, seed=2)
         for name, x in p.run(seed=2).items():
             wanted = want[p.logs[name]]
             np.testing.assert_allclose(x, wanted, rtol=2e-4, atol=2e-5, err_msg=f"{name}, {seed}")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra import interp
 from recurra.errors import DomainError, ShapeError
+from recurra.reference import interpreter
 
 BACKENDS = ("numpy", "jax", "torch")
 POSITIONS = np.array([0, 2, 3, -1, 9, -7], np.int32)
@@ -28,7 +28,7 @@ def test_the_nearest_element_is_taken(backend: str, dtype: str):
     one = [10.0 + 10.0 * p for p in NEAREST]
     row = np.array([[2 * p + n, 2 * p + 1 + n] for n, p in enumerate(NEAREST)])
     got = ctx.compile({T: 6}, backend=backend).run(inputs={"k": POSITIONS})
-    for found in (got, interp.run(ctx.graph, {"T": 6}, {"k": POSITIONS})):
+    for found in (got, interpreter.run(ctx.graph, {"T": 6}, {"k": POSITIONS})):
         np.testing.assert_array_equal(found["one"], one)
         np.testing.assert_array_equal(found["row"], row)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fuzzing import drawn_at_length
 from program_checks import compiled, oracle
 from random_programs import Case, programs
-from recurra.backend.torch.region import TorchBackend
+from recurra.backends.torch.region import TorchBackend
 from test_random_programs import CASES, QUICK
 
 

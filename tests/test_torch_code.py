@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import recurra as rc
-from recurra import interp
-from recurra.backend.torch.region import TorchBackend
+from recurra.backends.torch.region import TorchBackend
+from recurra.reference import interpreter
 from test_notices import told_at_once
 
 
@@ -163,7 +163,7 @@ def test_any_name_is_a_name():
             before, shown[f"of_{name}"] = x[i, 0], x
         rc.output(**shown)
     program = ctx.compile({I: 3, T: 4}, backend="torch")
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-6)
 
@@ -291,7 +291,7 @@ def test_a_function_may_use_its_arrays_again(backend: str):
         x[t + 1] = rc.call(half, rc.f32[2], x)
         rc.output(x=x)
     program = ctx.compile({T: 4}, backend=backend)
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     found = program.run()["x"]
     np.testing.assert_array_equal(found[:, 0], [4, 3, 2.5, 2.25])
     np.testing.assert_array_equal(found, want[program.logs["x"]])

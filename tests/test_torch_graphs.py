@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import recurra as rc
-from recurra.backend.torch import graphs
-from recurra.backend.torch.graphs import Graph
-from recurra.backend.torch.region import TorchBackend
+from recurra.backends.torch import graphs
+from recurra.backends.torch.graphs import Graph
+from recurra.backends.torch.region import TorchBackend
 from recurra.bench.ours import program
 from test_random_programs import CASES
 from test_until import by_backend as rows_by_backend

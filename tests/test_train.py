@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
-from recurra.report import checkpoint
 from recurra.report.runs import RunFolder
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
-from recurra.stepping import Interpreted
+from recurra.tools.stepper import Interpreted
 
 Callback = Callable[..., None]
 SMALL = Reinforce(iterations=10, rows=2, steps=3, checkpoint_every=4, hidden=(4,))

@@ -12,10 +12,10 @@ import pytest
 import recurra as rc
 from fuzzing import each, seeded_at_length
 from random_rows import MOST, Rows, expected, write
-from recurra import interp
+from recurra.analysis.safety import check
 from recurra.errors import DomainError
-from recurra.lang.safety import check
-from recurra.rewrite.until import Ending, end_rows
+from recurra.reference import interpreter
+from recurra.transforms.early_exit.lower_until import Ending, end_rows
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
@@ -35,7 +35,7 @@ def by_interpreter(seed: int) -> None:
     rows, sums = write(seed, mean=True), write(seed, mean=False)
     graph = ended(rows)
     inputs = {n: x for n, x in rows.inputs.items() if n in graph.nodes}
-    got = interp.run(graph, rows.bounds, inputs)
+    got = interpreter.run(graph, rows.bounds, inputs)
     by_name = dict(zip(rows.graph.outputs, graph.outputs, strict=True))
     same({n: got[by_name[e]] for n, e in rows.names.items()}, expected(rows, sums))
 
@@ -424,7 +424,7 @@ def test_rows_that_end_each_other_are_refused() -> None:
 
 
 @BACKENDS
-def test_rows_are_normalised_by_all_points(backend: str) -> None:
+def test_rows_are_normalized_by_all_points(backend: str) -> None:
     ctx = rc.Context(num_dims=2)
     with ctx as ((b, B), (t, T)):
         x, d = rc.input(rc.f32, (b, t), "x"), rc.input(rc.boolean, (b, t), "d")

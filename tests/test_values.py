@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from examples_read import EXAMPLES, read_example
+from recurra.codegen.host_program import ChunkLoop, HostItem, HostLoop
 from recurra.compiler.pipeline import Compiled
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Ref, Slice
-from recurra.memory.plan import Plan
-from recurra.program.host_program import ChunkLoop, HostItem, HostLoop
 from recurra.schedule.tree import TOP
+from recurra.storage.storage_plan import Plan
 
 
 def compiled(name: str, **options: Any) -> Compiled:

@@ -8,7 +8,7 @@ import pytest
 import recurra as rc
 from fuzzing import each, seeded_at_length
 from random_tables import write
-from recurra import interp
+from recurra.reference import interpreter
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
@@ -17,7 +17,7 @@ def by_backend(seed: int, backend: str) -> bool:
     """Has the program of a seed a table, and is it right?"""
     ctx, bounds = write(seed)
     program = ctx.compile(bounds, backend=backend, diagonals=0.0)
-    want = interp.run(program.source_graph, program.sizes, seed=1)
+    want = interpreter.run(program.source_graph, program.sizes, seed=1)
     got = program.run(seed=1)
     for name, x in got.items():
         np.testing.assert_allclose(
@@ -44,7 +44,7 @@ def test_random_tables_long(seeds: range, backend: str) -> None:
 
 
 def longest(pairs: tuple[int, int], bounds: tuple[int, int, int], **options: float):
-    """A table in which each cell takes the better of two neighbours."""
+    """A table in which each cell takes the better of two neighbors."""
     ctx = rc.Context(dims="b s t")
     with ctx as ((b, B), (s, S), (t, T)):
         e = rc.uniform((b, s, t))
@@ -88,13 +88,13 @@ def test_three_diagonals_are_stored() -> None:
     ("bounds", "recurs"), [((2, 7, 6), True), ((1, 1, 1), False), ((2, 2, 5), False)]
 )
 def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -> None:
-    """Neighbours two down and one up: no loop over s or t has an order, whatever its direction.
+    """Neighbors two down and one up: no loop over s or t has an order, whatever its direction.
 
-    A small table has no such neighbours, so its cells are what they start from.
+    A small table has no such neighbors, so its cells are what they start from.
     """
     program = longest((2, -1), bounds)
     assert ("wavefront" in program.compiled.stages.graphs) == recurs
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_array_equal(x, want[program.logs[name]])
 
@@ -118,6 +118,6 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
     program = ctx.compile(bounds, backend=backend, diagonals=0.0)
     fronts = [x for x in program.compiled.stages.decisions if "diagonals of S cells" in x]
     assert len(fronts) == 2
-    want = interp.run(program.source_graph, program.sizes)
+    want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-4)

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.lang.operators import OPERATORS
-from recurra.lang.words import WORDS
+from recurra.frontend.operators import OPERATORS
+from recurra.frontend.words import WORDS
 
 OWNERS = "x rc rc.nn rc.optim rc.rl"  # where a word is looked for
 

@@ -16,7 +16,7 @@ from recurra.bench.harness import Case, Row, paired, without
 from recurra.bench.pairs import Clock, interleaved
 from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
-from recurra.processor import cores
+from recurra.support.cpu import cores
 
 ROUNDS, QUICK_ROUNDS = 5, 1
 BACKENDS = ("jax", "numpy", "torch")
@@ -71,8 +71,8 @@ def measure(name: str, backend: str, quick: bool, clock: Clock) -> dict[str, Any
 def repeated(run: Callable[[int], Any]) -> Callable[[int], Any]:
     """A function that makes k runs, of one seed each."""
 
-    def runs(k: int) -> None:
-        for seed in range(1, k + 1):
+    def runs(index: int) -> None:
+        for seed in range(1, index + 1):
             run(seed)
 
     return runs

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra import nest, optim, rl
     from recurra.cost.tuning import Tuning
-    from recurra.imported import import_jax
-    from recurra.ir.types import Type
-    from recurra.lang import nn
-    from recurra.lang.creation import arange, bernoulli, full, ones, randint, zeros
-    from recurra.lang.dims import maximum as max
-    from recurra.lang.dims import minimum as min
-    from recurra.lang.dtypes import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
-    from recurra.lang.functions import (
+    from recurra.frontend import nn
+    from recurra.frontend.context import Context, jax_fn
+    from recurra.frontend.creation import arange, bernoulli, full, ones, randint, zeros
+    from recurra.frontend.dims import maximum as max
+    from recurra.frontend.dims import minimum as min
+    from recurra.frontend.dtypes import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
+    from recurra.frontend.dynamic_bounds import until
+    from recurra.frontend.functions import (
         bound,
         concat,
         constant,
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
         value,
         where,
     )
-    from recurra.lang.hosted import call
-    from recurra.lang.until import until
-    from recurra.memory.swap import Swap
-    from recurra.session import Context, jax_fn
+    from recurra.frontend.host_calls import call
+    from recurra.frontend.jax.importer import import_jax
+    from recurra.ir.types import Type
+    from recurra.storage.offload import Swap
 
 _HOME = {
     "recurra": "nest optim rl",
     "recurra.cost.tuning": "Tuning",
-    "recurra.imported": "import_jax",
+    "recurra.frontend.jax.importer": "import_jax",
     "recurra.ir.types": "Type",
-    "recurra.lang": "nn",
-    "recurra.lang.creation": "arange bernoulli full ones randint zeros",
-    "recurra.lang.dims": "max=maximum min=minimum",
-    "recurra.lang.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
-    "recurra.lang.functions": (
+    "recurra.frontend": "nn",
+    "recurra.frontend.creation": "arange bernoulli full ones randint zeros",
+    "recurra.frontend.dims": "max=maximum min=minimum",
+    "recurra.frontend.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
+    "recurra.frontend.functions": (
         "bound concat constant einsum input like log maximum minimum normal output permutation "
         "stack uniform value where"
     ),
-    "recurra.lang.hosted": "call",
-    "recurra.lang.until": "until",
-    "recurra.memory.swap": "Swap",
-    "recurra.session": "Context jax_fn",
+    "recurra.frontend.host_calls": "call",
+    "recurra.frontend.dynamic_bounds": "until",
+    "recurra.storage.offload": "Swap",
+    "recurra.frontend.context": "Context jax_fn",
 }
 _WHERE = {
     name.split("=")[0]: (module, name.split("=")[-1])
@@ -68,8 +68,8 @@ _WHERE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        importlib.import_module("recurra.lang.tensor")  # the table of operators
-        importlib.import_module("recurra.lang.words").only("recurra", __all__)(name)
+        importlib.import_module("recurra.frontend.tensor")  # the table of operators
+        importlib.import_module("recurra.frontend.words").only("recurra", __all__)(name)
     module, own = _WHERE[name]
     if name in ("nest", "nn", "optim", "rl"):
         found: Any = importlib.import_module(f"{module}.{own}")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from recurra.amounts import parse
 from recurra.errors import PlanError, RecurraError
 from recurra.llm import config as configs
 from recurra.llm import generate
 from recurra.llm.generate import Generator, Request
 from recurra.llm.init import save
 from recurra.llm.presets import preset, tiny
+from recurra.support.byte_units import parse
 
 PROMPT = [[5, 6, 7, 8]]
 

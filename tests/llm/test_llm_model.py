@@ -12,7 +12,6 @@ import pytest
 
 import recurra as rc
 from llm import models
-from recurra import interp
 from recurra.errors import RecurraError
 from recurra.llm import oracle, patterns, weights
 from recurra.llm.config import Config
@@ -20,6 +19,7 @@ from recurra.llm.generate import with_patterns
 from recurra.llm.model import Model, turns
 from recurra.llm.program import Form, write
 from recurra.llm.weights import Weights
+from recurra.reference import interpreter
 
 ROWS, LENGTH = 3, 13
 PAD = np.array([0, 2, 5], np.int32)
@@ -153,7 +153,7 @@ def test_a_mix_of_patterns_by_the_interpreter():
     made = case(Weights(c, w.arrays))
     graph, name = made.ctx.graph, made.ctx.tracer.logs["logits"]
     sizes = {str(n): size for n, size in made.bounds.items()}
-    close(interp.run(graph, sizes, made.inputs)[name], expected(c, named))
+    close(interpreter.run(graph, sizes, made.inputs)[name], expected(c, named))
 
 
 @pytest.mark.parametrize("word", ["causal", "window:4"])

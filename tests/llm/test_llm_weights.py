@@ -253,7 +253,7 @@ def test_the_files_are_not_kept_in_memory(tmp_path: Path):
 
 def test_jax_reads_weights_where_they_lie(folder: Path):
     """Large ones of a layer begin at a cache line, as all of a weight's layers do together."""
-    from recurra.backend.jax.region import JaxBackend
+    from recurra.backends.jax.region import JaxBackend
 
     borrow, w = JaxBackend().borrow, weights.load(folder)
     large = [x for n, x in w.of_layer(3).items() if n in ("qkv", "o", "gate_up", "down")]

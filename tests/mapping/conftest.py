@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recurra.mapping import engines, native
+from recurra.mapping import engine_choice, native
 
 
 @pytest.fixture(scope="session")
-def native_engine(tmp_path_factory: pytest.TempPathFactory) -> engines.Engine:
+def native_engine(tmp_path_factory: pytest.TempPathFactory) -> engine_choice.Engine:
     """Only for tests marked `needs_compiler`: elsewhere there may be none."""
-    return engines.native_engine(native.build(tmp_path_factory.mktemp("engine")))
+    return engine_choice.native_engine(native.build(tmp_path_factory.mktemp("engine")))

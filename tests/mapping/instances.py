@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from recurra.memory.problem import Buffer, Instruction, Problem, Roofline, Table
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Roofline, Table
 
 
 @dataclass

@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping.instances import random_problem
-from recurra.mapping import copy_windows, engines, relaxation
+from recurra.mapping import copy_windows, engine_choice, relaxation
 from recurra.mapping.bounds import bound
 from recurra.mapping.copy_windows import Bandwidth, Copy, crossings
-from recurra.mapping.flat import flat
 from recurra.mapping.library import instance
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.exact import prove
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Instruction, Problem, Solution, copy_steps
-from recurra.memory.problem_text import problem_from_csv
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Solution, copy_steps
+from recurra.storage.mapping_problem_text import problem_from_csv
 
 randoms = st.integers(0, 2**32).map(Random)
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 
 
 def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:

@@ -12,11 +12,11 @@ import pytest
 from mapping.test_learn import TINY, playable
 from odd_ray import Ray
 from recurra import cli
-from recurra.mapping.flat import flat
 from recurra.mapping.learn.actors import Elsewhere, Request
 from recurra.mapping.learn.network import initial
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import surroundings
+from recurra.mapping.struct_of_arrays import flat
 
 OURS = replace(TINY, pool="ray", actors=2, planning="none")
 

@@ -19,20 +19,16 @@ from recurra import cli
 from recurra.bench import mapping, mapping_learning, mapping_runs
 from recurra.bench.mapping_runs import Contest, Found
 from recurra.bench.mapping_tables import beside
-from recurra.mapping import bounds, engines, library, native
+from recurra.mapping import bounds, engine_choice, library, native
 from recurra.mapping.library import instance
-from recurra.mapping.pictures import colour, layout, page, png
+from recurra.mapping.pictures import color, layout, page, png
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Problem, nothing
-from recurra.memory.problem_text import (
-    problem_to_json,
-    read_problem,
-    solution_from_json,
-)
+from recurra.storage.mapping_problem import Problem, nothing
+from recurra.storage.mapping_problem_text import problem_to_json, read_problem, solution_from_json
 from recurra.support.notices import tell_once
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +36,10 @@ def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """Nothing is built, and nothing can be."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    for known in (engines._found, tell_once):
+    for known in (engine_choice._found, tell_once):
         known.cache_clear()
     yield
-    engines._found.cache_clear()
+    engine_choice._found.cache_clear()
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -276,7 +272,7 @@ def test_pictures() -> None:
     length = int.from_bytes(image[at - 4 : at], "big")
     pixels = zlib.decompress(image[at + 4 : at + 4 + length])
     assert len(pixels) == 40 * (1 + 3 * 50)
-    assert len({colour(k) for k in range(1000)}) > 900
+    assert len({color(k) for k in range(1000)}) > 900
 
 
 def test_the_bench(

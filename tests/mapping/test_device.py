@@ -31,7 +31,7 @@ from recurra.mapping.execute.sources import from_jax
 from recurra.mapping.execute.subsets import measure_tables
 from recurra.mapping.execute.workload import Operation, Tensor, Workload, unmapped
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import nothing
+from recurra.storage.mapping_problem import nothing
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

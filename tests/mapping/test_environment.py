@@ -14,7 +14,7 @@ from mapping.test_game import MADE, program
 from recurra.mapping.environment import GRID, MapGame
 from recurra.mapping.library import instance
 from recurra.mapping.validate import validate
-from recurra.memory.problem import ProblemError
+from recurra.storage.mapping_problem import ProblemError
 
 READ = replace(MADE, is_output=False, target_time=3)
 

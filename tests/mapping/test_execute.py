@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recurra import cli
 from recurra.bench.mapping_execute import rows_of
 from recurra.errors import RecurraError
-from recurra.mapping import engines
+from recurra.mapping import engine_choice
 from recurra.mapping.execute import ram
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copy
@@ -34,11 +34,11 @@ from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
 from recurra.mapping.execute.run import Execution, execute
 from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
-from recurra.mapping.flat import flat
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
-from recurra.memory.problem import Placement, Problem, ProblemError, Solution, nothing
+from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 N = SMALLEST // 4  # numbers of the smallest tensor that is placed
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping.instances import random_problem
-from recurra.mapping.arrange import Arranger, Rounds
-from recurra.mapping.board import Move
-from recurra.mapping.flat import flat
 from recurra.mapping.game import PREFERENCES, Action, Game
+from recurra.mapping.game_state import Move
+from recurra.mapping.order_free_placer import Arranger, Rounds
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Instruction, Problem
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
 COPY, NOCOPY, DROP = Action
 randoms = st.integers(0, 2**32).map(Random)

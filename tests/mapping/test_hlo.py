@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import recurra as rc
-from recurra.backend.jax.hlo import of_function
+from recurra.backends.jax.hlo import of_function
 from recurra.hlo.module import read_module
 from recurra.mapping.hlo.assignment import read_assignment
 from recurra.mapping.hlo.extract import extract
@@ -27,7 +27,7 @@ from recurra.mapping.models.control import ppo_step
 from recurra.mapping.models.recurrent import gru, lstm, translation_training
 from recurra.mapping.models.sequence import wavenet
 from recurra.mapping.models.tensors import alphatensor
-from recurra.memory.problem import ProblemError, Roofline
+from recurra.storage.mapping_problem import ProblemError, Roofline
 
 F = jax.ShapeDtypeStruct
 BIG = F((64, 64), jnp.float32)  # 16 KiB

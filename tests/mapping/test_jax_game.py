@@ -12,12 +12,12 @@ import pytest
 
 from mapping.instances import random_problem
 from recurra.mapping.environment import MapGame
-from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
 from recurra.mapping.jax_game import Rules, State, reset, rules_of, solution, step
 from recurra.mapping.library import instance
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Problem, ProblemError
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 GAMES = 24
 

@@ -17,8 +17,7 @@ import pytest
 
 from mapping.instances import random_problem
 from recurra.errors import RecurraError
-from recurra.mapping import engines
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.acting import Lanes, decided, reference, shown, wishes_of
 from recurra.mapping.learn.actors import Elsewhere, Request
@@ -32,11 +31,12 @@ from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
 from recurra.mapping.learn.settings import Settings
 from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, view
 from recurra.mapping.search import Search, solver
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Instruction, Problem
 from recurra.nest.agents.learning import keep
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 TINY = Settings(
     simulations=3, cells=16, patch=16, channels=(4,), hidden=16, bins=21, lanes=4, segment=3,
     batch=32, updates=2, unroll=1, replay=60, demonstrate=0.001, warmup=1, rounds=5, imitate=0.25,
@@ -358,7 +358,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         Learner(f, PYTHON, TINY, 0).load(path)
 
 
-def test_what_is_shown_is_learnt() -> None:
+def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
     played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = Learner(f, PYTHON, TINY, 0)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from mapping.instances import random_problem
 from mapping.test_game import random_rounds
-from recurra.mapping import engines, native
-from recurra.mapping.arrange import Arranger
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice, native
 from recurra.mapping.game import Action, Game
 from recurra.mapping.library import instance
-from recurra.memory.problem import Problem
+from recurra.mapping.order_free_placer import Arranger
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem
 from recurra.support.notices import tell_once
 from recurra.support.private_files import NotPrivateError
 
@@ -30,7 +30,7 @@ needs_compiler = pytest.mark.skipif(
 randoms = st.integers(0, 2**32).map(Random)
 
 
-def play_both(engine: engines.Engine, problem: Problem, random: Random, steps: int) -> None:
+def play_both(engine: engine_choice.Engine, problem: Problem, random: Random, steps: int) -> None:
     """Random actions, undos and backups; after each, legal moves and rewards are the same."""
     ours, theirs = Game(flat(problem)), engine.game(flat(problem))
     for _ in range(steps):
@@ -51,7 +51,7 @@ def play_both(engine: engines.Engine, problem: Problem, random: Random, steps: i
 
 
 @needs_compiler
-def test_games_are_equal(native_engine: engines.Engine) -> None:
+def test_games_are_equal(native_engine: engine_choice.Engine) -> None:
     random = Random(1)
     for _ in range(100):  # 20,000 steps in all
         play_both(
@@ -61,7 +61,7 @@ def test_games_are_equal(native_engine: engines.Engine) -> None:
 
 @pytest.mark.fuzz
 @needs_compiler
-def test_games_are_equal_for_a_million_steps(native_engine: engines.Engine) -> None:
+def test_games_are_equal_for_a_million_steps(native_engine: engine_choice.Engine) -> None:
     random = Random(2)
     for _ in range(1000):
         play_both(native_engine, random_problem(random, 60), random, 1000)
@@ -70,7 +70,7 @@ def test_games_are_equal_for_a_million_steps(native_engine: engines.Engine) -> N
 @needs_compiler
 @settings(max_examples=150)
 @given(randoms)
-def test_whole_games_are_equal(native_engine: engines.Engine, random: Random) -> None:
+def test_whole_games_are_equal(native_engine: engine_choice.Engine, random: Random) -> None:
     problem = random_problem(random, 20)
     ours, theirs = Game(flat(problem)), native_engine.game(flat(problem))
     wishes = [random.randrange(4) for _ in problem.buffers]
@@ -93,7 +93,7 @@ def test_whole_games_are_equal(native_engine: engines.Engine, random: Random) ->
 
 @needs_compiler
 def test_wishes_of_large_programs_are_there_while_they_are_played(
-    native_engine: engines.Engine, monkeypatch: pytest.MonkeyPatch
+    native_engine: engine_choice.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     f = flat(instance("transformer_infer"))
     game, wishes = native_engine.game(f), [k % 4 for k in range(len(f.size))]
@@ -115,7 +115,7 @@ def test_wishes_of_large_programs_are_there_while_they_are_played(
 @needs_compiler
 @settings(max_examples=150)
 @given(randoms)
-def test_arrangements_are_equal(native_engine: engines.Engine, random: Random) -> None:
+def test_arrangements_are_equal(native_engine: engine_choice.Engine, random: Random) -> None:
     problem = random_problem(random, 20)
     ours, theirs = Arranger(flat(problem)), native_engine.arranger(flat(problem))
     order = random.sample(range(len(problem.storages)), len(problem.storages))
@@ -129,7 +129,7 @@ def test_arrangements_are_equal(native_engine: engines.Engine, random: Random) -
 
 
 @needs_compiler
-def test_what_is_not_legal_is_not_played(native_engine: engines.Engine) -> None:
+def test_what_is_not_legal_is_not_played(native_engine: engine_choice.Engine) -> None:
     problem = random_problem(Random(0), fast_size=0)
     for game in (Game(flat(problem)), native_engine.game(flat(problem))):
         with pytest.raises(AssertionError, match="COPY is not legal for buffer 0"):
@@ -139,10 +139,10 @@ def test_what_is_not_legal_is_not_played(native_engine: engines.Engine) -> None:
 @pytest.fixture
 def nothing_is_known() -> Iterator[None]:
     """No engine has been looked for, and nothing told."""
-    for known in (engines._found, tell_once):
+    for known in (engine_choice._found, tell_once):
         known.cache_clear()
     yield
-    engines._found.cache_clear()
+    engine_choice._found.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing_is_known")
@@ -152,13 +152,13 @@ def test_without_a_compiler(
     """The native engine is refused; whoever asks for neither has the one in Python, aloud."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    for ask in (lambda: native.build(tmp_path), lambda: engines.engine("native")):
+    for ask in (lambda: native.build(tmp_path), lambda: engine_choice.engine("native")):
         with pytest.raises(native.BuildError, match="there is no no-such-compiler on the path"):
             ask()
-    assert engines.engine("python").told == "engine: Python, as asked"
+    assert engine_choice.engine("python").told == "engine: Python, as asked"
     assert capsys.readouterr().err == ""
     for _ in range(2):
-        assert engines.engine().told == "engine: Python"
+        assert engine_choice.engine().told == "engine: Python"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "recurra: the engine is Python; the native one, far faster, cannot be built: "
@@ -173,12 +173,12 @@ def test_it_is_built_at_its_first_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    engine = engines.engine()
+    engine = engine_choice.engine()
     assert engine.library is not None
     assert engine.library.is_relative_to(tmp_path / "recurra" / "native")
     assert engine.told == f"engine: native, {engine.library}"
     assert capsys.readouterr().err == "recurra: building the engine of memory mapping, once\n"
-    assert engines.engine("native").library == engine.library
+    assert engine_choice.engine("native").library == engine.library
     engine.library.chmod(0o720)
     with pytest.raises(NotPrivateError, match="other users can write it, its mode is 720"):
         native.load.__wrapped__(engine.library)

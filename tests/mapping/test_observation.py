@@ -8,12 +8,12 @@ import numpy as np
 
 from mapping.instances import random_problem
 from mapping.test_native import needs_compiler
-from recurra.mapping import engines
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.view import sight
 from recurra.mapping.observation import GRID, observe
-from recurra.memory.problem import Problem, Solution
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem, Solution
 
 CELLS = 24
 
@@ -52,7 +52,7 @@ def test_a_sight_is_what_is_placed() -> None:
 
 
 @needs_compiler
-def test_the_engines_see_and_advance_alike(native_engine: engines.Engine) -> None:
+def test_the_engines_see_and_advance_alike(native_engine: engine_choice.Engine) -> None:
     for k in range(60):
         random = Random(k)
         f = flat(random_problem(random, 40, random.choice([6, 12, 40])))

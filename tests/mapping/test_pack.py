@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from mapping.test_native import needs_compiler
 from mapping.test_problem import GOOD
-from recurra.mapping import engines
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.pack import Packed
-from recurra.memory.problem import Problem, ProblemError
-from recurra.memory.problem_text import (
+from recurra.storage.exact_packing import Packed
+from recurra.storage.mapping_problem import Problem, ProblemError
+from recurra.storage.mapping_problem_text import (
     packing_to_csv,
     problem_from_csv,
     problem_to_csv,
     read_problem,
 )
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)
 
 
@@ -89,7 +89,7 @@ def test_packing_is_what_trying_everything_finds(random: Random) -> None:
 @needs_compiler
 @settings(max_examples=150)
 @given(randoms)
-def test_packers_are_equal(native_engine: engines.Engine, random: Random) -> None:
+def test_packers_are_equal(native_engine: engine_choice.Engine, random: Random) -> None:
     problem = tight(random, 20, 20, random.randint(4, 30))
     if random.random() < 0.3:
         problem = Problem("less", 19, problem.instructions, problem.buffers)

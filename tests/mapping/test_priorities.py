@@ -1,4 +1,4 @@
-"""Priorities learnt over programs: who is held out has no part in them; what is shipped is used."""
+"""Priorities learned over programs: who is held out has no part in them; what is shipped is used."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from mapping.instances import random_problem
 from recurra import cli
-from recurra.mapping import engines, priorities
-from recurra.mapping.flat import flat
-from recurra.mapping.keys import (
+from recurra.mapping import engine_choice, priorities
+from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
+from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
     Summary,
@@ -23,16 +24,15 @@ from recurra.mapping.keys import (
     shared_weights,
     weighty,
 )
-from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.learned import MATTERS, place_by_weights
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Instruction, Problem
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
 WIDTH = len(UNITS) * FEATURES
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 
 
 def made(shares: list[list[float]], source: list[int], names: list[str]) -> Evolved:
@@ -140,9 +140,9 @@ def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
     assert len(some) < len(f.grouped)
 
 
-def test_what_is_shipped_was_learnt_from_the_library() -> None:
+def test_what_is_shipped_was_learned_from_the_library() -> None:
     kept: Any = json.loads(priorities.SHIPPED.read_text())
-    assert kept["learnt_from"] == list(LIBRARY)
+    assert kept["learned_from"] == list(LIBRARY)
     assert shipped().shape == (priorities.CHOSEN, WIDTH)
     assert kept["made_by"].startswith("recurra map priorities --seconds")
     assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
@@ -159,7 +159,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "of instance-wise search, held out" in told
     assert told.count("\n") == 3
     kept: Any = json.loads(out.read_text())
-    assert kept["learnt_from"] == ["ppo_step", "wavenet"]
+    assert kept["learned_from"] == ["ppo_step", "wavenet"]
     assert np.array(kept["weights"]).shape == (3 * len(UNITS), WIDTH)  # the first of all, too
     assert all(0 < x <= 1.5 for x in kept["curve"].values())
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.instances import random_problem
-from recurra.memory.problem import (
+from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
     Placement,
@@ -24,7 +24,7 @@ from recurra.memory.problem import (
     Table,
     nothing,
 )
-from recurra.memory.problem_text import (
+from recurra.storage.mapping_problem_text import (
     problem_from_csv,
     problem_from_json,
     problem_to_csv,

@@ -13,16 +13,16 @@ from mapping.instances import random_problem
 from mapping.test_game import random_rounds
 from mapping.test_native import needs_compiler
 from mapping.test_pack import tight
-from recurra.mapping import engines
-from recurra.mapping.arrange import Arranger
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
 from recurra.mapping.library import instance
 from recurra.mapping.native import NativeArranger
+from recurra.mapping.order_free_placer import Arranger
 from recurra.mapping.solvers import solver_of, xla_like
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Buffer, Placement, Problem, Solution, packing
+from recurra.storage.mapping_problem import Buffer, Placement, Problem, Solution, packing
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)
 
 # The first two leave 3 and 1 bytes; the third takes 2 of the 3, the last would need 2 together.
@@ -177,7 +177,7 @@ def test_programs_gain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
-def test_engines_repack_alike(native_engine: engines.Engine) -> None:
+def test_engines_repack_alike(native_engine: engine_choice.Engine) -> None:
     random = Random(3)
     for _ in range(400):
         problem = any_problem(random)
@@ -203,7 +203,7 @@ def same(ours: Arranger, theirs: Arranger | NativeArranger) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["gru_infer", "alphatensor", "resnet50_train"])
-def test_engines_repack_programs_alike(native_engine: engines.Engine, name: str) -> None:
+def test_engines_repack_programs_alike(native_engine: engine_choice.Engine, name: str) -> None:
     f = flat(instance(name))
     ours, theirs = Arranger(f), native_engine.arranger(f)
     order = sorted(range(len(f.grouped)), key=lambda s: -f.size[f.members[f.member_at[s]]])

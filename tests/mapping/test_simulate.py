@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping.instances import random_problem
-from recurra.mapping import engines
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
 from recurra.mapping.game import Game
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.simulate import correlation, fastest, simulate, speedup
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import (
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
     Placement,
@@ -27,7 +27,7 @@ from recurra.memory.problem import (
     nothing,
 )
 
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 randoms = st.integers(0, 2**32).map(Random)
 
 # Step 0 works for 4 ps, 3 of them on slow memory; step 1 reads 6 ps slow or 1 ps fast.

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from mapping.instances import random_problem
 from recurra.errors import RecurraError
-from recurra.mapping import engines
+from recurra.mapping import engine_choice
 from recurra.mapping.bounds import bound
-from recurra.mapping.flat import flat
-from recurra.mapping.keys import FEATURES, Floats, features, keys
 from recurra.mapping.library import instance
+from recurra.mapping.priority_keys import FEATURES, Floats, features, keys
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers import LEARNERS, SOLVERS, default, lns, solver_of
 from recurra.mapping.solvers.exact import prove, search_tree
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution, validate, violations
-from recurra.memory.problem import Placement, Problem, Solution, nothing
+from recurra.storage.mapping_problem import Placement, Problem, Solution, nothing
 
 randoms = st.integers(0, 2**32).map(Random)
-PYTHON = engines.engine("python")
+PYTHON = engine_choice.engine("python")
 SHORT = 0.05  # seconds
 
 
@@ -274,10 +274,10 @@ def test_a_fast_memory_for_everything_is_used_for_everything() -> None:
 def test_the_engine_is_chosen_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def chosen() -> engines.Engine:
+    def chosen() -> engine_choice.Engine:
         asked.append(1)
         return PYTHON
 
-    monkeypatch.setattr(engines, "engine", chosen)
+    monkeypatch.setattr(engine_choice, "engine", chosen)
     solver_of("greedy")(instance("ppo_step"), 1)
     assert asked

@@ -30,8 +30,8 @@ from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import Placement, Problem, Roofline, Solution, Table, nothing
-from recurra.memory.problem_text import problem_from_json, problem_to_json
+from recurra.storage.mapping_problem import Placement, Problem, Roofline, Solution, Table, nothing
+from recurra.storage.mapping_problem_text import problem_from_json, problem_to_json
 
 TICK = 2.0**-14  # of a second: sums are exact
 FIRST, NEXT = 8, 2  # ticks of a move, after a rest and after another move

@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from recurra.mapping.validate import InvalidSolution, validate, violations
-from recurra.memory.problem import Buffer, Instruction, Placement, Problem, ProblemError, Solution
+from recurra.storage.mapping_problem import (
+    Buffer,
+    Instruction,
+    Placement,
+    Problem,
+    ProblemError,
+    Solution,
+)
 
 # Tensor 0 exists before the program and is read at 3 and 5, tensor 1 is made at 1, read at 4 and
 # wanted after it, tensors 2 and 3 share a place: 3 overwrites 2 at step 4.

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from recurra.nest.agents.walker import Walker
+from recurra.nest.agents.sampling_actor import Walker
 
 
 class Broken(Walker):

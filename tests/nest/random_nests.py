@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from recurra.nest.actions import Actions
 from recurra.nest.compiled import DTYPES
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.meaning import evaluate
 from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.reference import evaluate
 
 Array = NDArray[Any]
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 40, 48, 65)

@@ -17,10 +17,10 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import fitted, network
+from recurra.nest.agents import fitted_q, network
 from recurra.nest.agents.dqn import Settings, train
 from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
-from recurra.nest.agents.world import World, by_chance, greedy_or_any
+from recurra.nest.agents.vector_env import World, by_chance, greedy_or_any
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel
@@ -95,7 +95,7 @@ def test_acting_and_learning_use_one_network() -> None:
 def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
     """Against brute force: all sequences of so many actions."""
     table = tables[0]
-    found = fitted.values(table)
+    found = fitted_q.values(table)
     assert found.shape == (FEW.steps + 1, len(table.orders))
     for state in (0, 5, 40):
         for left in (0, 1, 2):
@@ -108,14 +108,14 @@ def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
 
 
 def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
-    policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
+    policy = fitted_q.train(tables, fitted_q.Settings(rounds=300, batch=128, hidden=(64, 64)))
     assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
 
 def test_fitting_can_be_repeated(tables: list[Table]) -> None:
-    few = fitted.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
-    first, again = fitted.train(tables, few), fitted.train(tables, few)
+    few = fitted_q.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
+    first, again = fitted_q.train(tables, few), fitted_q.train(tables, few)
     for name, w in first.weights.items():
         np.testing.assert_array_equal(w, again.weights[name])
 
@@ -219,7 +219,7 @@ def test_a_damaged_policy_is_refused_or_is_one(tmp_path: Path) -> None:
         {"actions": '{"factors": 3}'},
         {"actions": '{"factors": ["x"], "max_loops": 10}'},
         {"actions": '{"factors": [0, 0, 0], "max_loops": 10, "steps": 8}'},
-        {"actions": '{"factors": [], "colour": "red"}'},
+        {"actions": '{"factors": [], "color": "red"}'},
         {"actions": '{"factors": [], "max_loops": "many"}'},
         {"about": "{"},
         {"Wa": np.zeros(3, np.float32)},
@@ -251,8 +251,8 @@ def test_the_shipped_policy_says_how_it_was_made(on: Target) -> None:
     policy = load(path)
     about = policy.about
     assert about["command"].startswith("recurra tune train --tables ")
-    assert len({*about["learnt"], *about["choosing"], *about["telling"]}) == sum(
-        len(about[k]) for k in ("learnt", "choosing", "telling")
+    assert len({*about["learned"], *about["choosing"], *about["telling"]}) == sum(
+        len(about[k]) for k in ("learned", "choosing", "telling")
     )
     assert about["of_best"] > about["of_best_untiled"]
     assert path.stat().st_size < 300_000
@@ -296,7 +296,7 @@ def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture
     policy = load(folder / "policy.safetensors")
     assert policy.actions.steps == 2
     assert f"--learner {learner} --rounds 4 --seed 0" in policy.about["command"]
-    assert not set(policy.about["learnt"]) & {*policy.about["choosing"], *policy.about["telling"]}
+    assert not set(policy.about["learned"]) & {*policy.about["choosing"], *policy.about["telling"]}
     assert len(list(folder.glob("*x*.npz"))) == 2
     arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
     assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0

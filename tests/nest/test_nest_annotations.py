@@ -24,7 +24,7 @@ from recurra.nest.native import Kernel
 from recurra.nest.packing import packed as packed_by
 from recurra.nest.packing import packings
 from recurra.nest.target import AVX2, AVX512, Target, runnable
-from recurra.nest.team import parts, shared
+from recurra.nest.threads import parts, shared
 
 HERE = pytest.mark.parametrize("on", runnable(), ids=str)
 

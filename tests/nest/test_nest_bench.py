@@ -16,8 +16,8 @@ from recurra.bench.nest_tvm import blocks
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.loops import Nest
-from recurra.nest.meaning import evaluate
 from recurra.nest.problem import Problem
+from recurra.nest.reference import evaluate
 from recurra.nest.target import runnable
 
 KINDS = [

@@ -21,8 +21,8 @@ from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, impala, learning, ppo
 from recurra.nest.agents.actors import Elsewhere, Task, pool
 from recurra.nest.agents.policy import initial, load
-from recurra.nest.agents.walker import Walker
-from recurra.nest.agents.world import World, greedy_or_any
+from recurra.nest.agents.sampling_actor import Walker
+from recurra.nest.agents.vector_env import World, greedy_or_any
 from recurra.nest.loops import Nest
 from recurra.nest.table import Table, tabulate
 

@@ -16,12 +16,12 @@ from recurra.errors import BackendError, ScheduleError
 from recurra.nest import catalogue, target
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.codegen import generate
+from recurra.nest.default_schedule import standard
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
-from recurra.nest.standard import standard
 from recurra.nest.target import AVX2, AVX512, TARGETS, Target
 
 HERE = pytest.mark.parametrize("on", target.runnable(), ids=str)

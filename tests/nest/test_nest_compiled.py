@@ -18,13 +18,13 @@ from recurra.nest import catalogue, check, compiled
 from recurra.nest.check import KernelError, validate_code
 from recurra.nest.codegen import generate
 from recurra.nest.compiled import DTYPES
+from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
-from recurra.nest.entry import BRIEF, entry
+from recurra.nest.guarded_call import BRIEF, entry
 from recurra.nest.loops import scheduled, untiled
-from recurra.nest.meaning import evaluate
 from recurra.nest.native import Kernel, encode
 from recurra.nest.problem import Problem
-from recurra.nest.standard import standard, tiles
+from recurra.nest.reference import evaluate
 from recurra.nest.target import AVX2, AVX512, runnable
 
 BF16 = DTYPES["bf16"]

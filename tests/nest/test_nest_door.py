@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.backend.choose import backend_of
-from recurra.backend.jax import tuned
+from recurra.backends.jax import tuned
+from recurra.backends.registry import backend_of
 from recurra.errors import RecurraError
-from recurra.nest import door, kept, problem
+from recurra.nest import compiler_hook, kernel_store, problem
 from recurra.nest.compiled import compile as compiled
-from recurra.nest.door import Choice, Handler, contraction
+from recurra.nest.compiler_hook import Choice, Handler, contraction
 from recurra.nest.einsum import from_sizes as problem_of
 from recurra.nest.loops import scheduled
 from recurra.nest.target import runnable
@@ -45,8 +45,8 @@ DOORS = pytest.mark.parametrize("backend", ["jax+nest", "torch+nest"])
 def test_answers_stay(
     backend: str, gain: float, used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "GAIN", gain)
-    monkeypatch.setattr(door, "WHOLE", 0.0)
+    monkeypatch.setattr(compiler_hook, "GAIN", gain)
+    monkeypatch.setattr(compiler_hook, "WHOLE", 0.0)
     ours = program(backend)
     found = ours.run()["y"]
     np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
@@ -60,9 +60,9 @@ def test_answers_stay(
 @DOORS
 def test_kernels_are_called(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the kernel gives is what the program computes with: a wrong one is found out."""
-    monkeypatch.setattr(door, "GAIN", 0.0)
+    monkeypatch.setattr(compiler_hook, "GAIN", 0.0)
     monkeypatch.setattr(
-        door, "contraction",
+        compiler_hook, "contraction",
         lambda labels, *layouts: compiled("ab,bc->ac", sizes=(64, 64, 64), post="negate"),
     )  # fmt: skip
     with pytest.raises(AssertionError, match="the kernel's answer is not"):
@@ -76,8 +76,8 @@ def test_the_report_of_a_run_shows_them(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(door, "GAIN", 0.0)
-    monkeypatch.setattr(door, "WHOLE", 0.0)
+    monkeypatch.setattr(compiler_hook, "GAIN", 0.0)
+    monkeypatch.setattr(compiler_hook, "WHOLE", 0.0)
     program(backend).run(folder=tmp_path)
     told = "1 of 1 by kernels of our own, each by itself "
     assert f"contractions: {told}" in capsys.readouterr().out
@@ -100,9 +100,9 @@ def test_gains_are_told_in_words() -> None:
 
 def test_layouts_of_torch() -> None:
     """Views are what they are; what overlaps itself, or is not f32, is Torch's."""
-    from recurra.backend.torch.tuned import TunedTorch
+    from recurra.backends.torch.tuned import TunedTorch
 
-    torch, backend = pytest.importorskip("torch"), TunedTorch(door)
+    torch, backend = pytest.importorskip("torch"), TunedTorch(compiler_hook)
     a, b = (torch.randint(-4, 5, (64, 64)).float() for _ in "ab")
     for x, y in ((a, b), (a.T, b), (a, b.T), (a[::2], b), (a[:1].expand(64, 64), b)):
         assert torch.equal(backend.contract("ab,bc->ac", x, y), torch.einsum("ab,bc->ac", x, y))
@@ -133,7 +133,9 @@ def test_programs_use_what_was_tuned(backend: str) -> None:
     """Whatever the letters of `recurra tune`, and whichever operand came first."""
     p = problem_of("yx,zy->zx", dict(x=64, y=64, z=64))
     on = str(runnable()[0])
-    kept.save(kept.Kept(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs"))
+    kernel_store.save(
+        kernel_store.Kept(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs")
+    )
     ours = program(backend)
     ours.run()
     (row,) = ours.backend.contraction_rows
@@ -178,7 +180,7 @@ def test_another_kind_of_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell_once.cache_clear()
-    monkeypatch.setattr(door, "runnable", list)
+    monkeypatch.setattr(compiler_hook, "runnable", list)
     for _ in range(2):
         assert contraction("ab,bc->ac", [(64, 64), (64, 64)]) is None
     (line,) = capsys.readouterr().err.splitlines()
@@ -190,7 +192,7 @@ def test_what_decides_is_the_code_around(
     whole: float, used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that wins by itself is not used where calls of it lose; this is remembered."""
-    monkeypatch.setattr(door, "GAIN", 0.0)
+    monkeypatch.setattr(compiler_hook, "GAIN", 0.0)
     asked: list[int] = []
 
     def compared(calls: Any) -> list[float]:
@@ -199,7 +201,7 @@ def test_what_decides_is_the_code_around(
         asked.append(len(calls))
         return [1.0, 2.0] if len(asked) == 1 else [1.0, whole]
 
-    monkeypatch.setattr(door, "compared", compared)
+    monkeypatch.setattr(compiler_hook, "compared", compared)
     ours = program("torch+nest")
     found = ours.run()["y"]
     np.testing.assert_allclose(found, program("jax").run()["y"], rtol=1e-4, atol=1e-6)
@@ -215,13 +217,13 @@ def test_what_decides_is_the_code_around(
 
 def test_what_is_remembered_is_of_the_same_code() -> None:
     folder = Path(os.environ["RECURRA_KERNELS"])
-    assert door.gain("a", lambda: [2.0, 3.0]) == 1.5
-    assert door.gain("a", lambda: [1.0, 9.0]) == 1.5
-    assert door.gain("b", lambda: [1.0, 9.0]) == 9.0
+    assert compiler_hook.gain("a", lambda: [2.0, 3.0]) == 1.5
+    assert compiler_hook.gain("a", lambda: [1.0, 9.0]) == 1.5
+    assert compiler_hook.gain("b", lambda: [1.0, 9.0]) == 9.0
     (path,) = [p for p in folder.rglob("*.json") if '"a"' in p.read_text()]
     for damage in ("{", "[" * 100_000, '{"about": "a", "ours_us": 0, "theirs_us": 1}', "[]"):
         path.write_text(damage)
-        assert door.gain("a", lambda: [1.0, 4.0]) == 4.0
+        assert compiler_hook.gain("a", lambda: [1.0, 4.0]) == 4.0
 
 
 def test_choices_need_a_gain() -> None:

@@ -6,10 +6,10 @@ import time
 
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.improve import improved
+from recurra.nest.default_schedule import tiles
 from recurra.nest.loops import scheduled, untiled
 from recurra.nest.measure import compared, verified
-from recurra.nest.standard import tiles
+from recurra.nest.quick_search import improved
 from recurra.nest.target import runnable
 
 ON = runnable()[0]

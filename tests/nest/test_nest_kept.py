@@ -19,12 +19,12 @@ import pytest
 import recurra as rc
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.nest import catalogue, door, kept
-from recurra.nest.kept import Kept, load, path, save
+from recurra.nest import catalogue, compiler_hook, kernel_store
+from recurra.nest.default_schedule import standard
+from recurra.nest.kernel_store import Kept, load, path, save
 from recurra.nest.loops import scheduled
-from recurra.nest.standard import standard
 from recurra.nest.target import runnable, target
-from recurra.processor import kind
+from recurra.support.cpu import kind
 from recurra.support.notices import tell_once
 
 ON = str(runnable()[0])
@@ -89,11 +89,11 @@ def test_letters_do_not_matter() -> None:
 
 def test_programs_find_it() -> None:
     shapes = [(64, 48), (48, 80)]
-    plain = door.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
+    plain = compiler_hook.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
     assert plain is not None
     problem = rc.nest.contraction("zmk,kn->zmn", dict(z=2, m=64, k=48, n=80))
     save(replace(entry(), nest=scheduled(problem, "m/2 z n/16 k m n")))
-    tuned = door.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
+    tuned = compiler_hook.contraction("Yab,bZ->YaZ", [(2, *shapes[0]), shapes[1]])
     assert tuned is not None
     assert tuned.nest.order == "b/2 a d/16 c b d | a b d" != plain.nest.order
 
@@ -110,7 +110,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "not text": (lambda t: "\udcff", "utf-8"),
     "NaN": (lambda t: resealed(t, of_peak=float("nan")), "its of_peak is no number"),
     "a word": (lambda t: resealed(t, of_peak="0.5"), "must be real number"),
-    "one more": (lambda t: resealed(t, colour="red"), "colour"),
+    "one more": (lambda t: resealed(t, color="red"), "color"),
     "no nest": (lambda t: resealed(t, nest="for"), "three lines"),
     "a number": (lambda t: resealed(t, nest=3), "."),
 }
@@ -120,7 +120,7 @@ def resealed(text: str, **changes: Any) -> str:
     """An entry that somebody has changed, digest and all."""
     given = {**json.loads(text), **changes}
     del given["digest"]
-    return json.dumps({**given, "digest": kept.digest_of(given)})
+    return json.dumps({**given, "digest": kernel_store.digest_of(given)})
 
 
 @pytest.fixture(autouse=True)
@@ -241,7 +241,7 @@ def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatc
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(kept.os, "fsync", full)
+    monkeypatch.setattr(kernel_store.os, "fsync", full)
     with pytest.raises(RecurraError, match="no space left"):
         save(entry("k m n", 0.9))
     assert load(PROBLEM, ON) == entry()
@@ -253,7 +253,7 @@ def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatc
 WRITER = """
 import sys
 from recurra.nest.catalogue import matmul
-from recurra.nest.kept import Kept, load, save
+from recurra.nest.kernel_store import Kept, load, save
 from recurra.nest.loops import scheduled
 
 p, on = matmul(24, 16, 40), sys.argv[1]

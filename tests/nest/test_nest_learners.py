@@ -19,11 +19,11 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
+from recurra.nest.agents import a3c, apex, dqn, fitted_q, impala, learning, network, ppo, replay
 from recurra.nest.agents.actors import Processes, Task
 from recurra.nest.agents.policy import initial
-from recurra.nest.agents.walker import Walker
-from recurra.nest.agents.world import TRANSITION, World, greedy_or_any, opened
+from recurra.nest.agents.sampling_actor import Walker
+from recurra.nest.agents.vector_env import TRANSITION, World, greedy_or_any, opened
 from recurra.nest.loops import Nest
 from recurra.nest.table import Table, tabulate
 
@@ -38,7 +38,7 @@ SHORT: dict[str, Any] = {
 TINY: dict[str, Any] = {
     **{name: replace(s, rounds=12, hidden=(8,)) for name, s in SHORT.items()},
     "dqn": dqn.Settings(rounds=12, batch=8, hidden=(8,), learn_from=8, target_every=5),
-    "fitted": fitted.Settings(rounds=12, batch=16, hidden=(8,), walks=4),
+    "fitted": fitted_q.Settings(rounds=12, batch=16, hidden=(8,), walks=4),
 }
 
 
@@ -252,14 +252,14 @@ def test_adam_steps_as_that_of_optax(decay: float) -> None:
             np.testing.assert_allclose(ours[k], theirs[k], rtol=1e-5, atol=1e-6)
 
 
-def test_generalised_advantages() -> None:
+def test_generalized_advantages() -> None:
     """λ = 1: what is still earned beyond the value; λ = 0: one step's error."""
     random = np.random.default_rng(0)
     reward, value = (random.standard_normal((5, 3)).astype(np.float32) for _ in "rv")
     rest = np.cumsum(reward[::-1], axis=0)[::-1]
-    np.testing.assert_allclose(ppo.generalised(reward, value, 1.0), rest - value, atol=1e-5)
+    np.testing.assert_allclose(ppo.generalized(reward, value, 1.0), rest - value, atol=1e-5)
     after = np.concatenate([value[1:], np.zeros((1, 3), np.float32)])
-    np.testing.assert_allclose(ppo.generalised(reward, value, 0.0), reward + after - value)
+    np.testing.assert_allclose(ppo.generalized(reward, value, 0.0), reward + after - value)
 
 
 def test_v_trace_is_the_sum_of_the_paper() -> None:

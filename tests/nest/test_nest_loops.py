@@ -16,7 +16,7 @@ from recurra.errors import ScheduleError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.loops import Loop, Nest, canonical, parse, points, scheduled, untiled
-from recurra.nest.meaning import evaluate
+from recurra.nest.reference import evaluate
 from recurra.nest.walk import run
 
 MATMUL = catalogue.matmul(100, 64, 48, post="relu")

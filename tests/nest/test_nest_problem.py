@@ -14,8 +14,8 @@ from random_nests import laid_out, random_problem
 from recurra.errors import ShapeError
 from recurra.nest import catalogue
 from recurra.nest.einsum import from_layouts, from_sizes
-from recurra.nest.meaning import evaluate
 from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.reference import evaluate
 from recurra.nest.text import parse
 
 POST = {

@@ -15,7 +15,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import rllib
-from recurra.nest.agents.world import World
+from recurra.nest.agents.vector_env import World
 from recurra.nest.loops import Nest
 from recurra.nest.table import Table, tabulate
 

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.world import World
+from recurra.nest.agents.vector_env import World
 from recurra.nest.env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.problem import Problem

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hypothesis import strategies as st
 
 from recurra.window.core import Scheduler
-from recurra.window.happened import Event
+from recurra.window.history_checker import Event
 from recurra.window.task import MEMORY, Segment, Task, barrier
 
 BYTES = 48
@@ -76,7 +76,7 @@ def drive(
 ) -> tuple[list[Event], Memory]:
     """Runs a program through a window, always at one of the events that could be next.
 
-    A task reads when it starts and writes when it ends: the worst case for its neighbours.
+    A task reads when it starts and writes when it ends: the worst case for its neighbors.
     `choose(n)` is one of 0..n-1; `before` is called before every event.
     """
     happened: list[Event] = []

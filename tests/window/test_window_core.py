@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program, tasks
 
 from recurra.window import MEMORY, Segment, State, Task, Window, WindowError, barrier
-from recurra.window.happened import Event, conflicts, violations
+from recurra.window.history_checker import Event, conflicts, violations
 from recurra.window.task import END
 
 A, B, C = Segment(0, 8), Segment(8, 8), Segment(4, 8)
@@ -24,7 +24,7 @@ WRITE_A, READ_A, WRITE_B = Task("write", writes=(A,)), Task("read", (A,)), Task(
         (READ_A, WRITE_A, True),  # write after read
         (WRITE_A, WRITE_A, True),  # write after write
         (READ_A, READ_A, False),
-        (WRITE_A, WRITE_B, False),  # neighbours
+        (WRITE_A, WRITE_B, False),  # neighbors
         (WRITE_B, Task("c", (C,)), True),  # a part of it
         (Task("none"), barrier("b"), False),  # touches nothing
         (READ_A, barrier("b"), True),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recurra.backend.jax.hlo import of_function
+from recurra.backends.jax.hlo import of_function
 from recurra.cli import main
 from recurra.hlo.module import Computation, read_module
 from recurra.window import Trace, WindowError, hlo

@@ -19,7 +19,7 @@ from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
-from recurra.window.happened import violations
+from recurra.window.history_checker import violations
 from recurra.window.native.build import build, build_stress, built
 from recurra.window.native.twin import NativeWindow, load, there
 

@@ -9,7 +9,7 @@ import torch
 
 from recurra.window import WindowError
 from recurra.window.gpu import GPUS
-from recurra.window.happened import conflicts
+from recurra.window.history_checker import conflicts
 from recurra.window.kernel import Trace
 from recurra.window.task import Task
 from recurra.window.torch.lower import lower

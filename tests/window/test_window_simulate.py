@@ -15,8 +15,8 @@ from random_tasks import programs, random_program
 
 from recurra.window import Segment, Task, WindowError
 from recurra.window.gpu import GPUS, Gpu, Residency, need
-from recurra.window.happened import conflicts, events, violations
 from recurra.window.hardware import HardwareWindow
+from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.kernel import Kernel, Trace, dependences, parse
 from recurra.window.model import Costs, Machine
 from recurra.window.policies import POLICIES, assign_streams

@@ -15,7 +15,7 @@ from random_tasks import random_program
 from stub_streams import broken, issue, let_go_in_time, segments
 
 from recurra.window import KernelError, Segment, Task, WindowError
-from recurra.window.happened import conflicts, events, violations
+from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.native.build import STREAMS, build, build_stress
 from recurra.window.streams import GpuKernel, Launch, Streams, cuda, stub
 from test_style import env

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from built import FOLDER
 
-from recurra.window import Executor, crew, straight
-from recurra.window.learning import Judgement
+from recurra.window import Executor, stretches, thread_pool
+from recurra.window.ab_trial import LOSS, Trial
+from recurra.window.gain_model import Judgment
 from recurra.window.native.build import build
 from recurra.window.native.twin import load
-from recurra.window.straight import Stretch
-from recurra.window.trial import LOSS, Trial
+from recurra.window.stretches import Stretch
 from recurra.window.wrapper import Wrapper
 
 
@@ -76,25 +76,25 @@ def test_what_the_program_does_itself_counts_both_ways(monkeypatch: pytest.Monke
     """A host that is asked between launches: in order is as much work as through the window."""
     now = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: now[0], thread_time=lambda: now[0])
-    monkeypatch.setattr(crew, "time", clock)
-    monkeypatch.setattr(straight, "time", clock)
+    monkeypatch.setattr(thread_pool, "time", clock)
+    monkeypatch.setattr(stretches, "time", clock)
 
     def takes(seconds: float) -> None:
         now[0] += seconds
 
     launches = 4
-    judgement = Judgement(1, 8)
-    judgement.predicted = 2.0  # a trial decides
-    stretch = Stretch(judgement, launches, launches, since=0.0)
+    judgment = Judgment(1, 8)
+    judgment.predicted = 2.0  # a trial decides
+    stretch = Stretch(judgment, launches, launches, since=0.0)
     with Executor(1, 8, native=False, stretch=stretch) as run:
-        while judgement.trial.examining and now[0] < 1000.0:
+        while judgment.trial.examining and now[0] < 1000.0:
             since = now[0]
             takes(3.0)
             run.called("the world", since)
             for _ in range(launches):
                 run.launch(Wrapper("kernel", takes, lambda s: (), lambda s: (), kind="k"), 0.5)
             run.drain()
-        assert judgement.trial.gain == pytest.approx(1.0)
+        assert judgment.trial.gain == pytest.approx(1.0)
         assert run.straight
 
 

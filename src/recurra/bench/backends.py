@@ -17,7 +17,7 @@ B, T = 512, 250
 
 def on_torch(fuse: bool) -> Contestant:
     """Our program on Torch, its kernels fused or not; the environment is equations as well."""
-    from recurra.backend.torch.region import TorchBackend
+    from recurra.backends.torch.region import TorchBackend
 
     return ours(B, T, backend=TorchBackend(fuse), via=rc.import_jax)
 

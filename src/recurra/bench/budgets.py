@@ -44,12 +44,12 @@ def row(what: str, metric: str, ours: float, budget: float, threads: int = 1) ->
     )
 
 
-def best(f: Callable[[], Any], times: int) -> float:
+def best(function: Callable[[], Any], times: int) -> float:
     """The least process CPU seconds of several calls."""
     taken: list[float] = []
     for _ in range(times):
         start = time.process_time()
-        f()
+        function()
         taken.append(time.process_time() - start)
     return min(taken)
 
@@ -92,8 +92,8 @@ def synthetic(statements: int) -> str:
 def schedule_row() -> Row:
     """A schedule of 300 statements, its legality checked."""
     from recurra.ir.text import parse
-    from recurra.schedule.legal import violations
-    from recurra.schedule.levels import schedule
+    from recurra.schedule.allen_kennedy import schedule
+    from recurra.schedule.legality import violations
 
     graph, sizes = parse(synthetic(STATEMENTS)), {"I": 50, "T": 200}
 

@@ -15,7 +15,7 @@ from recurra.bench.core import SEED
 from recurra.bench.harness import Row
 from recurra.bench.ours import LAUNCH, program
 from recurra.bench.pairs import Clock, interleaved, ratio
-from recurra.report.behind import Behind
+from recurra.checkpoint.background_writer import Behind
 
 B, T = 512, 250
 RESUME_MS, PER_CENT = 100.0, 5.0
@@ -54,9 +54,9 @@ def stepper(executable: Any, saves: bool) -> Any:
     """run(k): k more iterations, each saved after it was made, as `program.run` does."""
     steps, behind = executable.execution.steps(SEED), Behind()
 
-    def run(k: int) -> None:
+    def run(index: int) -> None:
         done = 0
-        while done < k:
+        while done < index:
             step = next(steps)
             done += step.hi - step.lo
             if saves:

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import recurra as rc
+from recurra.frontend.functions import call
 from recurra.ir.resource import HostFunction
-from recurra.lang.functions import call
-from recurra.program.execute import Execution
+from recurra.runtime.executor import Execution
 
 ITERATIONS, STEPS = 50, 200
 
@@ -37,8 +37,8 @@ class _Nothing:
         found = {r.name: r for r in self.execution.program.regions}
         return tuple(self._constant(len(found[n].gives) + len(found[n].stores)) for n in names)
 
-    def _constant(self, n: int) -> Any:
-        result = (0,) * n
+    def _constant(self, count: int) -> Any:
+        result = (0,) * count
         return lambda *_: result
 
     def calls(self, *names: str) -> tuple[Any, ...]:

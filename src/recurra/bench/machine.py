@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from recurra import processor
 from recurra.errors import RecurraError
-from recurra.processor import cores
+from recurra.support import cpu
+from recurra.support.cpu import cores
 
 IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine counts as idle
 
@@ -22,7 +22,7 @@ IDLE_LOAD = 0.5  # below this many busy cores over the last minute the machine c
 def describe() -> dict[str, Any]:
     """Processor, usable cores, system, and the versions that decide speed."""
     return {
-        "cpu": processor.name(),
+        "cpu": cpu.name(),
         "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

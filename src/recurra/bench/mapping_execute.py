@@ -15,11 +15,11 @@ import numpy as np
 from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import Wanted
 from recurra.bench.pairs import ratio
-from recurra.mapping.engines import engine
+from recurra.mapping.engine_choice import engine
 from recurra.mapping.execute.compare import Compared, compare
 from recurra.mapping.execute.sources import workload_of
 from recurra.mapping.solvers import solver_of
-from recurra.memory.problem import Problem, Solution, nothing
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 OURS = "default"
 PROGRAMS = (  # and the mebibytes of fast memory

@@ -18,13 +18,13 @@ from recurra.bench.harness import progress
 from recurra.bench.parts import named
 from recurra.errors import RecurraError
 from recurra.mapping.bounds import bound
-from recurra.mapping.engines import Engine
+from recurra.mapping.engine_choice import Engine
 from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.search import FINALISTS
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Placement, Problem, Solution
+from recurra.storage.mapping_problem import Placement, Problem, Solution
 
 OURS, BASELINE = "default", "xla-like"
 STAGES = 10  # of how many answers rewards and latencies are compared: section 5.3

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import recurra as rc
-from recurra.backend.choose import backend_of
+from recurra.backends.registry import backend_of
 from recurra.bench.core import SEED
 from recurra.bench.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compare, progress
 from recurra.bench.ours import LAUNCH, ours
-from recurra.lang.nn.modules import Linear, ReLU, Sequential
+from recurra.frontend.nn.modules import Linear, ReLU, Sequential
 from recurra.runtime.executable import Executable
 
 BACKENDS = ("jax", "torch")
@@ -70,11 +70,11 @@ def _reinforce(B: int, T: int, name: str, backend: Any) -> Contestant:
 def _contestant(program: Callable[[int], Executable]) -> Contestant:
     steps: Any = None
 
-    def run(k: int) -> Any:
+    def run(index: int) -> Any:
         nonlocal steps
         if steps is None:
             steps = program(10_000).execution.steps(SEED)
-        return [next(iter(next(steps).outputs.values())) for _ in range(k // LAUNCH)]
+        return [next(iter(next(steps).outputs.values())) for _ in range(index // LAUNCH)]
 
     def answer() -> Mapping[str, NDArray[Any]]:
         return {"loss": np.asarray(program(CHECKED).run(seed=SEED)["loss"])}
@@ -110,7 +110,7 @@ def _rnn(width: int, rows: int, length: int, backend: Any) -> Contestant:
         with ctx as ((b, B), (i, I_), (t, T)):
             x = rc.normal((b, i, t), (width,))
             V = rc.nn.Parameter(
-                rc.nn.initialise.orthogonal(0.9)((width, width)), domain=(i,), name="V"
+                rc.nn.initializers.orthogonal(0.9)((width, width)), domain=(i,), name="V"
             )
             h = rc.like(rc.f32[width], domain=(b, i, t))
             h[b, i, 0] = x[b, i, 0]

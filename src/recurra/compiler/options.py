@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recurra.backend.choose import backend_of
+from recurra.backends.protocol import Backend
+from recurra.backends.registry import backend_of
+from recurra.codegen.arena_views import can_place
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
-from recurra.memory.placement import Asked
-from recurra.memory.swap import Swap, Tier
-from recurra.program.backend_protocol import Backend
-from recurra.program.placed import can_place
+from recurra.storage.arena_solvers import Asked
+from recurra.storage.offload import Swap, Tier
 
 KNOBS = frozenset(f.name for f in fields(Tuning))
 Scheduler = Literal["own", "isl"]
@@ -95,7 +95,9 @@ def _value(text: str) -> Any:
 
 
 CHECKS = ("nan", "bounds")
-PLACEMENTS = {"mapping": "recurra.mapping.door:mapping"}  # solvers that are another package's
+PLACEMENTS = {
+    "mapping": "recurra.mapping.compiler_hook:mapping"
+}  # solvers that are another package's
 
 
 def checked(options: CompileOptions) -> CompileOptions:

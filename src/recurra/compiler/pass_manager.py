@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra import agreement
 from recurra.config import Config, config
 from recurra.errors import PassError
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
 from recurra.ops.collective import SHARD, SHARDS
-from recurra.rewrite.compile_context import CompileContext, Pass
-from recurra.rewrite.fuel import burning
+from recurra.reference import equivalence
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.rewriter.optimization_fuel import burning
 
 
 @dataclass
@@ -43,7 +43,7 @@ class PassManager:
     def begin(self, graph: Graph) -> None:
         """Takes the graph that all others are compared with."""
         self.graphs["trace"] = graph
-        self.cx.axes = agreement.as_written(graph)
+        self.cx.axes = equivalence.as_written(graph)
         self.dump("trace", graph)
         if self.asked.check:
             self.answer(graph)
@@ -105,18 +105,18 @@ class PassManager:
 
     def answer(self, graph: Graph) -> None:
         """Keeps the oracle's answer, or says why there is none."""
-        points = agreement.evaluations(graph, self.oracle)
-        if points > agreement.MOST:
+        points = equivalence.evaluations(graph, self.oracle)
+        if points > equivalence.MOST:
             bounds = ", ".join(f"{k}={v}" for k, v in self.oracle.items())
             self.say(
                 f"RECURRA_CHECK: passes are not compared; {bounds} asks for {points:,} evaluations,"
-                f" at most {agreement.MOST:,} are made: compile for smaller bounds"
+                f" at most {equivalence.MOST:,} are made: compile for smaller bounds"
             )
             return
-        written = agreement.as_written(graph)
-        self.inputs = agreement.made_up(graph, self.oracle)
+        written = equivalence.as_written(graph)
+        self.inputs = equivalence.made_up(graph, self.oracle)
         order = _order(graph)
-        self.answers = agreement.answers(graph, self.oracle, order, written, self.inputs)
+        self.answers = equivalence.answers(graph, self.oracle, order, written, self.inputs)
 
     def compare(self, name: str, after: Graph) -> None:
         """Raises PassError where the answer is not that of the first graph."""
@@ -126,8 +126,8 @@ class PassManager:
         if self.cx.shard is not None and self.alone is None:
             self.alone = {**self.cx.sizes, SHARD: 0, SHARDS: 1}
             self.answer(first)
-        found = agreement.answers(after, self.oracle, _order(first), self.cx.axes, self.inputs)
-        wrong = agreement.difference(first, self.oracle, self.answers, found)
+        found = equivalence.answers(after, self.oracle, _order(first), self.cx.axes, self.inputs)
+        wrong = equivalence.difference(first, self.oracle, self.answers, found)
         if wrong is None:
             return
         bounds = ", ".join(f"{k}={v}" for k, v in self.oracle.items())

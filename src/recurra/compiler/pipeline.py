@@ -6,52 +6,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from recurra.analysis.guards import guards
+from recurra.analysis.safety import check, known_bounds
+from recurra.codegen.host_program import Program
+from recurra.codegen.host_source import source
+from recurra.codegen.loop_segments import members
+from recurra.codegen.lowering import lower
+from recurra.codegen.shards import Shards, shards
+from recurra.codegen.software_pipelining import rotated
+from recurra.codegen.split_buffers import by_cost
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedules import Schedules
-from recurra.cost.guards import guards
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
-from recurra.lang.safety import check, known_bounds
-from recurra.memory.coalesce import coalesced
-from recurra.memory.duplicates import without_duplicates
-from recurra.memory.placement import Asked, in_arena
-from recurra.memory.plan import Plan, plan
-from recurra.memory.swap import Swap, moved, stays, swap_of, worth
-from recurra.memory.validate import validate
 from recurra.ops.source import Input
-from recurra.program.apart import by_cost
-from recurra.program.host_program import Program
-from recurra.program.lower import lower
-from recurra.program.rotate import rotated
-from recurra.program.shards import Shards, shards
-from recurra.program.source import source
-from recurra.program.steps import members
-from recurra.rewrite.accumulate import ACCUMULATE
-from recurra.rewrite.asking import ASKING
-from recurra.rewrite.attention import ATTENTION
-from recurra.rewrite.compile_context import Axes, CompileContext, Pass
-from recurra.rewrite.fetch import FETCH
-from recurra.rewrite.granularity import GRANULARITY
-from recurra.rewrite.groups import GROUPS
-from recurra.rewrite.keep import KEEP
-from recurra.rewrite.lift import LIFT
-from recurra.rewrite.pad import PAD
-from recurra.rewrite.prefix import PREFIX
-from recurra.rewrite.promote import PROMOTE
-from recurra.rewrite.rounds import ROUNDS
-from recurra.rewrite.shard import SPLIT_ROWS
-from recurra.rewrite.simplify import SIMPLIFY
-from recurra.rewrite.split import SPLIT
-from recurra.rewrite.strip import STRIP
-from recurra.rewrite.tile import BLOCK, TILE
-from recurra.rewrite.wavefront import WAVEFRONT
-from recurra.schedule.by_isl import schedule_by_isl
-from recurra.schedule.legal import violations
-from recurra.schedule.levels import schedule
+from recurra.schedule.allen_kennedy import schedule
+from recurra.schedule.isl_scheduler import schedule_by_isl
+from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
+from recurra.storage.arena_solvers import Asked, in_arena
+from recurra.storage.copy_coalescing import coalesced
+from recurra.storage.duplicate_stores import without_duplicates
+from recurra.storage.offload import Swap, moved, stays, swap_of, worth
+from recurra.storage.storage_plan import Plan, plan
+from recurra.storage.verifier import validate
+from recurra.transforms.batch_groups import GROUPS
+from recurra.transforms.canonicalize.simplify import SIMPLIFY
+from recurra.transforms.compile_context import Axes, CompileContext, Pass
+from recurra.transforms.early_exit.poll_interval import ASKING
+from recurra.transforms.fuse_attention import ATTENTION
+from recurra.transforms.padding.pad import PAD
+from recurra.transforms.peel.peel_independent import SPLIT
+from recurra.transforms.peel.promote_domains import PROMOTE
+from recurra.transforms.peel.split_live_ranges import PREFIX
+from recurra.transforms.peel.unroll_periodic import ROUNDS
+from recurra.transforms.permutations.host_gather import FETCH
+from recurra.transforms.recurrences.incrementalize import LIFT
+from recurra.transforms.reductions_to_accumulators import ACCUMULATE
+from recurra.transforms.rematerialize import KEEP
+from recurra.transforms.shard import SPLIT_ROWS
+from recurra.transforms.skew.skew import WAVEFRONT
+from recurra.transforms.strip_mine.strip_mine import STRIP
+from recurra.transforms.strip_mine.tile import BLOCK, TILE
+from recurra.transforms.vectorize.plan import GRANULARITY
 
 PASSES: tuple[Pass, ...] = (
     SIMPLIFY,
@@ -134,14 +134,14 @@ def compile_graph(
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
 
 
-def _is_as_given(n: Node, written: Graph) -> bool:
+def _is_as_given(node: Node, written: Graph) -> bool:
     """Is it no input, or one as it was written, or a part of one along the same dims?"""
-    if not isinstance(n.op, Input):
+    if not isinstance(node.op, Input):
         return True
-    whole = written.nodes.get(n.op.of or n.name)
-    if whole is None or not isinstance(whole.op, Input) or whole.type != n.type:
+    whole = written.nodes.get(node.op.of or node.name)
+    if whole is None or not isinstance(whole.op, Input) or whole.type != node.type:
         return False
-    return len(n.op.at_) == len(n.domain) if n.op.of else whole.domain == n.domain
+    return len(node.op.at_) == len(node.domain) if node.op.of else whole.domain == node.domain
 
 
 def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
@@ -171,34 +171,38 @@ def context(
     )
 
 
-def tell(stages: PassManager, s: Schedule, program: Program) -> None:
+def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
     """What came out, logged and dumped as the environment asks."""
     if "memory" in stages.asked.log:
         for line in str(program.plan).splitlines():
             stages.tell("memory", f"{'plan':<12} {line}")
     if stages.asked.dump is not None:
-        for name, told in {"schedule": s, "plan": program.plan, "host": source(program)}.items():
+        for name, told in {
+            "schedule": schedule,
+            "plan": program.plan,
+            "host": source(program),
+        }.items():
             stages.dump(name, told)
 
 
-def _lowered(p: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
+def _lowered(plan: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
     """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
     target = cx.target
-    counted = _counted(p, cx)
+    counted = _counted(plan, cx)
     make = partial(
         lower,
-        p,
+        plan,
         cx.tuning.chunk,
         prices=target.prices,
         counted=counted,
         behind=target.behind,
-        every=frozenset(members(p.schedule.items)) if sees_inputs else None,
+        every=frozenset(members(plan.schedule.items)) if sees_inputs else None,
     )
     told = list[str]()
     for choice in swap.choices() if swap is not None else ():
-        asked = worth(p, choice)
+        asked = worth(plan, choice)
         if not asked:
-            told = [stays(p, choice)]
+            told = [stays(plan, choice)]
             continue
         program = make(swapped=asked, room=choice.room)
         told = moved(program.plan, asked, choice)
@@ -213,11 +217,11 @@ def _lowered(p: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) 
     return make()
 
 
-def _counted(p: Plan, cx: CompileContext) -> frozenset[str]:
+def _counted(plan: Plan, cx: CompileContext) -> frozenset[str]:
     """The dims that the host counts, those of rows that take turns among them."""
     if cx.target.counted is not None:
         return frozenset((*cx.target.counted, *cx.turns))
-    dims, why = by_cost(p, cx.target.prices)
+    dims, why = by_cost(plan, cx.target.prices)
     cx.remark(*why)
     return dims.union(cx.turns)
 

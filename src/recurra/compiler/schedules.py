@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph
-from recurra.rewrite.compile_context import Phase
-from recurra.schedule.levels import schedule
+from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.tree import Schedule, phases
+from recurra.transforms.compile_context import Phase
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from recurra import processor
 from recurra.config import config
 from recurra.errors import RecurraError
+from recurra.support import cpu
 
 SCHEMA = "recurra-prices/2"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
@@ -74,7 +74,7 @@ def of_machine(backend: str) -> Prices:
     path = config().prices
     if path is None:
         return PRICES
-    found = read(path, processor.name())
+    found = read(path, cpu.name())
     if backend not in found:
         facts = f"it has those of {', '.join(found) or 'none'}"
         hint = f"`recurra calibrate --backend {backend} --out {path}` adds them"

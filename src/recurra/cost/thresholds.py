@@ -6,7 +6,7 @@ beside them. "Measured" is on a core of a server with AVX-512; a guess has no me
 
 from __future__ import annotations
 
-# ---- tiles and blocks (rewrite/tile.py, rewrite/split.py)
+# ---- tiles and blocks (transforms/strip_mine/tile.py, transforms/peel/peel_independent.py)
 
 ROWS_PER_TILE = 512
 """Rows of a small matrix product that fill one core; the measurement is not on record."""
@@ -27,13 +27,13 @@ MAX_TILE_VALUE_BYTES = 1 << 23
 """Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
 the memory of a tile and the steps of its loop."""
 
-# ---- cuts of branches (schedule/levels.py)
+# ---- cuts of branches (schedule/allen_kennedy.py)
 
 MAX_CUT_ROUNDS = 8
 """Times that what has no order is cut at more points, to look for one again: programs that have one
 needed two of them. Each takes longer than the one before, and an error is to come in seconds."""
 
-# ---- batch axes, last or first (rewrite/granularity.py has the measurements)
+# ---- batch axes, last or first (transforms/vectorize/plan.py has the measurements)
 
 MIN_VECTOR_ROWS = 64
 """Rows of a batch; fewer take as long, and are no vector. Measured: the table of granularity."""
@@ -43,7 +43,7 @@ table of granularity, 1.2 times as fast."""
 SCATTERED_ELEMENT_NS = 10.0
 """Nanoseconds to take an element of a row whose elements lie apart: measured."""
 
-# ---- ranges that grow, in tiles (rewrite/growing_axes.py)
+# ---- ranges that grow, in tiles (transforms/growing_ranges.py)
 
 STRIP_POINTS = 256
 """Points of a tile of a range: a guess, between its temporary and the steps of its loop."""
@@ -54,7 +54,7 @@ MAX_STRIP_BYTES = 1 << 20
 MIN_STRIPPED_POINTS = 512
 """Points of a range; shorter ones, of less than two tiles, are read whole."""
 
-# ---- points that are given, computed at once (rewrite/split.py, rewrite/chunks.py)
+# ---- points that are given, computed at once (transforms/peel/peel_independent.py, transforms/peel/chunk_independent.py)
 
 MIN_PEELED_POINTS = 16
 """Points that wait for nothing of their loop and are worth an axis: a guess, one vector of f32."""
@@ -66,7 +66,7 @@ MAX_CHUNK_POINTS = 256
 CHUNK_COST_POINTS = 16
 """Points that cost as much as a chunk of none; the measurement is not on record."""
 
-# ---- loops (rewrite/rounds.py, wavefront.py, prefix.py, cut_branches.py)
+# ---- loops (transforms/peel/unroll_periodic.py, wavefront.py, prefix.py, cut_branches.py)
 
 MAX_ROUND_TURNS = 12
 """Turns of a round: a guess, between what is saved and that each turn is compiled."""
@@ -78,7 +78,7 @@ MAX_BRANCH_PIECES = 8
 """Pieces of a definition along one dim; one of more is a choice, element by element. A guess,
 between the equations of pieces and the work of branches that are not taken."""
 
-# ---- conditions (cost/guards.py)
+# ---- conditions (analysis/guards.py)
 
 GUARD_NS = 2_000.0
 """Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
@@ -87,7 +87,7 @@ MAX_GUARDED_SHARE = 0.5
 MAX_CONDITION_PERIOD = 4096
 """Points of which the share of a condition is counted, one by one: time to compile. A guess."""
 
-# ---- facts about values that are looked for (rewrite/extremes.py, rewrite/attention.py)
+# ---- facts about values that are looked for (transforms/integer_ranges.py, transforms/fuse_attention.py)
 
 MAX_POSITION_DEPTH = 8
 """Equations looked back at for the extremes of a number; what is longer is seldom a position."""
@@ -101,7 +101,7 @@ LENGTH_SAMPLES = 9
 EQUATIONS_PER_ATTENTION_TILE = 14
 """Equations of a tile, counted: products, maximum, exponentials, sums, and what rescales them."""
 
-# ---- rows that the data end (rewrite/asking.py, program/launch.py)
+# ---- rows that the data end (transforms/early_exit/poll_interval.py, codegen/launch_size.py)
 
 GPU_POLL_STEPS = 1.0
 """Steps of a loop that it costs to ask a GPU whether rows go on: it waits for about one. A guess,
@@ -115,7 +115,7 @@ the most of them the launch itself is 1 % in all but the cheapest steps."""
 MAX_POLLED_LAUNCH_SHARE = 0.01
 """Share of the time of such a launch that its own cost may be: too little to be felt."""
 
-# ---- launches (program/launch.py, cost/model.py, program/lower.py)
+# ---- launches (codegen/launch_size.py, cost/model.py, codegen/lowering.py)
 
 MIN_LAUNCH_STEPS, MAX_LAUNCH_STEPS = 8, 1024
 """Steps per launch of an outermost loop: outputs along it hold one launch. A guess."""
@@ -136,7 +136,7 @@ MIN_OVERLAPPED_NS = 1e5
 """Nanoseconds of work that no host call waits for which are worth a launch of their own: several
 times what a launch of some arrays costs."""
 
-# ---- what is kept (rewrite/keep.py, compiling for a budget)
+# ---- what is kept (transforms/rematerialize.py, compiling for a budget)
 
 MEMORY_PRICE = 1.3
 """Times its traffic that a byte which is held is worth: above 1, so that of ties the smaller
@@ -155,7 +155,7 @@ MAX_PEAK_CANDIDATES = 64
 """Amounts that may be the peak for other bounds; of more, those that others cover are dropped, by
 comparing each with each."""
 
-# ---- stores on a host or a disk (program/swapped.py, program/slow.py)
+# ---- stores on a host or a disk (runtime/offload/paged_buffer.py, runtime/offload/tiers.py)
 
 MAX_RECORDED_MOVES = 4096
 """Moves of which a run keeps when they were: what a page can show."""
@@ -164,7 +164,7 @@ MOVER_POLL_SECONDS = 5e-4
 MAX_UNWRITTEN_BYTES = 64 << 20
 """Bytes that the system may hold of a file before they are on the disk. A guess."""
 
-# ---- solvers (memory/placement.py, memory/allocate.py, schedule/by_isl.py)
+# ---- solvers (storage/arena_solvers.py, storage/arena.py, schedule/isl_scheduler.py)
 
 ARENA_SEARCH_NODES = 500
 """Nodes of the exact search, for each order and each size of the arena: time to compile."""
@@ -177,12 +177,12 @@ MAX_ISL_SECONDS = 10
 ISL_MIN_BOUND = 8
 """What isl may assume that bounds are at least, where they are: it takes much longer without."""
 
-# ---- JAX (backend/jax/)
+# ---- JAX (backends/jax/)
 
 MAX_UNROLLED_STEPS = 64
 """Steps of a scan that is imported step by step; each is as many equations as its body."""
 
-# ---- PyTorch (backend/torch/)
+# ---- PyTorch (backends/torch/)
 
 TORCH_CALL_US = 1.3
 """Microseconds of a call of Torch beside its work, which a fused kernel saves."""
@@ -205,7 +205,7 @@ MIN_GRAPH_LAUNCHES = 16
 MAX_GRAPH_LAUNCHES = 50_000
 """Launches in one CUDA graph: what it holds of the memory of the host. A guess."""
 
-# ---- NumPy source (backend/numpy_source)
+# ---- NumPy source (backends/numpy)
 
 MAX_SMALL_ELEMENTS = 64
 """Elements of an array that may be kept for all steps of a loop, or of all runs. A guess: such as

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from recurra.errors import Loc
-from recurra.fragments import code_html
 from recurra.ir.dims import Declarations, Dim
 from recurra.ir.expr import TRUE, Expr, Sym, both
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range
+from recurra.report.html import code_html
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Statement:
         """Does it copy its operand?"""
         return getattr(self.op, "when", None) == (TRUE,)
 
-    def condition(self, k: int) -> Expr:
-        """The condition under which operand `k` is read."""
+    def condition(self, index: int) -> Expr:
+        """The condition under which operand `index` is read."""
         when: tuple[Expr, ...] = getattr(self.op, "when", ())
-        return both(self.where, when[k]) if when else self.where
+        return both(self.where, when[index]) if when else self.where
 
     @property
     def target(self) -> str:
@@ -106,11 +106,13 @@ class Statement:
         return f"{self.op.name}({', '.join(operands + self.op.attributes())})"
 
 
-def _range_text(r: Range) -> str:
+def _range_text(extent: Range) -> str:
     """`t<T`, `t<1..T` where it does not begin at 0, or the one point that it has."""
-    if r.is_point:
-        return str(r.lo)
-    return f"{r.dim}<{r.hi}" if r.lo == 0 else f"{r.dim}<{r.lo}..{r.hi}"
+    if extent.is_point:
+        return str(extent.lo)
+    return (
+        f"{extent.dim}<{extent.hi}" if extent.lo == 0 else f"{extent.dim}<{extent.lo}..{extent.hi}"
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from recurra.errors import RecurraError
 from recurra.llm.patterns import Causal, Chunk, Dilated, Linear, Pattern, Prefix, Sinks, Window
 
 if TYPE_CHECKING:
-    from recurra.lang.tensor import RecurrentTensor as Tensor
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
 
 MASKED = -1e30  # a score that takes no weight, and is finite
 

@@ -96,9 +96,9 @@ class Generate:
     """Print one JSON object when all is done, instead of the text as it comes."""
 
     def __call__(self) -> int:
-        from recurra.amounts import parse
         from recurra.llm.generate import Generator, Request
         from recurra.llm.sampling import Sampling
+        from recurra.support.byte_units import parse
 
         if self.prompt.count("-") > 1:
             raise RecurraError("standard input is one prompt", facts=f"it is named {self.prompt}")

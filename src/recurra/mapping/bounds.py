@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recurra.mapping.flat import flat
 from recurra.mapping.relaxation import Relaxation
-from recurra.memory.problem import Problem
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem
 
 Which = Literal["lp", "milp", "auto"]
 FEW = 800  # buffers up to which all are whole or not at all

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
-from recurra.mapping.engines import Engine, Which
-from recurra.memory.problem import Problem, ProblemError, Solution
+from recurra.mapping.engine_choice import Engine, Which
+from recurra.storage.mapping_problem import Problem, ProblemError, Solution
 
 if TYPE_CHECKING:
     from recurra.mapping.bounds import Bound
@@ -72,7 +72,7 @@ class Solve:
     """Print one JSON object."""
 
     def __call__(self) -> int:
-        from recurra.mapping.engines import engine
+        from recurra.mapping.engine_choice import engine
         from recurra.mapping.solvers import solver_of
 
         solve = solver_of(self.solver)
@@ -83,7 +83,7 @@ class Solve:
         curve: list[tuple[float, int]] = []
         with _Bar(self.seconds, problem, shown=not self.json) as bar:
 
-            def told(spent: float, reward: int, _: Solution) -> None:
+            def told(spent: float, reward: int, solution: Solution) -> None:
                 curve.append((spent, reward))
                 bar.update(spent, reward)
 
@@ -96,7 +96,7 @@ class Solve:
         """Prints and writes what was found."""
         from recurra.mapping.pictures import page, png
         from recurra.mapping.simulate import simulate, speedup
-        from recurra.memory.problem_text import solution_to_json
+        from recurra.storage.mapping_problem_text import solution_to_json
 
         _write(self.out, lambda: solution_to_json(problem, solution).encode())
         _write(self.png, lambda: png(problem, solution))
@@ -197,7 +197,7 @@ class Import:
     """Time for copies: an instruction's latency, or what it leaves idle of the slow memory."""
 
     def __call__(self) -> int:
-        from recurra.memory.problem_text import problem_to_json
+        from recurra.storage.mapping_problem_text import problem_to_json
 
         problem = self.problem()
         _write(self.out, lambda: problem_to_json(problem).encode())
@@ -279,7 +279,7 @@ class Pack:
     """Print one JSON object per file."""
 
     def __call__(self) -> int:
-        from recurra.mapping.engines import engine
+        from recurra.mapping.engine_choice import engine
 
         if not self.files:
             raise RecurraError("there is nothing to pack", hint="recurra map pack FILE.csv ..")
@@ -310,7 +310,7 @@ class Pack:
     def packed(self, file: str, problem: Problem, chosen: Engine) -> bool:
         """One line of what was found; is everything placed?"""
         from recurra.mapping.solvers import solver_of
-        from recurra.memory.problem_text import packing_to_csv
+        from recurra.storage.mapping_problem_text import packing_to_csv
 
         start = time.process_time()
         answer = solver_of("pack")(problem, self.seconds, self.seed, None, chosen)
@@ -409,7 +409,7 @@ def _told(file: str, run: Callable[[], Any]) -> Any:
 def problem_of(source: str, fast_size: int | None) -> Problem:
     """A problem from a file, or of the library."""
     from recurra.mapping.library import LIBRARY, instance
-    from recurra.memory.problem_text import read_problem
+    from recurra.storage.mapping_problem_text import read_problem
 
     if source in LIBRARY:
         problem = instance(source)

@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
-from recurra.mapping.board import Move
-from recurra.mapping.flat import flat
 from recurra.mapping.game import Action, Game
+from recurra.mapping.game_state import Move
 from recurra.mapping.observation import GRID, memory_around, supply_around
-from recurra.memory.problem import Problem, ProblemError
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 AHEAD = 5  # buffers that are seen beside the current one
 FEATURES = 9
@@ -95,11 +95,16 @@ class MapGame(gymnasium.Env[Any, Any]):
         }
         return observation, {"action_mask": mask, "reward_ps": self.game.reward}
 
-    def _action(self, m: Move | None) -> np.ndarray:
-        if m is None:
+    def _action(self, move: Move | None) -> np.ndarray:
+        if move is None:
             return np.zeros(4, np.float32)
         steps, size = self.problem.steps, max(1, self.problem.fast_size)
-        where = (1.0, max(0, m.start) / steps, max(0, m.end) / steps, max(0, m.offset) / size)
+        where = (
+            1.0,
+            max(0, move.start) / steps,
+            max(0, move.end) / steps,
+            max(0, move.offset) / size,
+        )
         return np.array(where, np.float32)
 
 

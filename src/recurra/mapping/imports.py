@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from recurra.codegen.loop_segments import members
 from recurra.mapping.hlo.extract import Supply, extract
 from recurra.mapping.machine import TPU_V4I, Machine
-from recurra.memory.problem import Problem, ProblemError
-from recurra.program.steps import members
 from recurra.runtime.executable import Executable
+from recurra.storage.mapping_problem import Problem, ProblemError
 
 
 def from_jax(
@@ -25,7 +25,7 @@ def from_jax(
 
     XLA compiles it for the device that JAX finds; nothing runs. `loop`, `supply`: see `extract`.
     """
-    from recurra.backend.jax.hlo import of_function
+    from recurra.backends.jax.hlo import of_function
 
     module = of_function(function, *arguments, donated=donated).module
     return extract(module, machine, name=name, loop=loop, supply=supply).problem
@@ -48,7 +48,7 @@ def from_program(
             f"the program has no region {region}", facts=f"it has {len(regions)}, from 0 on"
         )
 
-    from recurra.backend.jax.hlo import of_region
+    from recurra.backends.jax.hlo import of_region
 
     if region is None:
         region = max(range(len(regions)), key=lambda k: len(members(regions[k].items)))

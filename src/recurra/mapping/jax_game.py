@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from recurra.mapping.board import NOWHERE
-from recurra.mapping.flat import NEVER, flat
 from recurra.mapping.game import Action
-from recurra.memory.problem import Placement, Problem, ProblemError, Solution
+from recurra.mapping.game_state import NOWHERE
+from recurra.mapping.struct_of_arrays import NEVER, flat
+from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution
 
 _OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
 

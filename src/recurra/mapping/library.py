@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from recurra.memory.problem import Problem, ProblemError
-from recurra.memory.problem_text import problem_from_json, problem_to_json
+from recurra.storage.mapping_problem import Problem, ProblemError
+from recurra.storage.mapping_problem_text import problem_from_json, problem_to_json
 
 FOLDER = Path(__file__).parent / "instances"
 

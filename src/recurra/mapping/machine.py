@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from recurra.memory.problem import ProblemError
+from recurra.storage.mapping_problem import ProblemError
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.arrange import Rounds
-from recurra.mapping.board import NOWHERE, Move
-from recurra.mapping.flat import Flat, Ints
 from recurra.mapping.game import Action
+from recurra.mapping.game_state import NOWHERE, Move
 from recurra.mapping.observation import GRID, Sight
-from recurra.memory.pack import Packed
-from recurra.memory.problem import Placement, Solution
+from recurra.mapping.order_free_placer import Rounds
+from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.storage.exact_packing import Packed
+from recurra.storage.mapping_problem import Placement, Solution
 from recurra.support import native_extension
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.native_extension import Extension

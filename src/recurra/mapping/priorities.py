@@ -23,9 +23,9 @@ import numpy as np
 from tyro.conf import arg
 
 from recurra.errors import RecurraError
-from recurra.mapping.engines import Engine, Which, engine
-from recurra.mapping.flat import flat
-from recurra.mapping.keys import (
+from recurra.mapping.engine_choice import Engine, Which, engine
+from recurra.mapping.library import LIBRARY, instance
+from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
     Floats,
@@ -34,11 +34,11 @@ from recurra.mapping.keys import (
     shared_features,
     shared_weights,
 )
-from recurra.mapping.library import LIBRARY, instance
 from recurra.mapping.search import Search
 from recurra.mapping.solvers.learned import SECONDS, place_by_weights
 from recurra.mapping.solvers.priority import best_weights, first_weights
-from recurra.memory.problem import ProblemError
+from recurra.mapping.struct_of_arrays import flat
+from recurra.storage.mapping_problem import ProblemError
 
 SHIPPED = Path(__file__).with_name("priorities.json")
 CHOSEN = 24  # vectors
@@ -180,7 +180,7 @@ class Priorities:
         text = json.dumps(
             {
                 "made_by": made,
-                "learnt_from": list(found.names),
+                "learned_from": list(found.names),
                 "features": FEATURES,
                 "units": UNITS,
                 "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},

@@ -17,11 +17,11 @@ from typing import Protocol
 import numpy as np
 
 from recurra.errors import RecurraError
-from recurra.mapping import engines
-from recurra.mapping.engines import Engine
-from recurra.mapping.flat import flat
+from recurra.mapping import engine_choice
+from recurra.mapping.engine_choice import Engine
+from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
-from recurra.memory.problem import Problem, Solution, nothing
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 Progress = Callable[[float, int, Solution], None]  # CPU seconds, reward in picoseconds, answer
 
@@ -99,7 +99,7 @@ def solver(search_with: Callable[[Search], None]) -> Solver:
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> Solution:
-        search = Search(problem, seconds, seed, progress, engine or engines.engine())
+        search = Search(problem, seconds, seed, progress, engine or engine_choice.engine())
         with suppress(KeyboardInterrupt, MemoryError):  # the best so far is the answer
             search_with(search)
         validate(problem, search.solution)

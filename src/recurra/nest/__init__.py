@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from recurra.nest.agents.policy import proposed
     from recurra.nest.compiled import Contraction, compile
     from recurra.nest.einsum import from_sizes as contraction
-    from recurra.nest.improve import improved
     from recurra.nest.loops import Nest, scheduled, untiled
     from recurra.nest.problem import Problem
+    from recurra.nest.quick_search import improved
     from recurra.nest.tune import tuned
 
 _WHERE = {

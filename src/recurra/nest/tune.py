@@ -19,17 +19,17 @@ from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents.policy import shipped
 from recurra.nest.check import Examination
+from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
-from recurra.nest.kept import Kept, path, save
+from recurra.nest.kernel_store import Kept, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
 from recurra.nest.problem import Combine, Post, Problem
 from recurra.nest.search import Found, strategy
 from recurra.nest.search import search as searched
-from recurra.nest.standard import standard, tiles
 from recurra.nest.target import Target, target
-from recurra.nest.team import shared
+from recurra.nest.threads import shared
 
 Tell = Callable[[float, float, int], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from recurra.nest.loops import Nest, points
-from recurra.nest.meaning import Array
 from recurra.nest.problem import Access
+from recurra.nest.reference import Array
 
 _POST: Mapping[str | None, Callable[[float], float]] = {
     None: lambda x: x,

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
-from recurra.report import atomic, page
+from recurra.report import page
 from recurra.report.runs import RunFolder, curves
 
 NAME = "compiled.json"
@@ -51,7 +52,7 @@ def keep_compiled(run: RunFolder, program: ShownProgram) -> None:
         "program": program.source,
         "passes": list(program.pass_rows),
     }
-    atomic.replace(run.path / NAME, [json.dumps(parts, default=str).encode()])
+    atomic_write.replace(run.path / NAME, [json.dumps(parts, default=str).encode()])
 
 
 def keep_islands(run: RunFolder, rows: Rows) -> None:
@@ -91,7 +92,7 @@ def keep_launches(run: RunFolder, spans: Sequence[Any], window: str) -> None:
 
 def _add(run: RunFolder, name: str, part: Rows | str) -> None:
     parts = {**_read(run.path / NAME), name: part}
-    atomic.replace(run.path / NAME, [json.dumps(parts).encode()])
+    atomic_write.replace(run.path / NAME, [json.dumps(parts).encode()])
 
 
 def write_page(run: RunFolder) -> Path:

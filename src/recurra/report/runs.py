@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError, here
-from recurra.fragments import folds_html, sparkline, table
-from recurra.report import atomic
+from recurra.report.html import folds_html, sparkline, table
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
@@ -72,7 +72,7 @@ class RunFolder:
 
     def saved(self) -> list[Path]:
         """The checkpoints that are here."""
-        from recurra.report import checkpoint  # which reads arrays: who shows a page needs none
+        from recurra.checkpoint import checkpoint  # which reads arrays: who shows a page needs none
 
         return checkpoint.saved(self.checkpoints)
 
@@ -113,7 +113,7 @@ class RunFolder:
                 break
             except FileExistsError:
                 now += 1
-        atomic.sync_directory(path.parent)
+        atomic_write.sync_directory(path.parent)
         run = cls(path)
         run.write_config({"env": env, "algo": algo, "seed": seed, **(config or {})})
         return run
@@ -124,7 +124,7 @@ class RunFolder:
         run = cls(path)
         if run.metrics.exists():
             lines = [line for row, line in _read_rows(run.metrics) if row["step"] <= step]
-            atomic.replace(run.metrics, [line + b"\n" for line in lines])
+            atomic_write.replace(run.metrics, [line + b"\n" for line in lines])
         return run
 
     def log(self, step: int, **scalars: Any) -> None:
@@ -141,7 +141,7 @@ class RunFolder:
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Replaces config.json."""
         text = json.dumps(config, indent=2, default=_setting) + "\n"
-        atomic.replace(self.config, [text.encode()])
+        atomic_write.replace(self.config, [text.encode()])
 
     def read_config(self) -> dict[str, Any]:
         """The settings this run was started with."""

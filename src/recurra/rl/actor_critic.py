@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from recurra.lang.nn import initialise
-from recurra.lang.nn.modules import Linear, Module, Parameter, Sequential, Tanh
-from recurra.lang.nn.spaces import Spaces
-from recurra.lang.tensor import RecurrentTensor
+from recurra.frontend.nn import initializers
+from recurra.frontend.nn.modules import Linear, Module, Parameter, Sequential, Tanh
+from recurra.frontend.nn.spaces import Spaces
+from recurra.frontend.tensor import RecurrentTensor
 
 
 class ActorCritic(Module):
@@ -26,7 +26,7 @@ class ActorCritic(Module):
         self.actor = layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
         self.critic = layers([*sizes, 1], domain, 1.0, "c")
         if self.spaces.deviations:
-            zeros = initialise.zeros()((self.spaces.deviations,))
+            zeros = initializers.zeros()((self.spaces.deviations,))
             self.log_std = Parameter(zeros, domain, "log_std")
 
     def forward(self, o: Any) -> tuple[Any, RecurrentTensor]:
@@ -41,7 +41,7 @@ def layers(sizes: Sequence[int], domain: Sequence[Any], last_gain: float, label:
     for k, (inputs, outputs) in enumerate(pairwise(sizes), 1):
         final = k == len(sizes) - 1
         gain = last_gain if final else 2**0.5
-        out.append(Linear(inputs, outputs, domain, initialise.orthogonal(gain), f"{label}{k}"))
+        out.append(Linear(inputs, outputs, domain, initializers.orthogonal(gain), f"{label}{k}"))
         if not final:
             out.append(Tanh())
     return Sequential(*out)

@@ -43,7 +43,7 @@ def gymnax(env: Any, params: Any, episodes: str) -> StatefulEnv:
 
 
 def _results_of_step(env: Any, params: Any) -> int:
-    from recurra.backend.jax.function import result_tree
+    from recurra.backends.jax.function import result_tree
 
     def both(u: Any) -> Any:
         _, state = env.reset_env(key(u), params)

@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, here
+from recurra.frontend.context import jax_fn
+from recurra.frontend.dims import Index
+from recurra.frontend.functions import dims_of, uniform, where
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.lang.dims import Index
-from recurra.lang.functions import dims_of, uniform, where
-from recurra.lang.tensor import RecurrentTensor, as_tensor
-from recurra.lang.tracer import current
 from recurra.rl.acting import Exchange
 from recurra.rl.space import AnySpace, Space, leaves, tensors_of
-from recurra.session import jax_fn
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
 
@@ -165,7 +165,7 @@ class TraceableEnv:
 
 def plain_exchange(
     name: str,
-    t: str,
+    text: str,
     env: Any,
     actions: Sequence[RecurrentTensor],
     resets: Sequence[RecurrentTensor],
@@ -181,7 +181,7 @@ def plain_exchange(
     }
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
-    return Exchange(name, t, actions, resets, steps, ended, others, spaces)
+    return Exchange(name, text, actions, resets, steps, ended, others, spaces)
 
 
 def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:
@@ -213,14 +213,14 @@ def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
 
 
 def recurrence(
-    name: str, domain: Domain, type_: Type, t: str, first: RecurrentTensor
+    name: str, domain: Domain, type_: Type, text: str, first: RecurrentTensor
 ) -> RecurrentTensor:
     """A tensor that is `first` at the first t; `follow` says how it goes on."""
     x = declared(name, domain, type_)
-    x[tuple(r.lo if r.dim == t else r.sym for r in domain)] = first
+    x[tuple(r.lo if r.dim == text else r.sym for r in domain)] = first
     return x
 
 
-def follow(x: RecurrentTensor, t: str, new: RecurrentTensor) -> None:
+def follow(x: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
     """x[.., t+1] = new[.., t]"""
-    x[tuple(r.sym + 1 if r.dim == t else r.sym for r in x.domain)] = new
+    x[tuple(r.sym + 1 if r.dim == text else r.sym for r in x.domain)] = new

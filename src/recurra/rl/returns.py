@@ -7,13 +7,13 @@ from functools import reduce
 from math import inf, prod
 from typing import Any
 
+from recurra.frontend.dims import Index, wrap
+from recurra.frontend.functions import maximum, value
+from recurra.frontend.functions import where as choose
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.expr import compare, mul
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import WIDTH, Domain, Range
-from recurra.lang.dims import Index, wrap
-from recurra.lang.functions import maximum, value
-from recurra.lang.functions import where as choose
-from recurra.lang.tensor import RecurrentTensor
 from recurra.ops.elementwise import Cast, Detach, Where
 from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.rl.env import declared
@@ -27,7 +27,7 @@ def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
     return x[index].sum(axis=tuple(range(len(names & set(x.domain.dims)))))
 
 
-def normalise(
+def normalize(
     x: RecurrentTensor,
     over: Sequence[Index],
     where: RecurrentTensor | None = None,
@@ -89,8 +89,8 @@ def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
     """Is it made of single points, of the same point of all dims but some?"""
     node, along = x.graph[x.name], {r.dim for r in ranges}
 
-    def is_point(a: Ref) -> bool:
-        pairs = zip(x.graph[a.name].domain, a.index, strict=True)
+    def is_point(ref: Ref) -> bool:
+        pairs = zip(x.graph[ref.name].domain, ref.index, strict=True)
         return all(not isinstance(e, Slice) and (r.dim in along or e == r.sym) for r, e in pairs)
 
     return isinstance(node.op, MOVES) and all(map(is_point, (x.ref, *node.args)))

@@ -5,9 +5,9 @@ frames(o, 4)[t]  =  o[max(t-3, 0)], o[max(t-2, 0)], o[max(t-1, 0)], o[t]
 
 from __future__ import annotations
 
-from recurra.lang.dims import Index, maximum, wrap
-from recurra.lang.functions import stack, where
-from recurra.lang.tensor import RecurrentTensor
+from recurra.frontend.dims import Index, maximum, wrap
+from recurra.frontend.functions import stack, where
+from recurra.frontend.tensor import RecurrentTensor
 
 
 def frames(
@@ -20,8 +20,8 @@ def frames(
     """
     last = o.domain.ranges[-1]
 
-    def back(x: RecurrentTensor, k: int) -> RecurrentTensor:
-        past = maximum(Index(last.sym) - k, wrap(last.lo))
+    def back(x: RecurrentTensor, index: int) -> RecurrentTensor:
+        past = maximum(Index(last.sym) - index, wrap(last.lo))
         return x[tuple(past if r == last else Index(r.sym) for r in x.domain)]
 
     found = [o]

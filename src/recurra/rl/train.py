@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from recurra.checkpoint import checkpoint
 from recurra.errors import Interrupted, RecurraError
-from recurra.report import checkpoint
 from recurra.report.progress import Progress, track
 from recurra.report.run_page import (
     ShownProgram,
@@ -31,8 +31,8 @@ from recurra.rl.flags import expect_sound, flag, in_flags
 if TYPE_CHECKING:
     import numpy as np
 
+    from recurra.frontend.context import Context
     from recurra.rl.recipes import Recipe
-    from recurra.session import Context
 
     Metrics = Mapping[str, np.ndarray]
 
@@ -118,7 +118,7 @@ RUNNING = (
 
 def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
-    from recurra.session import compiling
+    from recurra.frontend.context import compiling
 
     folder = None if settings.resume is None else RunFolder(settings.resume)
     if folder is not None:

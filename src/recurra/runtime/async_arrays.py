@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.program.backend_protocol import Reading
+from recurra.backends.protocol import Reading
 from recurra.window import Executor, Segment
 
 

@@ -9,8 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from recurra import cache
-from recurra.backend.choose import backend_of, mesh_of, one_of
+from recurra.analysis.tracer import Tracer
+from recurra.backends.protocol import Backend
+from recurra.backends.registry import backend_of, mesh_of, one_of
+from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
+from recurra.codegen.initial_buffers import inputs_read
+from recurra.codegen.single_launch import as_single_launch
+from recurra.compiler import compilation_cache
 from recurra.compiler.bounds import Bounded, bounded, expect_room
 from recurra.compiler.options import CompileOptions, checked, expect_alone, placed
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
@@ -18,15 +23,10 @@ from recurra.config import config
 from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
-from recurra.lang.effects import Checkpoint, Export
-from recurra.lang.tracer import Tracer
-from recurra.program.backend_protocol import Backend
-from recurra.program.given import inputs_read
-from recurra.program.host_program import ChunkLoop, HostLoop, Program
-from recurra.program.single_launch import as_single_launch
-from recurra.rewrite.granularity import restored
+from recurra.ir.effects import Checkpoint, Export
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
+from recurra.transforms.vectorize.plan import restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Compilation:
     check: str
     backend: Backend
     target: Target
-    kept: cache.Entry | None
+    kept: compilation_cache.Entry | None
     compiled: Compiled
     may_be_single: bool
 
@@ -112,7 +112,7 @@ def compile_program(
     asked = replace(options, backend=backend.name)
     target = asked.tuning.aimed(replace(backend.target, prices=of_machine))
     kept, backend = _entry(written, asked, target, backend)
-    compiled = cache.program(
+    compiled = compilation_cache.program(
         kept, written.graph, lambda: compile_graph(written.graph, written.sizes, asked, target)
     )
     expect_room(compiled.plan, sizes)
@@ -135,10 +135,10 @@ def compile_program(
 
 def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
-) -> tuple[cache.Entry | None, Backend]:
+) -> tuple[compilation_cache.Entry | None, Backend]:
     """Where the program is kept, if it is, and the backend, which keeps its regions there."""
     asked, caching = config(), getattr(backend, "cached", None)
     if asked.cache is None or asked.watches or caching is None or options.workers > 1:
         return None, backend
-    entry = cache.entry(asked.cache, written.graph, written.sizes, options, target)
+    entry = compilation_cache.entry(asked.cache, written.graph, written.sizes, options, target)
     return entry, backend if entry is None else caching(entry)

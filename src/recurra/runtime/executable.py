@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from recurra.analysis.tracer import Tracer
 from recurra.compiler.options import CompileOptions
-from recurra.lang.tracer import Tracer
-from recurra.program.execute import Execution, Resume, Step
-from recurra.program.islands import Island
-from recurra.rewrite.growing_axes import longest_window
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
+from recurra.runtime.executor import Execution, Resume, Step
+from recurra.runtime.loop_profile import Island
 from recurra.runtime.run_recorder import record
 from recurra.runtime.runner import OnStep, Runner, RunRequest
 from recurra.runtime.summary import InspectableProgram
+from recurra.transforms.growing_ranges import longest_window
 
 
 class Executable(InspectableProgram):

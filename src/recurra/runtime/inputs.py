@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from recurra.codegen.initial_buffers import numbers
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ops.source import Input
-from recurra.program.given import numbers
 
 HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
 

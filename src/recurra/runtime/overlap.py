@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.program.execute import Execution
-from recurra.program.host_program import HostItem, HostLoop, Launch, Program
+from recurra.codegen.host_program import HostItem, HostLoop, Launch, Program
 from recurra.runtime.async_arrays import ToCome, Waiting, read
+from recurra.runtime.executor import Execution
 
 
 def beside(program: Program) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recurra.program.execute import Execution
+    from recurra.runtime.executor import Execution
 
 MOST = 4000  # spans that are kept
 

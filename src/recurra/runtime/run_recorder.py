@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recurra.program.swapped import swapped
 from recurra.report.progress import track
 from recurra.report.run_page import (
     ShownProgram,
@@ -17,6 +16,7 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.runtime.concurrency_policy import Launches
+from recurra.runtime.offload.paged_buffer import swapped
 from recurra.runtime.profiler import Span, watching
 from recurra.runtime.runner import Runner, RunRequest
 

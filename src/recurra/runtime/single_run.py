@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from recurra.backends.protocol import Backend
+from recurra.codegen.host_program import Program
+from recurra.codegen.initial_buffers import in_place
+from recurra.codegen.region import Region
+from recurra.codegen.single_launch import Finish, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
-from recurra.memory.plan import Plan
-from recurra.program.backend_protocol import Backend
-from recurra.program.given import in_place
-from recurra.program.host_program import Program
-from recurra.program.region import Region
-from recurra.program.single_launch import Finish, WholeProgram, output_of
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
+from recurra.storage.storage_plan import Plan
 
 if TYPE_CHECKING:
     from recurra.runtime.runner import RunRequest

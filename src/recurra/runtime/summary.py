@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from recurra.backends.protocol import Backend
+from recurra.codegen.host_source import source
+from recurra.codegen.loop_segments import members, times
 from recurra.compiler.pipeline import Compiled
-from recurra.footprint import told
-from recurra.footprint.run import footprint
-from recurra.fragments import code, folds_html, table
 from recurra.ir.graph import Graph
-from recurra.memory.allocate import Arena, Solve, allocate
-from recurra.memory.peak import KINDS, Peak
-from recurra.memory.store import Axis
-from recurra.program.backend_protocol import Backend
-from recurra.program.source import source
-from recurra.program.steps import members, times
+from recurra.memory_model import summary
+from recurra.memory_model.host_run import footprint
+from recurra.memory_model.peak import KINDS, Peak
+from recurra.report.html import code, folds_html, table
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Item, Loop
+from recurra.storage.arena import Arena, Solve, allocate
+from recurra.storage.store import Axis
 
 Row = dict[str, Any]
 
@@ -249,5 +249,5 @@ def chart(compiled: Compiled) -> list[Row]:
 def memory_summary(compiled: Compiled, peak: Peak) -> Mapping[str, Any]:
     """Return what is told of memory before the first step, as plain data for a page to draw."""
     history = [{"at": p.at, **p.kinds} for p in peak.history]
-    rows = told.rows(compiled.program.plan, peak)
+    rows = summary.rows(compiled.program.plan, peak)
     return {"text": str(peak), "rows": rows, "names": KINDS, "points": history}

@@ -18,13 +18,13 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from recurra.fragments import code_html
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Range
 from recurra.ops.collective import SHARD
 from recurra.ops.source import Input
+from recurra.report.html import code_html
 
 TOP = 0  # the id of no loop: what stands for the whole schedule in maps by loop
 
@@ -125,10 +125,15 @@ def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return tuple(map(number, items))
 
 
-def is_constant(s: Statement) -> bool:
+def is_constant(statement: Statement) -> bool:
     """Is it the same everywhere, of nothing, in every worker? Then it is made where it is used."""
-    source = not s.args and not s.domain.ranges and s.op.pure and not isinstance(s.op, Input)
-    return source and not s.op.drawn and SHARD not in s.op.mentions()
+    source = (
+        not statement.args
+        and not statement.domain.ranges
+        and statement.op.pure
+        and not isinstance(statement.op, Input)
+    )
+    return source and not statement.op.drawn and SHARD not in statement.op.mentions()
 
 
 def _lines(

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from recurra import processor
-from recurra.support import cxx_toolchain, private_files
+from recurra.support import cpu, cxx_toolchain, private_files
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell, tell_once
 from recurra.support.private_files import NotPrivateError, cache_folder, make_folder
@@ -120,7 +119,7 @@ def _places(folder: Path | None) -> tuple[Path, Path]:
 def _key(extension: Extension) -> str:
     """Return a name for all that a build depends on, but for who makes it."""
     parts = [extension.file, *extension.flags, *cxx_toolchain.flags()]
-    parts += [sys.version, platform.system(), processor.described(), _version(extension.package)]
+    parts += [sys.version, platform.system(), cpu.described(), _version(extension.package)]
     return digest([*parts, *(path.read_bytes() for path in _sources(extension.source))])
 
 

@@ -4,7 +4,7 @@ from recurra.window.core import State as State
 from recurra.window.core import Window as Window
 from recurra.window.executor import Executor as Executor
 from recurra.window.executor import Launch as Launch
-from recurra.window.faults import KernelError as KernelError
+from recurra.window.failures import KernelError as KernelError
 from recurra.window.kernel import Kernel as Kernel
 from recurra.window.kernel import Trace as Trace
 from recurra.window.native.twin import NativeWindow as NativeWindow

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recurra.fragments import table_html
+from recurra.report.html import table_html
 from recurra.window.kernel import Trace
 from recurra.window.model import Machine
 from recurra.window.simulate import simulate

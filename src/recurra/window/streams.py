@@ -19,7 +19,7 @@ from typing import Any
 
 from recurra.window import lifetime
 from recurra.window.core import check_size
-from recurra.window.faults import KernelError
+from recurra.window.failures import KernelError
 from recurra.window.native.build import STREAMS
 from recurra.window.native.twin import load
 from recurra.window.task import Task, WindowError

@@ -108,7 +108,7 @@ def _seen(window: int) -> str:
 
 def sweep(T: int, B: int) -> dict[str, float]:
     """Milliseconds per token in the middle of T, by points of a tile, taken in turns."""
-    from recurra.session import compiling as options
+    from recurra.frontend.context import compiling as options
 
     runs: list[Any] = []
     for tile in TILES:

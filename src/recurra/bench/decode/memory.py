@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recurra.backend.jax.region import JaxBackend
+from recurra.backends.jax.region import JaxBackend
 from recurra.bench.decode.ours import written
 from recurra.bench.decode.work import Work
 from recurra.bench.harness import Row

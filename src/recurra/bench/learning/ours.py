@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from recurra.bench.learning.settings import Settings, Told
-from recurra.program.execute import Step
 from recurra.rl.recipes import Ppo
+from recurra.runtime.executor import Step
 
 
 def recipe(env: str, settings: Settings) -> Ppo:

@@ -34,7 +34,7 @@ from recurra.bench.pairs import CLOCKS
 from recurra.bench.parts import named
 from recurra.bench.process import Ended, Process, interleaved
 from recurra.bench.worker import name_of
-from recurra.processor import cores
+from recurra.support.cpu import cores
 
 HERE = "recurra.bench.memory"
 PEERS = (f"{HERE}.schemes_jax:purejaxrl", f"{HERE}.schemes_torch:cleanrl")

@@ -14,8 +14,8 @@ from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
 from recurra.mapping.commands import function_of, nbytes
-from recurra.mapping.engines import Which
-from recurra.memory.problem import Problem, Solution, nothing
+from recurra.mapping.engine_choice import Which
+from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 if TYPE_CHECKING:
     from recurra.mapping.execute.compare import Compared
@@ -124,7 +124,7 @@ class Run:
 
     def answers(self, problem: Problem) -> Mapping[str, Solution]:
         """The solver's, beside everything in slow memory."""
-        from recurra.mapping.engines import engine
+        from recurra.mapping.engine_choice import engine
         from recurra.mapping.solvers import solver_of
 
         solve = solver_of(self.solver)

@@ -16,7 +16,7 @@ from recurra.mapping.execute.run import RAM, Execution, Times
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
-from recurra.memory.problem import Problem, Solution
+from recurra.storage.mapping_problem import Problem, Solution
 
 STEADY = 0.1  # how far prices may differ from before a round to after it
 FIRST = 4  # rounds of measuring before there are prices

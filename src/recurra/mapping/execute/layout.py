@@ -11,7 +11,7 @@ from typing import Protocol
 from recurra.mapping.execute.memories import whole_pages
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Workload
-from recurra.memory.problem import Buffer, Instruction, Problem, Roofline, Table
+from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Roofline, Table
 
 Use = tuple[int, bool]  # a tensor, and if the instruction writes it
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from recurra.disks import MEMORY, file_system
 from recurra.errors import RecurraError
 from recurra.mapping.execute.memories import PAGE, Bytes, SlowMemory, whole_pages
 from recurra.mapping.execute.workload import Array, Tensor
+from recurra.support.filesystem import MEMORY, file_system
 
 HUGE = 2 << 20  # bytes of a huge page
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recurra.mapping.machine import picoseconds
-from recurra.memory.problem import Table
+from recurra.storage.mapping_problem import Table
 
 
 @dataclass(frozen=True)

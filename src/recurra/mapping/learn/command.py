@@ -13,12 +13,12 @@ from tyro.conf import Positional
 
 from recurra.errors import RecurraError
 from recurra.mapping.commands import nbytes, problem_of
-from recurra.mapping.engines import Which, engine
+from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, Planning, Settings
 from recurra.mapping.search import Search, solver
-from recurra.memory.problem import Solution
-from recurra.supervised.cluster import checked
-from recurra.supervised.crew import Where
+from recurra.storage.mapping_problem import Solution
+from recurra.support.workers.cluster import checked
+from recurra.support.workers.supervisor import Where
 
 AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy": "none"}
 
@@ -63,7 +63,7 @@ class Train:
 
     def __call__(self) -> int:
         from recurra.mapping.learn.agent import play_and_learn
-        from recurra.memory.problem_text import solution_to_json
+        from recurra.storage.mapping_problem_text import solution_to_json
 
         s = self.settings()
         problem = problem_of(self.file, None if self.fast_size is None else nbytes(self.fast_size))
@@ -72,7 +72,7 @@ class Train:
         curve, checkpoint = self.begun()
         total = max(1, problem.total)
 
-        def told(spent: float, reward: int, _: Solution) -> None:
+        def told(spent: float, reward: int, solution: Solution) -> None:
             with curve.open("a") as file:
                 file.write(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}) + "\n")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from recurra.supervised.crew import Where
+from recurra.support.workers.supervisor import Where
 
 Planning = Literal["learned", "true", "none"]
 """A search with the learned dynamics (MuZero), one with the game itself (AlphaZero), or none."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.flat import Flat
 from recurra.mapping.game import Action, Game
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID, Sight, observe
+from recurra.mapping.struct_of_arrays import Flat
 
 AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
 GLOBAL = 3

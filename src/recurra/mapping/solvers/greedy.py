@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recurra.mapping.game import PREFERENCES
-from recurra.mapping.keys import Floats, keys, ordered
+from recurra.mapping.priority_keys import Floats, keys, ordered
 from recurra.mapping.search import Search, solver
 
 

@@ -7,7 +7,7 @@ tensors are placed that matter.
 
 from __future__ import annotations
 
-from recurra.mapping.keys import Floats, ordered, shared_features, weighty
+from recurra.mapping.priority_keys import Floats, ordered, shared_features, weighty
 from recurra.mapping.search import Search, solver
 
 SECONDS = 0.05

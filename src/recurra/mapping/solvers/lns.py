@@ -1,4 +1,4 @@
-"""Order-free large-neighbourhood search: ruin what is near in time, place it in another order.
+"""Order-free large-neighborhood search: ruin what is near in time, place it in another order.
 
 Near is what is used at about the same time; now and then, what lives while one tensor does. The
 former improves on a mapping, the latter takes a large tensor out for what then fits, or in.
@@ -10,11 +10,11 @@ import itertools
 
 import numpy as np
 
-from recurra.mapping.arrange import Rounds
-from recurra.mapping.flat import Flat, Ints
-from recurra.mapping.keys import Floats, ordered
+from recurra.mapping.order_free_placer import Rounds
+from recurra.mapping.priority_keys import Floats, ordered
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
+from recurra.mapping.struct_of_arrays import Flat, Ints
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
 BLOCK = 16  # steps
@@ -37,7 +37,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
-    near, lives = Neighbourhoods(search.flat), Lives(search.flat)
+    near, lives = Neighborhoods(search.flat), Lives(search.flat)
     begun, end = search.spent, until * search.seconds
     for k in itertools.count():
         if not search.running(until):
@@ -50,7 +50,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
     search.tie(arranger.best, arranger.solution)
 
 
-class Neighbourhoods:
+class Neighborhoods:
     """Which storages are used at about the same time."""
 
     def __init__(self, flat: Flat) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from recurra.mapping.flat import Ints
-from recurra.mapping.keys import Floats
+from recurra.mapping.priority_keys import Floats
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
-from recurra.memory.pack import Packed
-from recurra.memory.problem import Placement, ProblemError, Solution
+from recurra.mapping.struct_of_arrays import Ints
+from recurra.storage.exact_packing import Packed
+from recurra.storage.mapping_problem import Placement, ProblemError, Solution
 
 NODES = 2  # per buffer, in the first round
 LIFE, AREA, LOAD = range(3)

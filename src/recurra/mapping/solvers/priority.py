@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recurra.mapping.keys import FEATURES, Floats, features, ordered
+from recurra.mapping.priority_keys import FEATURES, Floats, features, ordered
 from recurra.mapping.search import Search, solver
 
 PAIRS = 8

@@ -11,7 +11,7 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.simulate import fastest
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.solvers.xla_like import place_like_xla
-from recurra.memory.problem import Problem, Solution
+from recurra.storage.mapping_problem import Problem, Solution
 
 
 @solver

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recurra.mapping.keys import Summary, boundedness
+from recurra.mapping.priority_keys import Summary, boundedness
 from recurra.mapping.search import Search, solver
 
 REPACKS = 10  # at most

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.agents.world import World, opened
-from recurra.supervised import processes
-from recurra.supervised.cluster import Cluster
-from recurra.supervised.crew import Crew, Means, Say
+from recurra.nest.agents.vector_env import World, opened
+from recurra.support.workers import processes
+from recurra.support.workers.cluster import Cluster
+from recurra.support.workers.supervisor import Crew, Means, Say
 
 Answer = Mapping[str, NDArray[Any]]
 

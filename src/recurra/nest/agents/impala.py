@@ -15,14 +15,14 @@ from jax import lax
 
 from recurra.nest.agents.learning import Distributed, trainer
 from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
-from recurra.nest.agents.walker import Walker, example
-from recurra.nest.agents.world import Floats, World
-from recurra.supervised.crew import Where
+from recurra.nest.agents.sampling_actor import Walker, example
+from recurra.nest.agents.vector_env import Floats, World
+from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with: a round is one actor's answer."""
+    """What is learned with: a round is one actor's answer."""
 
     rounds: int = 5000
     actors: int = 4

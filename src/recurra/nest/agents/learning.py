@@ -23,7 +23,7 @@ from recurra.errors import RecurraError
 from recurra.nest.agents.actors import Actor, Task, pool
 from recurra.nest.agents.network import Adam
 from recurra.nest.agents.policy import Policy, initial
-from recurra.nest.agents.world import Floats, World
+from recurra.nest.agents.vector_env import Floats, World
 from recurra.nest.table import Table
 
 FORMAT = 1

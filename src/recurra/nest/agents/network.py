@@ -1,4 +1,4 @@
-"""The network of `policy`, as JAX differentiates it, and the optimiser."""
+"""The network of `policy`, as JAX differentiates it, and the optimizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.policy import heads
-from recurra.nest.agents.world import LOW
+from recurra.nest.agents.vector_env import LOW
 from recurra.support.adam import direction, moments
 
 

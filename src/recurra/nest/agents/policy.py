@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.nest import kept
+from recurra.nest import kernel_store
 from recurra.nest.actions import Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
@@ -59,7 +59,7 @@ class Policy:
     weights: Weights
     actions: Actions
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How it was made: command, seed, sizes that were learnt from, held out, and so on"""
+    """How it was made: command, seed, sizes that were learned from, held out, and so on"""
 
     def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
         """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""
@@ -132,7 +132,7 @@ def proposed(problem: Problem, on: Target | None = None) -> Nest:
     RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
     on = on or target()
-    if (known := kept.load(problem, on.name)) is not None:
+    if (known := kernel_store.load(problem, on.name)) is not None:
         return known.nest
     if (path := shipped(on)) is None:
         raise RecurraError(

@@ -11,7 +11,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from recurra.errors import RecurraError
-from recurra.nest import kept
+from recurra.nest import kernel_store
 from recurra.nest.editor import browser, terminal
 from recurra.nest.editor.session import Bench, Session, described, start
 from recurra.nest.einsum import from_sizes
@@ -59,7 +59,7 @@ class Edit:
             except OSError as error:
                 raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
         on = target(self.backend)
-        found = None if self.order else kept.load(problem, on.name)
+        found = None if self.order else kernel_store.load(problem, on.name)
         nest = found.nest if found else start(problem, self.order)
         bench = Bench(nest, on)
         s = self.edited(bench, bench.begin(nest))
@@ -68,14 +68,14 @@ class Edit:
         print(json.dumps(described(bench, s)) if self.json else f"{s.nest}\n\n{s.status}")
         return 0
 
-    def edited(self, bench: Bench, s: Session) -> Session:
+    def edited(self, bench: Bench, session: Session) -> Session:
         """By whoever is there."""
         if self.browser:
-            return browser.edited(bench, s, self.port, _aloud)
+            return browser.edited(bench, session, self.port, _aloud)
         if sys.stdin.isatty() and sys.stdout.isatty():
             with terminal.screen() as show:
-                return terminal.edited(bench, s, terminal.keys, show)
-        return terminal.edited(bench, s, terminal.lines, _aloud)
+                return terminal.edited(bench, session, terminal.keys, show)
+        return terminal.edited(bench, session, terminal.lines, _aloud)
 
 
 def _aloud(text: str) -> None:

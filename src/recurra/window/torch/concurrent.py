@@ -26,9 +26,9 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.utils import dlpack
 
-from recurra.fragments import table_html
-from recurra.window.faults import KernelError
-from recurra.window.learning import check_policy
+from recurra.report.html import table_html
+from recurra.window.failures import KernelError
+from recurra.window.gain_model import check_policy
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import WindowError

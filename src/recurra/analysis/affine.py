@@ -1,0 +1,54 @@
+"""Refuses indices and conditions that are not quasi-affine: isl inverts the others exactly."""
+
+from __future__ import annotations
+
+from recurra.errors import DomainError, Loc
+from recurra.ir.expr import Div, Mod, Prod, walk
+from recurra.ir.graph import Index, Slice
+
+
+def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
+    """Refuses what isl cannot read: products of dims, divisors and steps that are no constants."""
+    if isinstance(index, Slice):
+        if type(index.step) is not int or index.step < 1:
+            raise step(index, loc)
+        quasi_affine(what, index.lo, loc)
+        quasi_affine(what, index.hi, loc)
+        return
+    for x in walk(index):
+        if isinstance(x, Prod):
+            raise product(what, x, loc)
+        if isinstance(x, (Div, Mod)) and (type(x.n) is not int or x.n < 1):
+            raise divisor(what, x, loc)
+
+
+def product(what: str, prod: Prod, loc: Loc | None) -> DomainError:
+    """A product of two unknowns where it must be quasi-affine."""
+    return DomainError(
+        f"{what} multiplies two unknowns: {prod}",
+        facts="dims and bounds are added, compared, and multiplied or divided by constants; "
+        f"{prod} is not a constant times a dim",
+        hint="use a constant for one factor, or choose by data: x.take(...), rc.where(...)",
+        loc=loc,
+    )
+
+
+def divisor(what: str, e: Div | Mod, loc: Loc | None) -> DomainError:
+    """// or % by something else than a positive constant."""
+    sign = "//" if isinstance(e, Div) else "%"
+    return DomainError(
+        f"{what} is divided by {e.n}: {e}",
+        facts=f"the right side of {sign} is a positive constant: reads are inverted exactly",
+        hint="use a constant, or read the dim as a number: rc.value(...)",
+        loc=loc,
+    )
+
+
+def step(slice_: Slice, loc: Loc | None) -> DomainError:
+    """A range in steps that are no positive constant."""
+    return DomainError(
+        f"the range {slice_.lo}:{slice_.hi} is read in steps of {slice_.step}",
+        facts="the step of a range is a constant of at least 1",
+        hint="read it forwards, then .flip() it",
+        loc=loc,
+    )

@@ -1,0 +1,225 @@
+"""Demand: the points of every equation whose value is asked for, backward from the outputs.
+
+    y[t<T] = merge(e[t], y[t-1], when=(t % 50 == 0, t % 50 != 0))     e: at t % 50 == 0
+    z = x[T-1]                                                        x: at t == T-1
+
+A point is asked for where an equation reads it that is asked for there itself, under the condition
+of its branch. What a condition cannot say of a read (a range that moves, an index by //) counts as
+all points: the answer may be too wide, never too narrow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Logic,
+    Prod,
+    both,
+    compare,
+    either,
+    lin,
+    negate,
+    substitute,
+    symbols,
+    walk,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
+from recurra.ir.types import Domain, Range, is_shift
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Going
+from recurra.ops.source import Input
+from recurra.polyhedral.boxes import around, simplified
+from recurra.polyhedral.interval import box_of, span
+
+MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
+
+
+def demanded(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    edges: bool = False,
+    already: Mapping[str, Expr] = MappingProxyType({}),
+    ends: bool = True,
+    taken: Mapping[str, Expr] | None = None,
+) -> Mapping[str, Expr]:
+    """Return the condition under which each equation is asked for, of those that are not always.
+
+    `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
+    With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
+    is not asked for either; this takes longer. Points under a condition in `already` are asked for
+    whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
+    `taken` is what `chosen` gives, if that is known.
+    """
+    effects = [n.name for n in graph.nodes.values() if not n.op.pure]
+    taken = chosen(graph) if effects and taken is None else taken or {}
+    found = {**already, **{n: taken.get(n, TRUE) for n in effects}}
+    return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
+
+
+def chosen(graph: Graph) -> Mapping[str, Expr]:
+    """Return the condition under which a branch takes each equation, of those not always taken.
+
+    Other than `demanded`, it counts a point as taken that no index asks for: this is where effects
+    happen.
+    """
+    return _Demand(graph, {}, by_index=False).solved()
+
+
+def is_even(graph: Graph, dim: str) -> bool:
+    """Tell whether all points of a dim are asked for alike, as far as can be seen at once.
+
+    No branch depends on the dim, and along it equations read their own points, some steps on, or
+    all of them: then no condition of `demanded` mentions it.
+    """
+    for n in graph.nodes.values():
+        if isinstance(n.op, Merge) and dim in n.op.mentions():
+            return False
+        for a in n.args:
+            for e, r in zip(a.index, graph[a.name].domain, strict=True):
+                if r.dim == dim and not _is_even_read(e, r, n.domain):
+                    return False
+    return True
+
+
+def _is_even_read(index: Index, extent: Range, reader: Domain) -> bool:
+    """Is an index all of a range, or a shift of that of the reader?"""
+    if isinstance(index, Slice):
+        return (index.lo, index.hi) == (extent.lo, extent.hi)
+    return (
+        is_shift(index, extent.dim) is not None
+        and extent.dim in reader
+        and reader[extent.dim] == extent
+    )
+
+
+@dataclass
+class _Demand:
+    graph: Graph
+    sizes: Mapping[str, int]
+    by_index: bool
+    edges: bool = False
+    ends: bool = True
+    found: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    rounds: dict[str, int] = field(default_factory=dict[str, int])
+
+    def solved(self) -> Mapping[str, Expr]:
+        roots = [n.name for n in self.graph.nodes.values() if self.is_root(n)]
+        todo = deque(roots)
+        todo.extendleft(self.found.keys() - todo)
+        self.found |= dict.fromkeys(roots, TRUE)
+        done: dict[str, Expr] = {}
+        while todo:
+            n = self.graph[todo.pop()]
+            if done.get(n.name) == self.found[n.name]:  # it has been in the queue twice
+                continue
+            done[n.name] = self.found[n.name]
+            for k, a in enumerate(n.args):
+                if self.found.get(a.name) == TRUE:
+                    continue
+                more = _joined(self.found.get(a.name, FALSE), self.of_read(n, k, a))
+                if more != self.found.get(a.name, FALSE):
+                    self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
+                    self.found[a.name] = more if self.rounds[a.name] <= MAX_ROUNDS else TRUE
+                    if self.found[a.name] == TRUE:  # first: most reads ask for all points
+                        todo.append(a.name)
+                    else:
+                        todo.appendleft(a.name)
+        if self.by_index:  # what nothing leads to is never asked for
+            self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
+        return {name: c for name, c in self.found.items() if c != TRUE}
+
+    def is_root(self, node: Node) -> bool:
+        """Is it asked for whoever reads it?"""
+        unread = not node.op.pure and not self.graph.readers[node.name]
+        ends = self.ends and isinstance(node.op, Going)
+        return node.name in self.graph.outputs or unread or ends or isinstance(node.op, Input)
+
+    def of_read(self, node: Node, index: int, ref: Ref) -> Expr:
+        """The points of a source that an operand asks for."""
+        source, mine = self.graph[ref.name].domain, node.domain
+        branch = merge_condition(node, index)
+        if branch is None and ref.index == source.identity and mine == source:
+            return self.found[node.name]
+        asked = [self.found[node.name], branch or TRUE]  # of points of the reader
+        if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
+            return FALSE
+        if not self.by_index:
+            moved = any(e != r.sym for e, r in zip(ref.index, source, strict=True))
+            same: dict[str, Expr | int] = {r.dim: r.sym for r in source}
+            return TRUE if moved else self.mapped(both(*asked), mine, same)
+        back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
+        ends: list[Expr] = []
+        ranges: list[tuple[Slice, Range]] = []
+        for e, r in zip(ref.index, source, strict=True):
+            dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
+            if isinstance(e, Slice):
+                ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
+            elif dim is not None and dim not in back:
+                back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
+                moved = self.edges and e != r.sym
+                asked += mine[dim].edges if moved or mine[dim] != r else ()
+            elif not symbols(e) & set(mine.dims):
+                ends.append(compare("==", r.sym, e))
+        for e, r in ranges:
+            ends += self.reach(e, r, node.domain, asked, back)
+        mapped = self.mapped(both(*asked), mine, back)
+        return simplified(source, both(mapped, *ends), self.sizes)
+
+    def reach(
+        self,
+        slice_: Slice,
+        extent: Range,
+        mine: Domain,
+        asked: list[Expr],
+        back: Mapping[str, Expr | int],
+    ) -> list[Expr]:
+        """The least and the greatest point of a range, of all points of a reader.
+
+        Where the source has the dims that move it, they are those of the range itself.
+        """
+        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(mine.dims) <= back.keys():
+            return [
+                compare(">=", extent.sym, substitute(slice_.lo, back)),
+                compare("<", extent.sym, substitute(slice_.hi, back)),
+            ]
+        lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
+        box = box_of(mine, self.sizes)
+        if box is not None:  # the points that ask for the range
+            box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
+        if box is None or any(isinstance(x, Prod) for y in (lo, hi) for x in walk(y)):
+            return []
+        if (symbols(lo) | symbols(hi)) - box.keys():
+            return []
+        return [
+            compare(">=", extent.sym, span(lo, box)[0]),
+            compare("<", extent.sym, span(hi, box)[1]),
+        ]
+
+    def mapped(self, condition: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
+        """A condition on points of a reader as one on points of its source, or a wider one."""
+        if isinstance(condition, Logic) and condition.op == "&":
+            return both(*(self.mapped(x, domain, back) for x in condition.args))
+        return (
+            substitute(condition, back)
+            if symbols(condition) & set(domain.dims) <= back.keys()
+            else TRUE
+        )
+
+
+def _joined(expr: Expr, b: Expr) -> Expr:
+    """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
+    parts = [
+        p for c in (expr, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
+    ]
+    if any(negate(p) in parts for p in parts):
+        return TRUE
+    sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
+    kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
+    return either(*kept)

@@ -1,0 +1,323 @@
+"""What the user is told when a proof fails: what, where, the two facts, one way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from recurra.analysis.proofs import Point
+from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
+from recurra.ir.expr import (
+    TRUE,
+    Expr,
+    compare,
+    evaluate,
+    maximum,
+    minimum,
+    symbols,
+)
+from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
+from recurra.ops.control import Merge
+from recurra.ops.source import Value
+
+
+def line_of(node: Node, index: int = -1) -> Loc | None:
+    """Where operand `index` was written: the line of its branch, else that of the equation."""
+    return node.lines[index] if 0 <= index < len(node.args) else node.loc
+
+
+def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
+    """`at t=3, T=4 ` for the dims and bounds that matter."""
+    wanted = set(names)
+    known = {**point, **bounds, **point}  # a bound may be a dim's name, whose point it is then
+    parts = [f"{n}={v}" for n, v in known.items() if n in wanted]
+    return f"at {', '.join(parts)} " if parts else ""
+
+
+def spoken(e: Index | Ref) -> str:
+    """As the user writes it: `rc.min(t+5,T)`."""
+    return re.sub(r"\b(min|max)\(", r"rc.\1(", str(e))
+
+
+def reading(ref: Ref, index: int, e: Index) -> str:
+    """The read with index `index` replaced."""
+    return spoken(Ref(ref.name, (*ref.index[:index], e, *ref.index[index + 1 :])))
+
+
+def _range(extent: Range, middle: str) -> str:
+    return f"{extent.lo} <= {middle} < {extent.hi}"
+
+
+def outside(
+    node: Node,
+    index: int,
+    source: Domain,
+    asked: tuple[int, ...],
+    point: Point,
+    bounds: Mapping[str, int],
+) -> DomainError:
+    """A read that leaves its source: operand `index` of `node` asks for the point `asked`."""
+    ref, when = node.args[index], merge_condition(node, index)
+    j = next(
+        j
+        for j, (q, r) in enumerate(zip(asked, source, strict=True))
+        if not evaluate(r.lo, bounds) <= q < evaluate(r.hi, bounds)
+    )
+    e, r = ref.index[j], source.ranges[j]
+    early = asked[j] < evaluate(r.lo, bounds)
+    branch = f", where {when}," if when is not None and when != TRUE else ""
+    every = f"{_range(r, 'k')} for every k in {e}"
+    need = every if isinstance(e, Slice) else _range(r, str(e))
+    named = set().union(*map(index_symbols, ref.index), *map(symbols, (r.lo, r.hi, when or TRUE)))
+    spot = at(point, bounds, named)
+    return DomainError(
+        f"{ref} reads {'before the start' if early else 'past the end'} of {r.dim}",
+        facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
+        f"{spot}it asks for {Ref(ref.name, asked)}",
+        hint=_keep_inside(node, ref, j, r, early, when is not None),
+        loc=line_of(node, index),
+    )
+
+
+def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, branch: bool) -> str:
+    e = ref.index[index]
+    if isinstance(e, Slice):
+        lo, hi = (maximum(extent.lo, e.lo), e.hi) if early else (e.lo, minimum(e.hi, extent.hi))
+        return f"cut it: {reading(ref, index, Slice(lo, hi, e.step, e.pad))}"
+    if not symbols(e) & set(node.domain.dims):
+        return f"index {ref.name} within {extent.lo}..{extent.hi - 1}"
+    guard = compare(">=", e, extent.lo) if early else compare("<", e, extent.hi)
+    for d in node.domain.dims:
+        c = is_shift(e, d)
+        if c is not None:
+            edge = node.domain[d].sym
+            guard = (
+                compare(">=", edge, extent.lo - c) if early else compare("<", edge, extent.hi - c)
+            )
+    if branch:
+        return f"keep this branch to where {guard}: {node.name}[{spoken(guard)}] = ..."
+    return f"guard it: rc.where({spoken(guard)}, {spoken(ref)}, 0)"
+
+
+def uncovered(
+    node: Node, when: tuple[Expr, ...], point: Point, bounds: Mapping[str, int]
+) -> DomainError:
+    named = set(node.domain.dims).union(*map(symbols, when))
+    named |= {s for r in node.domain for e in (r.lo, r.hi) for s in symbols(e)}
+    every = ", ".join(_range(r, r.dim) for r in node.domain)
+    place = ", ".join(node.domain.dims)
+    return DomainError(
+        f"{node.name} is not defined at every point of its domain",
+        facts=f"its domain is {every or 'one point'}, its branches hold where "
+        f"{' or '.join(f'({c})' if len(when) > 1 else str(c) for c in when)}; "
+        f"{at(point, bounds, named)}none does",
+        hint=f"define the rest after the other branches: {node.name}[{place or '...'}] = ...",
+        loc=node.loc,
+    )
+
+
+def negative_slice(
+    node: Node, index: int, j: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """A range that ends before it begins."""
+    ref, size = node.args[index], slice_.count
+    return ShapeError(
+        f"{ref} reads a range of negative size",
+        facts=f"{slice_} holds {size} points; "
+        f"{at(point, bounds, symbols(size))}that is {evaluate(size, {**bounds, **point})}",
+        hint="let it begin no later than it ends: "
+        + reading(ref, j, Slice(minimum(slice_.lo, slice_.hi), slice_.hi, slice_.step, slice_.pad)),
+        loc=line_of(node, index),
+    )
+
+
+def overfull(
+    node: Node, index: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """A padded range with more points than its length."""
+    assert slice_.pad is not None
+    ref, env = node.args[index], {**bounds, **point}
+    spot = at(point, bounds, symbols(slice_.count) | symbols(slice_.pad))
+    return ShapeError(
+        f"{ref} reads more points than its padded length",
+        facts=f"it is padded to {slice_.pad} and holds {slice_.count} points; "
+        f"{spot}these are {evaluate(slice_.pad, env)} and {evaluate(slice_.count, env)}",
+        hint="pad it to the largest number of points",
+        loc=line_of(node, index),
+    )
+
+
+def negative_size(
+    node: Node, type_: Type, size: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """A result with a negative axis."""
+    spot = at(point, bounds, symbols(size))
+    return ShapeError(
+        f"{node.name} has an axis of negative size",
+        facts=f"its type is {type_}; {spot}{size} is {evaluate(size, {**bounds, **point})}",
+        hint=f"end it at zero: {spoken(maximum(size, 0))}",
+        loc=node.loc,
+    )
+
+
+def cut(
+    node: Node,
+    ends: tuple[Expr | int, Expr | int],
+    divisor: Expr | int,
+    point: Point,
+    bounds: Mapping[str, int],
+) -> ShapeError:
+    """A cut that leaves its axis."""
+    env = {**bounds, **point}
+    lo, hi = (evaluate(e, env) for e in ends)
+    spot = at(point, bounds, set().union(*map(symbols, (*ends, divisor))))
+    return ShapeError(
+        f"the cut {ends[0]}:{ends[1]} leaves its axis",
+        facts=f"the axis is 0:{divisor}; {spot}{lo}:{hi} is asked of 0:{evaluate(divisor, env)}",
+        hint=f"cut within 0:{divisor}",
+        loc=node.loc,
+    )
+
+
+def pick(
+    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An element that is not on its axis."""
+    env = {**bounds, **point}
+    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    return ShapeError(
+        f"element {expr} is not on its axis",
+        facts=(
+            f"the axis is 0:{divisor}; {spot}element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
+        ),
+        hint=f"index within 0:{divisor}, or guard it with rc.where",
+        loc=node.loc,
+    )
+
+
+def too_narrow(
+    node: Node, index: int, op: Value, number: int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An index expression whose value is not among those of its type."""
+    spot = at(point, bounds, symbols(op.expr))
+    ends = np.iinfo(NUMPY_NAME[op.dtype])
+    return ShapeError(
+        f"{op.expr} has a value that {op.dtype} cannot hold",
+        facts=f"{spot}it is {number}; {op.dtype} holds whole numbers from {ends.min} to {ends.max}",
+        hint=f'rc.value({op.expr}, "i32") holds it; what is to be cut off: .cast("{op.dtype}")',
+        loc=line_of(node, index),
+    )
+
+
+def shuffled(
+    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """An element that is not among those that are shuffled."""
+    env = {**bounds, **point}
+    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    return ShapeError(
+        f"element {expr} is not among the {divisor} that are shuffled",
+        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(divisor, env)}",
+        hint="let the minibatches together have as many samples as there are",
+        loc=node.loc,
+    )
+
+
+def reshape(
+    node: Node, before: Type, after: Type, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """A reshape that loses or invents elements."""
+    a, b = (prod(t.sizes({**bounds, **point})) for t in (before, after))
+    spot = at(point, bounds, set().union(*map(symbols, (*before.shape, *after.shape))))
+    return ShapeError(
+        f"{before} cannot be reshaped to {after}",
+        facts=f"a reshape keeps every element; {spot}one has {a} elements, the other {b}",
+        hint="cut or expand it first",
+        loc=node.loc,
+    )
+
+
+def empty(
+    node: Node,
+    ref: Ref,
+    source: Domain,
+    size: Expr | int,
+    point: Point,
+    bounds: Mapping[str, int],
+) -> DomainError:
+    """An extremum of nothing."""
+    what = f"an axis of {ref.name} has {size} elements"
+    hint = "reduce it only where it has elements"
+    for j, (s, r) in enumerate(zip(ref.index, source, strict=True)):
+        if isinstance(s, Slice) and s.size == size:
+            last: Any = s.hi - 1
+            lo, hi = (
+                (minimum(s.lo, last), s.hi) if s.hi == r.hi else (s.lo, maximum(s.hi, s.lo + 1))
+            )
+            what = f"{ref} holds {size} points"
+            hint = f"let it hold one point: {reading(ref, j, Slice(lo, hi, s.step, s.pad))}"
+    return DomainError(
+        f"the {node.op.name} of an empty range has no value",
+        facts=f"{what}; {at(point, bounds, symbols(size))}it is empty",
+        hint=hint,
+        loc=node.loc,
+    )
+
+
+def cycle(
+    steps: Sequence[tuple[Node, int]], point: Point, bounds: Mapping[str, int]
+) -> ScheduleError:
+    """Each node of the cycle reads, as operand k, the next one at the same point."""
+    first = steps[0][0]
+    dims = first.domain.dims
+    reads = [(n.name, n.args[k].name, line_of(n, k)) for n, k in steps]
+    lines = [f"{n} needs {a}" + (f" at {loc}" if loc else "") for n, a, loc in reads]
+    named = {s for r in first.domain for e in (r.lo, r.hi) for s in symbols(e)} | set(dims)
+    spot = at(point, bounds, named)
+    last = f"{spot}no order of them is right" if len(steps) > 1 else f"{spot}it needs its own value"
+    declared = next((n for n, _ in steps if isinstance(n.op, Merge)), first).name
+    earlier = ",".join([*dims[:-1], f"{dims[-1]}-1"]) if dims else ""
+    return ScheduleError(
+        f"{Ref(first.name, first.domain.identity)} depends on itself at the same point",
+        facts="\n  ".join([*lines, last]),
+        hint=f"read an earlier point in one of them: {declared}[{earlier}]"
+        if dims
+        else "take one of these reads away",
+        loc=line_of(*steps[0]),
+    )
+
+
+def bounds(
+    names: Sequence[str],
+    given: Mapping[str, int],
+    missing: Sequence[str],
+    unknown: Sequence[str],
+    loc: Loc | None,
+) -> DomainError:
+    """Bounds without a value, or values without a bound."""
+    which = missing or unknown
+    some = f"{'the bound' if len(which) == 1 else 'the bounds'} {', '.join(which)}"
+    values = ", ".join(f"{n}={v}" for n, v in given.items()) or "none"
+    return DomainError(
+        f"no value is given for {some}" if missing else f"the program does not have {some}",
+        facts=f"its bounds are {', '.join(names) or 'none'}; given: {values}",
+        hint=f"add {', '.join(f'{n}: 10' for n in missing)}"
+        if missing
+        else f"leave out {', '.join(unknown)}",
+        loc=loc,
+    )
+
+
+def bad_bound(name: str, value: object, loc: Loc | None) -> DomainError:
+    """A bound that is no positive integer."""
+    return DomainError(
+        f"the bound {name} cannot be {value!r}",
+        facts="a bound is the number of points of a dim: an integer, at least 1",
+        hint=f"give it one: {name}: 10",
+        loc=loc,
+    )

@@ -1,0 +1,92 @@
+"""Guards: statements that run at those points only at which they are asked for.
+
+    for i:  s  e  y        e is asked for at i % 50 == 0:     for i:  s  [i % 50 == 0: e]  y
+
+Host calls, which are effects, happen exactly where a branch takes their results. Of everything else
+all points of a domain may be computed, and a guard is for what saves more than it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import lcm, prod
+
+from recurra.analysis.demanded_points import chosen, demanded
+from recurra.cost.model import compute_ns
+from recurra.cost.thresholds import GUARD_NS, MAX_CONDITION_PERIOD, MAX_GUARDED_SHARE
+from recurra.ir.expr import TRUE, Expr, Mod, evaluate, substitute, symbols, walk
+from recurra.ir.graph import Graph
+from recurra.ir.types import Domain, is_shift
+from recurra.ops.control import Call, Item, Merge
+from recurra.polyhedral.boxes import split_boxes
+from recurra.polyhedral.extent import longest
+
+
+def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
+    """Return the condition under which equations run, of those that do not run everywhere."""
+    taken = {} if all(n.op.pure for n in graph.nodes.values()) else chosen(graph)
+    out = _of_calls(graph, taken)
+    if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
+        return out
+    asked = demanded(graph, sizes, taken=taken)
+    out = {**_worth(graph, asked, sizes), **out}
+    todo = list(out)
+    while todo:  # who reads them has nothing to read elsewhere
+        for r, _ in graph.readers[todo.pop()]:
+            if r.name in asked and r.name not in out:
+                out[r.name] = asked[r.name]
+                todo.append(r.name)
+    return out
+
+
+def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
+    """The conditions of host calls, and of the results that are taken apart."""
+    out = dict[str, Expr]()
+    for n in graph.nodes.values():
+        call = n.args[0].name if isinstance(n.op, Item) else n.name
+        if isinstance(n.op, (Call, Item)) and call in taken:
+            out[n.name] = taken[call]
+    return out
+
+
+def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
+    """The conditions of which a guard saves more than it costs, by all that runs under one."""
+    saved: dict[Expr, float] = {}
+    found: dict[str, Expr] = {}
+    for name, c in asked.items():
+        n = graph[name]
+        share = share_of(n.domain.of(symbols(c)), c, sizes)
+        if not n.op.pure or isinstance(n.op, Item) or share > MAX_GUARDED_SHARE:
+            continue
+        dims = n.domain.dims
+        last = max((dims.index(d) for d in symbols(c) if d in dims), default=-1)
+        inside = prod(longest(n.domain, d, sizes) for d in dims[last + 1 :])
+        saved[c] = saved.get(c, 0.0) + (1 - share) * compute_ns(graph, n, sizes) * inside
+        found[name] = c
+    return {name: c for name, c in found.items() if saved[c] > GUARD_NS}
+
+
+def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:
+    """How many of the points of a domain fulfill a condition; 1 where that is not known."""
+    if symbols(condition).union(*(r.mentions() for r in domain)) - set(domain.dims) - sizes.keys():
+        return 1.0
+    every = prod(longest(domain, d, sizes) for d in domain.dims)
+    found = 0.0
+    for box in split_boxes(domain, condition, sizes):
+        points = prod(longest(box.domain, d, sizes) for d in box.domain.dims)
+        found += points * _share(box.domain, substitute(box.where, sizes), sizes)
+    return min(1.0, found / every) if every else 1.0
+
+
+def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
+    """The share of a condition that repeats itself along one dim."""
+    dims = symbols(where)
+    if where == TRUE or len(dims) != 1:
+        return 1.0
+    (dim,) = dims
+    periods = [e.n for e in walk(where) if isinstance(e, Mod) and is_shift(e.a, dim) is not None]
+    period = lcm(*periods)
+    if not periods or period > MAX_CONDITION_PERIOD:
+        return 1.0
+    first = evaluate(domain[dim].lo, sizes)
+    return sum(bool(evaluate(where, {dim: first + k})) for k in range(period)) / period

@@ -1,0 +1,116 @@
+"""Questions about all points of a graph with known bounds; the answer is the first exception."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, substitute, symbols, walk
+from recurra.ir.graph import Graph
+from recurra.ir.types import Domain
+from recurra.polyhedral import isl
+from recurra.polyhedral.interval import Box, narrow, span
+
+Point = dict[str, int]
+
+
+class Unprovable(Exception):
+    """The question multiplies two dims: `expr` is not quasi-affine, so isl cannot answer it."""
+
+    def __init__(self, expr: Prod):
+        self.expr = expr
+
+
+@dataclass
+class Proof:
+    """Intervals answer first, then isl; both on expressions without bounds.
+
+    A bound in `open` is any number from 1 to its value there: an unknown like a dim.
+    """
+
+    graph: Graph
+    bounds: Mapping[str, int]
+    open: Mapping[str, int] = field(default_factory=dict[str, int])
+    _at: dict[Any, Any] = field(default_factory=dict)
+    _boxes: dict[Domain, dict[str, tuple[int, int]]] = field(default_factory=dict)
+
+    def at(self, e: Any) -> Any:
+        """`e` with the bounds replaced by their values."""
+        if type(e) is int:
+            return e
+        if e not in self._at:
+            self._at[e] = substitute(e, self.bounds)
+        return self._at[e]
+
+    @property
+    def unknown(self) -> dict[str, tuple[int, int]]:
+        """What an open bound may be."""
+        return {n: (1, most) for n, most in self.open.items()}
+
+    def box(self, domain: Domain) -> dict[str, tuple[int, int]]:
+        """lo <= dim <= hi of every dim, whatever the open bounds are."""
+        if domain not in self._boxes:
+            box: dict[str, tuple[int, int]] = {}
+            for r in domain:
+                lo, hi = span(self.at(r.lo), self.unknown), span(self.at(r.hi), self.unknown)
+                box[r.dim] = (lo[0], hi[1] - 1)
+            self._boxes[domain] = box
+        return self._boxes[domain]
+
+    def core(self, domain: Domain) -> dict[str, tuple[int, int]]:
+        """The points that there are for every open bound."""
+        if not self.open:
+            return self.box(domain)
+        return {
+            r.dim: (
+                span(self.at(r.lo), self.unknown)[1],
+                span(self.at(r.hi), self.unknown)[0] - 1,
+            )
+            for r in domain
+        }
+
+    def edges(self, domain: Domain) -> Expr:
+        """What a point of the box of a domain must fulfill to be one of the domain."""
+        if not self.open:
+            return TRUE
+        ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]
+        starts = (compare(">=", d, lo) for d, lo, _ in ends if symbols(lo))
+        return both(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
+
+    def told(self, point: Point) -> dict[str, int]:
+        """The bounds, of which the open ones have the value that they have at a point."""
+        return {**self.bounds, **{n: point[n] for n in self.open if n in point}}
+
+    def first(self, box: Box, where: Expr) -> Point | None:
+        """The first point of the box at which `where` holds; it names no bounds but open ones."""
+        box = {**box, **self.unknown}
+        if where == FALSE or any(lo > hi for lo, hi in box.values()) or narrow(box, where) is None:
+            return None
+        point = {d: lo for d, (lo, _) in box.items()}
+        if where == TRUE:
+            return point
+        product = next((x for x in walk(where) if isinstance(x, Prod)), None)
+        if product is not None:
+            raise Unprovable(product)
+        named = symbols(where)
+        used = [d for d in box if d in named]
+        assert len(used) == len(named), f"{where} names {named - set(used)}, which is no dim here"
+        canonical: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(used)}
+        found = isl.first(tuple(box[d] for d in used), substitute(where, canonical))
+        return None if found is None else point | dict(zip(used, found, strict=True))
+
+    def below(self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE) -> Point | None:
+        """The first point where `expr` is less than `least`, of those where `where` holds."""
+        expr = self.at(expr)
+        if type(expr) is int and expr >= least:
+            return None
+        box = {**box, **self.unknown}
+        small = narrow(box, where)
+        if (
+            small is None
+            or any(lo > hi for lo, hi in small.values())
+            or span(expr, small)[0] >= least
+        ):
+            return None
+        return self.first(box, both(where, compare("<", expr, least)))

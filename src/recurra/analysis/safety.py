@@ -1,0 +1,416 @@
+"""check: before anything runs, every read, branch and shape is proved, or refused with a point.
+
+    y[t<T] = mul(x[t+1], c)     x is defined for 0 <= t < T, ... at t=3, T=4 it asks for x[4]
+
+Bounds are numbers here, so a counter-example is concrete. Order in general is the scheduler's to
+prove; here only a point that needs itself is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from recurra.analysis import diagnostics
+from recurra.analysis.affine import product, quasi_affine
+from recurra.analysis.cycles import same_point_cycle
+from recurra.analysis.demanded_points import demanded
+from recurra.analysis.proofs import Proof, Unprovable
+from recurra.errors import RecurraError, here
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Sym,
+    both,
+    compare,
+    either,
+    evaluate,
+    mul,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.types import NUMPY_NAME, Tuple, Type, is_float
+from recurra.ops.control import Merge
+from recurra.ops.indexing import Pick, Take
+from recurra.ops.movement import Cut, Reshape
+from recurra.ops.ordering import TopK
+from recurra.ops.permutation import Permutation
+from recurra.ops.reduction import ArgMax, Extremum, Fold
+from recurra.ops.softmax import LogSoftmax, Softmax
+from recurra.ops.source import Const, Data, Input, Value
+from recurra.polyhedral import dependence
+from recurra.polyhedral.boxes import around
+from recurra.polyhedral.interval import Box, narrow, span
+
+
+def check(
+    graph: Graph, bounds: Mapping[str, int], open: Mapping[str, int] = MappingProxyType({})
+) -> Graph:
+    """Return the graph if it is safe for these bounds, else raise the first mistake.
+
+    Equations that are safe only at the points that are asked for have no others in what is
+    returned. A bound in `open` may turn out to be any number from 1 to the one there.
+    """
+    for node in graph.nodes.values():
+        _quasi_affine(node)
+    known = known_bounds(graph, {**bounds, **open})
+    closed = {n: v for n, v in known.items() if n not in open}
+    while True:
+        proof = Proof(graph, closed, open)
+        mistakes = _mistakes(proof)
+        if not mistakes:
+            break
+        graph = _narrowed(proof, mistakes)
+    found = same_point_cycle(proof)
+    if found is not None:
+        raise diagnostics.cycle(*found, proof.told(found[1]))
+    return graph
+
+
+def _mistakes(proof: Proof) -> dict[str, RecurraError]:
+    """What is wrong with equations at any point of their domains."""
+    out: dict[str, RecurraError] = {}
+    for node in proof.graph.nodes.values():
+        if any(lo > hi for lo, hi in proof.box(node.domain).values()):
+            continue
+        try:
+            _covers(proof, node)
+            _reads(proof, node)
+            _sizes(proof, node)
+            _numbers(proof, node)
+        except Unprovable as e:
+            raise product(f"a size of {node.name}", e.expr, node.loc) from None
+        except RecurraError as e:
+            out[node.name] = e
+    return out
+
+
+def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
+    """The graph without the points at which nobody asks for equations that are wrong there.
+
+    An equation that is asked for nowhere, though others read it, is 0. One that nothing reads is a
+    mistake all the same.
+    """
+    graph, sizes = proof.graph, proof.bounds
+    asked = demanded(graph, sizes, edges=True)
+    live = graph.live().nodes
+    nodes: list[Node] = []
+    for name, error in mistakes.items():
+        n = graph[name]
+        if not n.op.pure or isinstance(n.op, Input) or proof.open:
+            raise error
+        if asked.get(name) == FALSE and name in live and isinstance(n.type, Type):
+            zero = Const(value=0, dtype=n.type.dtype, shape=n.type.shape)
+            nodes.append(replace(n, op=zero, args=()))
+            continue
+        domain = around(n.domain, asked.get(name, TRUE), sizes)
+        if domain == n.domain or asked.get(name) == FALSE:
+            raise error
+        nodes.append(replace(n, domain=domain))
+    return graph.update(nodes)
+
+
+def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
+    """The bounds in the graph's order; every one is an integer >= 1, and there is no other."""
+    names = bounds_of(graph)
+    missing = [n for n in names if n not in bounds]
+    unknown = [str(n) for n in bounds if n not in names]
+    if missing or unknown:
+        raise diagnostics.bounds(names, bounds, missing, unknown, here())
+    out: dict[str, int] = {}
+    for n in names:
+        try:
+            out[n] = -1 if isinstance(bounds[n], bool) else operator.index(bounds[n])
+        except TypeError:
+            out[n] = -1
+        if out[n] < 1:
+            raise diagnostics.bad_bound(n, bounds[n], here())
+    return out
+
+
+def bounds_of(graph: Graph) -> tuple[str, ...]:
+    """Every symbol that is no dim: the bounds of the dims in their order, then the others."""
+    dims = set(graph.declared)
+    found = [s for d in graph.dims for s in sorted(d.range.mentions())]
+    rest: set[str] = set()
+    for domain in {n.domain for n in graph.nodes.values()}:
+        dims |= set(domain.dims)
+        rest = rest.union(*(symbols(e) for r in domain for e in (r.lo, r.hi)))
+    for n in graph.nodes.values():
+        dims |= {b[0] for b in getattr(n.op, "bind", ())}
+        types = n.type.items if isinstance(n.type, Tuple) else (n.type,)
+        rest |= n.op.mentions()
+        rest = rest.union(*(symbols(e) for t in types for e in t.shape if type(e) is not int))
+        rest = rest.union(
+            *(index_symbols(e) for a in n.args for e in a.index if type(e) is not Sym)
+        )
+    return tuple(dict.fromkeys([*found, *sorted(rest - dims)]))
+
+
+def _quasi_affine(node: Node) -> None:
+    """Indices and conditions are sums, // and % by positive constants, min, max and comparisons."""
+    for k, ref in enumerate(node.args):
+        loc = diagnostics.line_of(node, k)
+        for e in ref.index:
+            if type(e) is Sym or type(e) is int:
+                continue
+            quasi_affine(f"an index of {ref}", e, loc)
+        when = merge_condition(node, k)
+        if when is not None:
+            quasi_affine(f"a condition of {node.name}", when, loc)
+
+
+def _covers(proof: Proof, node: Node) -> None:
+    if not isinstance(node.op, Merge) or TRUE in node.op.when:
+        return
+    when = tuple(proof.at(c) for c in node.op.when)
+    box = proof.box(node.domain)
+    inside = proof.edges(node.domain)
+    hole = proof.first(box, both(inside, negate(either(*when))))
+    if hole is not None:
+        raise diagnostics.uncovered(node, node.op.when, hole, proof.told(hole))
+    for a, b in combinations(when, 2):
+        twice = proof.first(box, both(inside, a, b))
+        assert twice is None, f"two branches of {node.name} hold at {twice}: {a} and {b}"
+
+
+def _reads(proof: Proof, node: Node) -> None:
+    box = proof.box(node.domain)
+    for k, ref in enumerate(node.args):
+        domain = proof.graph[ref.name].domain
+        source = proof.core(domain)
+        if all(
+            _identity(e, q, box, ends) or (e == r.sym and r in node.domain.ranges)
+            for e, (q, ends), r in zip(ref.index, source.items(), domain, strict=True)
+        ):
+            continue
+        when = merge_condition(node, k)
+        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+        small = narrow({**box, **proof.unknown}, where)
+        if small is None:
+            continue
+        for j, e in enumerate(ref.index):
+            if isinstance(e, Slice):
+                _slice_size(proof, node, k, j, e, where)
+        ends_of = zip(ref.index, source.values(), strict=True)
+        if not all(_within(proof, e, small, ends) for e, ends in ends_of):
+            _inside(proof, node, k, ref, where)
+
+
+def _numbers(proof: Proof, node: Node) -> None:
+    """Index expressions have values that their type holds, wherever these are read or put out."""
+    box = proof.box(node.domain)
+    if node.name in proof.graph.outputs and isinstance(node.op, Value):
+        _fits(proof, node, -1, node.op, node.op.expr, box, proof.edges(node.domain))
+    for k, ref in enumerate(node.args):
+        source = proof.graph[ref.name]
+        if not isinstance(source.op, Value) or not _is_narrow(source.op.dtype):
+            continue
+        when = merge_condition(node, k)
+        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+        by, wide = dict[str, Any](), dict(box)
+        for r, e in zip(source.domain, ref.index, strict=True):
+            by[r.dim] = Sym(f"{r.dim}'") if isinstance(e, Slice) else e
+            if isinstance(e, Slice):
+                lo, hi = (span(proof.at(x), {**box, **proof.unknown}) for x in (e.lo, e.hi))
+                wide[f"{r.dim}'"] = (lo[0], hi[1] - 1)
+        _fits(proof, node, k, source.op, substitute(source.op.expr, by), wide, where)
+
+
+def _is_narrow(dtype: str) -> bool:
+    """Is it a type of integers that may be too narrow for an index?"""
+    return dtype != "bool" and not is_float(dtype) and dtype not in ("i32", "i64")
+
+
+def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, where: Expr) -> None:
+    if not _is_narrow(op.dtype):
+        return
+    ends = np.iinfo(NUMPY_NAME[op.dtype])
+    found = proof.below(e, int(ends.min), box, where)
+    found = proof.below(int(ends.max) - e, 0, box, where) if found is None else found
+    if found is not None:
+        number = evaluate(proof.at(e), found)
+        raise diagnostics.too_narrow(node, index, op, number, found, proof.told(found))
+
+
+def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
+    """Is it the dim itself, of a range no larger than the source's?"""
+    if type(e) is not Sym or e.name != dim:
+        return False
+    lo, hi = box[dim]
+    return ends[0] <= lo and hi <= ends[1]
+
+
+def _within(proof: Proof, e: Any, box: Box, ends: tuple[int, int]) -> bool:
+    """Does the index stay inside, by intervals alone?"""
+    if isinstance(e, Slice):
+        return (
+            ends[0] <= span(proof.at(e.lo), box)[0] and span(proof.at(e.hi), box)[1] <= ends[1] + 1
+        )
+    lo, hi = span(proof.at(e), box)
+    return ends[0] <= lo and hi <= ends[1]
+
+
+def _inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -> None:
+    """Every point asked for is one of the source's, exactly."""
+    domain = proof.graph[ref.name].domain
+    box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
+    small = narrow({**box, **proof.unknown}, where)
+    assert small is not None
+    point, ties, sliced = dependence.asked(ref.index, domain)
+    for j in sliced:
+        s = ref.index[j]
+        assert isinstance(s, Slice)
+        lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
+        box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
+    wrong = both(where, proof.at(ties), proof.at(dependence.outside(point, domain)))
+    found = proof.first(box, wrong)
+    if found is not None:
+        asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
+        here_ = {d: found[d] for d in node.domain.dims}
+        raise diagnostics.outside(node, index, domain, asked, here_, proof.told(found))
+
+
+def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:
+    box = proof.box(node.domain)
+    found = proof.below(slice_.count, 0, box, where)
+    if found is not None:
+        raise diagnostics.negative_slice(node, index, j, slice_, found, proof.told(found))
+    if slice_.pad is not None:
+        room: Any = slice_.pad - slice_.count
+        found = proof.below(room, 0, box, where)
+        if found is not None:
+            raise diagnostics.overfull(node, index, slice_, found, proof.told(found))
+
+
+def _sizes(proof: Proof, node: Node) -> None:
+    """No axis of the result is negative, cuts stay on their axis, and extrema have elements."""
+    box, inside = proof.box(node.domain), proof.edges(node.domain)
+    for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
+        for size in type_.shape:
+            found = proof.below(size, 0, box, inside)
+            if found is not None:
+                raise diagnostics.negative_size(node, type_, size, found, proof.told(found))
+    for ref, size in _must_have_elements(proof.graph, node):
+        found = proof.below(size, 1, box, inside)
+        if found is not None:
+            source = proof.graph[ref.name].domain
+            raise diagnostics.empty(node, ref, source, size, found, proof.told(found))
+    _of_op(proof, node, box)
+
+
+def _of_op(proof: Proof, node: Node, box: Box) -> None:
+    """What the op itself asks of sizes and positions."""
+    match node.op:
+        case Cut(axis=axis, start=start, size=size):
+            _cut(proof, node, axis, (start, start + size), box)
+        case TopK(axis=axis, size=size):
+            _cut(proof, node, axis, (0, size), box)
+        case Pick(zero=False) as op:
+            _pick(proof, node, op, box)
+        case Take() as op:
+            _take(proof, node, op, box)
+        case Reshape():
+            _reshape(proof, node, box)
+        case Permutation() as op:
+            _permutation(proof, node, op, box)
+        case _:
+            pass
+
+
+def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
+    """The sizes that the op folds without a value to start from."""
+    match node.op:
+        case Extremum(axes=axes) | ArgMax(axes=axes):
+            pass
+        case Fold(monoid_of="maximum" | "minimum", rank=rank):
+            axes = tuple(range(rank))
+        case Softmax(axis=axis) | LogSoftmax(axis=axis):
+            axes = (axis,)
+        case _:
+            return
+    shape = graph.read_type(node.args[0]).shape
+    yield from ((node.args[0], shape[a]) for a in axes)
+
+
+def _cut(
+    proof: Proof, node: Node, axis: int, ends: tuple[Expr | int, Expr | int], box: Box
+) -> None:
+    n: Any = proof.graph.read_type(node.args[0]).shape[axis]
+    inside = proof.edges(node.domain)
+    found = proof.below(ends[0], 0, box, inside)
+    found = proof.below(n - ends[1], 0, box, inside) if found is None else found
+    if found is not None:
+        raise diagnostics.cut(node, ends, n, found, proof.told(found))
+
+
+def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
+    n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
+    inside = proof.edges(node.domain)
+    found = proof.below(op.at_, 0, box, inside)
+    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
+    if found is not None:
+        raise diagnostics.pick(node, op.at_, n, found, proof.told(found))
+
+
+def _take(proof: Proof, node: Node, op: Take, box: Box) -> None:
+    """Positions that are known before the program runs are on the axis."""
+    x, i = node.args
+    n: Any = proof.graph.read_type(x).shape[op.parts()[0].index(op.axis)]
+    inside = proof.edges(node.domain)
+    for e in _known_numbers(proof.graph[i.name], i):
+        found = proof.below(e, 0, box, inside)
+        found = proof.below(n - 1 - e, 0, box, inside) if found is None else found
+        if found is not None:
+            raise diagnostics.pick(node, e, n, found, proof.told(found))
+
+
+def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
+    """The elements of an equation that are written as numbers, or the extremes of an array."""
+    match source.op:
+        case Value(expr=e, bind=()) if not any(isinstance(s, Slice) for s in read.index):
+            return (substitute(e, dict(zip(source.domain.dims, read.index, strict=True))),)  # pyright: ignore[reportArgumentType]
+        case Const(value=number):
+            return (int(number),)
+        case Data() as op:
+            numbers = op.key.get()
+            return (int(numbers.min()), int(numbers.max())) if numbers.size else ()
+        case _:
+            return ()
+
+
+def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:
+    """Every element is one of those that are shuffled."""
+    n: Any = op.size
+    inside = proof.edges(node.domain)
+    found = proof.below(op.at_, 0, box, inside)
+    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
+    if found is not None:
+        raise diagnostics.shuffled(node, op.at_, n, found, proof.told(found))
+
+
+def _reshape(proof: Proof, node: Node, box: Box) -> None:
+    before = proof.graph.read_type(node.args[0])
+    assert isinstance(before, Type)
+    assert isinstance(node.type, Type)
+    counts = [_product(proof, t) for t in (before, node.type)]
+    differ = compare("!=", *counts)
+    found = None if differ == FALSE else proof.first(box, both(proof.edges(node.domain), differ))
+    if found is not None:
+        raise diagnostics.reshape(node, before, node.type, found, proof.told(found))
+
+
+def _product(proof: Proof, type_: Type) -> Expr | int:
+    total: Expr | int = 1
+    for size in type_.shape:
+        total = mul(total, proof.at(size))
+    return total

@@ -1,0 +1,365 @@
+"""Tracer: collects the equations a user's program writes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
+from recurra.ir.dims import Dim
+from recurra.ir.effects import Checkpoint, Export
+from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
+from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.resource import ArrayResource, Resource
+from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.ops.control import Merge
+from recurra.ops.source import Input
+from recurra.polyhedral import isl
+
+R = TypeVar("R", bound=Resource[Any])
+
+
+@dataclass
+class Branch:
+    """One definition of a recurrent tensor: its value where `when` holds."""
+
+    when: Expr
+    value: Ref
+    loc: Loc | None
+    gradients: int = 0  # how many had been taken when it was written
+    folded: bool = False  # Python made True of one of its conditions: i % n == 0 where n is 1
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A tensor that was drawn of a distribution, and what it was drawn by."""
+
+    sample: Any
+    kind: str
+    params: tuple[Any, ...]
+
+
+@dataclass
+class Tracer:
+    """Equations so far. The innermost active one is `current()`."""
+
+    dims: list[Dim] = field(default_factory=list[Dim])
+    nodes: dict[str, Node] = field(default_factory=dict)
+    branches: dict[str, list[Branch]] = field(default_factory=dict)
+    nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that name no point
+    outputs: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
+    params: list[Any] = field(default_factory=list)
+    effects: list[Checkpoint] = field(default_factory=list)
+    exports: list[Export] = field(default_factory=list[Export])
+    drawn: list[Drawn] = field(default_factory=list[Drawn])
+    renamed: list[Mapping[str, str]] = field(default_factory=list)  # old to new, as it happened
+    checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
+    # what is done to the finished graph, each once and in this order
+    finishing: dict[Callable[[Graph], Graph], None] = field(default_factory=dict)
+    clocks: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # what steps, and along which dims
+    final: set[str] = field(default_factory=set[str])  # names that the user gave
+    draws: int = 0
+    members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
+    gradients: int = 0  # that were taken
+    bounds: list[str] = field(default_factory=list)  # that belong to no dim
+    line: Loc | None = None  # whose gradient is being written, if one is
+    resources: dict[str, Resource[Any]] = field(default_factory=dict[str, Resource[Any]])  # by key
+
+    def know(self, names: set[str]) -> None:
+        """Raises DomainError if one of them is no dim and no bound of this program."""
+        mine = {*self.dim_names(), *self.bounds, "seed"}.union(*(symbols(d.hi) for d in self.dims))
+        for name in sorted(names - mine):
+            raise DomainError(
+                f"{name} is no dim and no bound of this context",
+                facts=f"its dims are {', '.join(str(d.range) for d in self.dims) or 'none'}",
+                hint="use the dims that `with rc.Context(...) as ...` names, "
+                "or declare a bound of its own: rc.bound('N')",
+                loc=here(),
+            )
+
+    def range(self, dim: str) -> Range:
+        return next(d.range for d in self.dims if d.name == dim)
+
+    def dim_names(self) -> tuple[str, ...]:
+        return tuple(d.name for d in self.dims)
+
+    def constant(self, array: np.ndarray) -> ArrayResource:
+        """Return an array as the program holds it, once, under a key that its contents give: equal
+        programs have equal texts."""
+        digest = hashlib.blake2b(f"{array.dtype} {array.shape}".encode(), digest_size=6)
+        digest.update(np.ascontiguousarray(array).tobytes())
+        made = ArrayResource(f"data-{digest.hexdigest()}", array)
+        return cast(ArrayResource, self.resources.setdefault(made.key, made))
+
+    def function(self, kind: type[R], stem: str, value: object) -> R:
+        """Return a function as the program holds it, under the first key that is free for it:
+        stem, stem 2, .."""
+        key, k = stem, 1
+        while self.resources.setdefault(key, kind(key, value)).value != value:
+            k += 1
+            key = f"{stem} {k}"
+        return cast(R, self.resources[key])
+
+    @contextmanager
+    def drawing_over(self, dims: tuple[str, ...]) -> Generator[None]:
+        """Within, what is drawn over no dims is drawn at every point of these."""
+        before, self.members = self.members, dims
+        try:
+            yield
+        finally:
+            self.members = before
+
+    def fresh(self, stem: str) -> str:
+        return fresh_name(stem, self.nodes)
+
+    def free(self, name: str) -> None:
+        """Makes room for an equation of this name: one that has it is called x_2."""
+        if name in self.nodes:
+            self.rename({name: self.fresh(name)})
+
+    def domain(self, dims: Collection[str], ranges: dict[str, Range] | None = None) -> Domain:
+        """The box over `dims` in declared order; `ranges` overrides the declared ones."""
+        ranges = ranges or {}
+        return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))
+
+    def emit(
+        self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
+    ) -> Node:
+        """A new equation; its type is inferred."""
+        named = op.mentions().union(*(index_symbols(e) for a in args for e in a.index))
+        self.know(named - bound_names(op))
+        graph = Graph(self.nodes, ())
+        if type_ is None:
+            try:
+                type_ = op.infer(*(graph.read_type(a) for a in args))
+            except TypeError as e:
+                operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
+                law = (type(op).__doc__ or "").splitlines()[0]
+                raise ShapeError(
+                    str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
+                ) from None
+        node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
+        self.nodes[node.name] = node
+        return node
+
+    def declare(self, stem: str, domain: Domain, type_: Type) -> Node:
+        """An equation whose branches are yet to be written."""
+        node = Node(self.fresh(stem), Merge(when=()), (), domain, type_, here())
+        self.nodes[node.name] = node
+        self.branches[node.name] = []
+        return node
+
+    def define(self, name: str, when: Expr, value: Ref, folded: bool = False) -> None:
+        """Adds a branch. The first true one wins: later ones hold where no earlier one does.
+
+        One whose condition is plainly False, such as i % n == 1 where n is 1, names no point.
+        """
+        have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
+        if have != want:
+            raise ShapeError(
+                f"a branch of {name} has another type",
+                facts=f"{name} is {want}, this branch is {have}",
+                hint="cast or reshape it",
+                loc=here(),
+            )
+        if when == FALSE:
+            self.nowhere.setdefault(name, here())
+            return
+        self._expect_seen(name, when)
+        self.branches[name].append(Branch(when, value, here(), self.gradients, folded))
+
+    def _expect_seen(self, name: str, when: Expr) -> None:
+        """Raises DomainError if earlier branches hold wherever this one does, for any bounds.
+
+        Parameters of the program may leave nothing to some: a condition that Python has folded
+        hides none, and what is left is for the rest, x[t] = .., which only another such hides.
+        """
+        domain = self.nodes[name].domain
+        earlier = [b for b in self.branches[name] if not b.folded]
+        earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
+        if not earlier or any(isinstance(e, Prod) for b in earlier for e in walk(b.when)):
+            return
+        mine = both(when, *(c for r in domain for c in r.edges))
+        named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
+        mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
+        if any(isinstance(e, Prod) for e in walk(mine)) or not isl.satisfiable(mine):
+            return  # what falls outside of the domain is dropped
+        if isl.satisfiable(both(mine, *(negate(b.when) for b in earlier))):
+            return
+        hides = next(b for b in earlier if isl.satisfiable(both(mine, b.when)))
+        place = f"where {when}" if when != TRUE else "at every point"
+        raise DomainError(
+            f"this branch of {name} never holds: others come before it",
+            facts=f"the first branch that holds wins, and {place} earlier ones do"
+            + (f"\n  the first of them   --> {hides.loc}" if hides.loc else ""),
+            hint="write it above them: the branch of few points first, that of the rest last",
+            loc=here(),
+        )
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Gives equations the names the user gave them, everywhere; handles follow `renamed`."""
+
+        def new(name: str) -> str:
+            return names.get(name, name)
+
+        self.nodes = renamed(self.nodes, names)
+        self.branches = {new(k): bs for k, bs in self.branches.items()}
+        self.nowhere = {new(k): loc for k, loc in self.nowhere.items()}
+        for branches in self.branches.values():
+            for b in branches:
+                if b.value.name in names:
+                    b.value = Ref(names[b.value.name], b.value.index)
+        self.renamed.append(names)
+        self.final = {new(name) for name in self.final}
+        self.clocks = {new(k): dims for k, dims in self.clocks.items()}
+        self.outputs = [new(o) for o in self.outputs]
+        self.logs = {k: new(v) for k, v in self.logs.items()}
+        self.effects = [e.renamed(new) for e in self.effects]
+
+    def share_clock(self, name: str, other: str) -> None:
+        """`name` has its next values along the dims along which `other` has them."""
+        self.clocks[name] = self.clocks[other]
+
+    def suggest(self, value: Ref, name: str) -> None:
+        """Names a new equation after what it is for, unless it has a name already."""
+        if self.unnamed(value):
+            self.rename({value.name: self.fresh(name)})
+
+    def unnamed(self, value: Ref) -> bool:
+        """Is it an equation, read at the identity, that is called after its op?"""
+        node = self.nodes[value.name]
+        return (
+            re.fullmatch(rf"{node.op.name}(_\d+)?", node.name) is not None
+            and node.name not in self.branches
+            and not isinstance(node.op, Input)
+            and value.index == node.domain.identity
+        )
+
+    def graph(self, keep: Collection[str] = ()) -> Graph:
+        """The finished system: declared tensors become merges with disjoint conditions.
+
+        What nothing depends on is left out, but for what is to be kept.
+        """
+        nodes = dict(self.nodes)
+        for name, branches in self._every_point().items():
+            if not branches:
+                raise self._never_defined(nodes[name])
+            nodes[name] = replace(
+                nodes[name],
+                op=Merge(when=disjoint([b.when for b in branches])),
+                args=tuple(b.value for b in branches),
+                locs=tuple(b.loc for b in branches),
+            )
+        outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
+        aliases = self._aliases({*outputs, *keep})
+        for name in aliases.values():
+            del nodes[name]
+        nodes = renamed(nodes, aliases)
+        kept = Graph(nodes, (*outputs, *(k for k in keep if k not in outputs)), tuple(self.dims))
+        graph = replace(kept.live(), outputs=tuple(outputs))
+        for finish in self.finishing:
+            graph = finish(graph)
+        for check in self.checks:
+            check(graph)
+        return graph
+
+    def _never_defined(self, node: Node) -> DomainError:
+        name, at = node.name, ", ".join(node.domain.dims)
+        facts = f"its domain is {node.domain}"
+        if name not in self.nowhere:
+            return DomainError(
+                f"{name} is declared but never defined",
+                facts=facts,
+                hint=f"write {name}[...] = ...",
+                loc=node.loc,
+            )
+        return DomainError(
+            f"{name} is defined at no point",
+            facts=f"{facts}; the condition of its branch is False, as i % n == 1 is where n is 1, "
+            "and names none of them",
+            hint=f"define the rest after it: {name}[{at}] = ...",
+            loc=self.nowhere[name],
+        )
+
+    def _every_point(self) -> dict[str, list[Branch]]:
+        """The branches; a parameter that nothing trains keeps its first value."""
+        out = dict(self.branches)
+        for p in self.params:
+            if len(out[p.name]) == 1:
+                out[p.name] = [replace(out[p.name][0], when=TRUE)]
+        return out
+
+    def _aliases(self, outputs: Collection[str]) -> dict[str, str]:
+        """y[t] = x + 1 is one equation, called y: by the name of the value, the declared one."""
+        out: dict[str, str] = {}
+        for name, branches in self.branches.items():
+            value = branches[0].value
+            if (
+                branches[0].when == TRUE
+                and value.name not in outputs
+                and self.unnamed(value)
+                and self.nodes[value.name].domain == self.nodes[name].domain
+            ):
+                out.setdefault(value.name, name)
+        return out
+
+
+def renamed(nodes: dict[str, Node], names: Mapping[str, str]) -> dict[str, Node]:
+    """The equations in their order, called by their new names."""
+    out: dict[str, Node] = {}
+    for k, n in nodes.items():
+        name = names.get(k, k)
+        if any(a.name in names for a in n.args):
+            args = tuple(Ref(names.get(a.name, a.name), a.index) for a in n.args)
+            n = replace(n, name=name, args=args)
+        out[name] = n if n.name == name else replace(n, name=name)
+    return out
+
+
+def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
+    """Each condition without the points of those before it; as written where it has none."""
+    out: list[Expr] = []
+    for k, c in enumerate(when):
+        earlier = [e for e in when[:k] if not excludes(e, c)]
+        out.append(both(c, *(negate(e) for e in earlier)) if earlier else c)
+    return tuple(out)
+
+
+def excludes(expr: Expr, b: Expr) -> bool:
+    """Can `expr` and `b` never hold at one point, whatever the bounds?"""
+    if expr == negate(b):
+        return True
+    quasi_affine = not any(isinstance(e, Prod) for c in (expr, b) for e in walk(c))
+    return quasi_affine and not isl.satisfiable(both(expr, b))
+
+
+_ACTIVE: list[Tracer] = []
+
+
+def current() -> Tracer:
+    if not _ACTIVE:
+        raise RecurraError(
+            "no program is being written here",
+            facts="recurrent tensors belong to a context",
+            hint="write `with rc.Context(num_dims=...) as ...:` around it",
+            loc=here(),
+        )
+    return _ACTIVE[-1]
+
+
+def enter(tracer: Tracer) -> None:
+    _ACTIVE.append(tracer)
+
+
+def leave() -> None:
+    _ACTIVE.pop()

@@ -1,0 +1,165 @@
+"""Count: an integer (or truth value) that the generated code computes, with its range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Range = tuple[int, int]  # first and last
+ANY: Range = (-(2**31), 2**31 - 1)
+BOOL: Range = (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """`text + offset`; `tensor` makes a tensor of it, where it meets tensors."""
+
+    text: str
+    range: Range
+    tensor: Callable[[Count], Any]
+    offset: int = 0
+    truth: bool = False
+
+    __array_ufunc__ = None  # NumPy's arrays leave what they do with it to it
+
+    def __str__(self) -> str:
+        if not self.offset:
+            return self.text
+        return f"{self.text} {'+' if self.offset > 0 else '-'} {abs(self.offset)}"
+
+    @property
+    def clock(self) -> str:
+        """The loop variable that it is an offset, or the negative, of."""
+        return self.text.removeprefix("-")
+
+    @property
+    def atom(self) -> str:
+        """The text where it is an operand."""
+        text = str(self)
+        return text if text.isidentifier() else f"({text})"
+
+    def plus(self, count: int) -> Count:
+        lo, hi = self.range
+        return Count(self.text, (lo + count, hi + count), self.tensor, self.offset + count)
+
+    def new(self, text: str, range: Range, truth: bool = False) -> Count:
+        return Count(text, range, self.tensor, truth=truth)
+
+    def _arithmetic(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
+        if not isinstance(other, (int, Count)):
+            return on_tensors(self.tensor(self))
+        (a, b), (c, d) = self.range, range_of(other)
+        corners = {
+            "+": (a + c, b + d),
+            "-": (a - d, b - c),
+            "*": (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d)),
+        }
+        return self.new(f"{self.atom} {sign} {atom(other)}", corners[sign])
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return self.plus(other)
+        return self._arithmetic(other, "+", lambda me: me + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return self.plus(-other)
+        return self._arithmetic(other, "-", lambda me: me - other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __neg__(self) -> Count:
+        lo, hi = self.range
+        return self.new(f"-{self.atom}", (-hi, -lo))
+
+    def __mul__(self, other: Any) -> Any:
+        return self._arithmetic(other, "*", lambda me: me * other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, count: int) -> Count:
+        lo, hi = self.range
+        return self.new(f"{self.atom} // {count}", (lo // count, hi // count))
+
+    def __mod__(self, count: int) -> Count:
+        lo, hi = self.range
+        inside = lo // count == hi // count
+        return (
+            self
+            if inside and lo // count == 0
+            else self.new(f"{self.atom} % {count}", (0, count - 1))
+        )
+
+    def _compare(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
+        if not isinstance(other, (int, Count)):
+            return on_tensors(self.tensor(self))
+        return self.new(f"{self.atom} {sign} {atom(other)}", BOOL, truth=True)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, "<", lambda me: me < other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, "<=", lambda me: me <= other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, ">", lambda me: me > other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, ">=", lambda me: me >= other)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compare(other, "==", lambda me: me == other)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._compare(other, "!=", lambda me: me != other)
+
+    def _logic(self, other: Any, word: str, on_tensors: Callable[[Any], Any]) -> Any:
+        if not isinstance(other, (bool, Count)):
+            return on_tensors(self.tensor(self))
+        return self.new(f"{self.atom} {word} {atom(other)}", BOOL, truth=True)
+
+    def __and__(self, other: Any) -> Any:
+        return self._logic(other, "and", lambda me: me & other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        return self._logic(other, "or", lambda me: me | other)
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Count:
+        return self.new(f"not {self.atom}", BOOL, truth=True)
+
+
+def atom(x: Any) -> str:
+    return x.atom if isinstance(x, Count) else str(x) if x >= 0 else f"({x})"
+
+
+def range_of(x: int | Count) -> Range:
+    return x.range if isinstance(x, Count) else (x, x)
+
+
+def bounded(lo: int | Count, hi: int | Count) -> bool:
+    """Is it known how many steps a loop from lo to hi has at most?"""
+    return range_of(lo)[0] > ANY[0] and range_of(hi)[1] < ANY[1]
+
+
+def extreme(which: str, a: Count | int, b: Count | int) -> Count | int:
+    """min or max of two, one of which is counted."""
+    if isinstance(a, int) and isinstance(b, int):
+        return (min if which == "min" else max)(a, b)
+    (al, ah), (bl, bh) = range_of(a), range_of(b)
+    some = a if isinstance(a, Count) else b
+    assert isinstance(some, Count)
+    if which == "min":
+        if ah <= bl or bh <= al:
+            return a if ah <= bl else b
+        return some.new(f"min({a}, {b})", (min(al, bl), min(ah, bh)))
+    if al >= bh or bl >= ah:
+        return a if al >= bh else b
+    return some.new(f"max({a}, {b})", (max(al, bl), max(ah, bh)))

@@ -1,0 +1,203 @@
+"""Regions that are kept on disk as XLA made them; those of one text are one.
+
+<program>/region_12_i_t-9b..   the name of its code
+<code>/code                    what XLA made of a text: of this region, and of region_18_i_t,
+                               and of those of other programs
+
+One region is compiled after the other, for XLA shares the code of one among all cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, cached_property, partial
+from typing import Any, Protocol, Self, TypeVar
+
+import jax
+import jax.monitoring
+from jax.experimental import serialize_executable
+
+from recurra.backends.jax.devices import devices
+from recurra.backends.jax.region import JaxBackend, bits, in_its_bits
+from recurra.backends.region_cache import MadeAtFirstCall, RegionCache
+from recurra.codegen.region import Region
+from recurra.codegen.single_launch import Finish, WholeProgram
+from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
+from recurra.schedule.tree import Loop
+from recurra.storage.storage_plan import Plan
+from recurra.support.notices import told_if_long
+
+T = TypeVar("T")
+
+
+class Kept(Protocol):
+    """Where parts of a program are kept, by name, beside others."""
+
+    @property
+    def name(self) -> str: ...
+    def get(self, part: str, load: Callable[[bytes], T]) -> T | None: ...
+    def put(self, part: str, data: bytes) -> None: ...
+    def beside(self, name: str) -> Self: ...
+    def beside_for(self, text: str) -> Self: ...
+    def tell(self, line: str) -> None: ...
+
+
+class CachedJax(JaxBackend):
+    """XLA; a region is loaded at its first launch, or compiled and kept."""
+
+    def __init__(self, kept: Kept):
+        super().__init__()
+        self.kept = kept
+        self.loaded = RegionCache[Any]()
+        self.codes: dict[str, Any] = {}  # by name
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_its_bits(plan, MadeAtFirstCall(lambda *_: self.only(plan, region)))
+
+    def only(self, plan: Plan, region: Region) -> Any:
+        """The compiled region, made ready once."""
+        return self.loaded.get(plan, region, self.ready)
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        with bits(plan):
+            told = self.only(plan, region).memory_analysis()
+        return told.temp_size_in_bytes if told else 0
+
+    @cached_property
+    def device(self) -> Any:
+        """The device that code is compiled and loaded for."""
+        return _device()
+
+    def argument(self, x: Any) -> Any:
+        """An array as a launch takes it; one that lies on other devices is copied to its own."""
+        x = super().argument(x)
+        elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
+        return jax.device_put(x, self.device) if elsewhere else x
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        def made(seed: Any, inputs: Mapping[str, Any]) -> Any:
+            lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
+            return self.of_region(plan, region, lower)
+
+        return in_its_bits(plan, MadeAtFirstCall(made))
+
+    def ready(self, plan: Plan, region: Region) -> Any:
+        return self.of_region(plan, region, partial(self.lowered, plan, region))
+
+    def of_region(self, plan: Plan, region: Region, lower: Callable[[], Any]) -> Any:
+        """The code of a region, or of a program that is one; traced only if it is not kept."""
+        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores)
+        return self.found(region.name, repr(told), lower, options_for(plan, region))
+
+    def found(self, name: str, told: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
+        """The code of what is lowered: loaded, or compiled and kept.
+
+        `told` tells it from other parts of the program, which has one compilation, but may be
+        cut into regions in several ways.
+        """
+        part = f"{name}-{_digest(place(), told)}"
+        known = self.kept.get(part, bytes.decode)
+        code = self.code(self.kept.beside(known)) if known else None
+        if code is not None:
+            return code
+        lowered = lower()
+        text = text_of(lowered)
+        kept = None if text is None else self.kept.beside_for(f"{place()} {options} {text}")
+        if kept is None or self.code(kept) is None:
+            before = _hits()
+            with told_if_long(f"XLA compiles {name}"):
+                code = lowered.compile(options)
+            if kept is None or _hits() != before:  # XLA cannot write code that it has read
+                return code
+            self.codes[kept.name] = code
+            self.keep(kept, name)
+        self.kept.put(part, kept.name.encode())
+        return self.codes[kept.name]
+
+    def code(self, kept: Kept) -> Any:
+        """The code of a text that is at hand or on disk."""
+        found = self.codes.get(kept.name)
+        if found is None and (found := kept.get("code", _load)) is not None:
+            self.codes[kept.name] = found
+        return found
+
+    def keep(self, kept: Kept, name: str) -> None:
+        """Write the code that was made."""
+        try:
+            data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
+        except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
+            self.kept.tell(f"{name} is not kept: {error}")
+        else:
+            kept.put("code", data)
+
+
+def text_of(lowered: Any) -> str | None:
+    """Return all that XLA makes code of, and how it is called, without the name of the region.
+
+    None: the code calls functions of this process, of which the text says nothing.
+    """
+    args = lowered._lowering.compile_args  # there is no public way to know which arguments are used
+    if args["host_callbacks"] or args["keepalive"]:
+        return None
+    text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
+    called = (lowered.in_tree, lowered.out_tree, lowered.in_avals, sorted(args["kept_var_idx"]))
+    return f"{called} {text}"
+
+
+def options_for(plan: Plan, region: Region) -> dict[str, Any]:
+    """XLA's options: what runs once, beside the loops of its program, is compiled in less time."""
+    level = "xla_backend_optimization_level"
+    chosen = level in os.environ.get("XLA_FLAGS", "")
+    chosen |= jax.config.read("jax_disable_most_optimizations") is True
+    loops = bool(region.around or region.chunk) or any(isinstance(x, Loop) for x in region.items)
+    if chosen or loops or not plan.schedule.loops() or devices()[0].platform != "cpu":
+        return {}
+    return {level: XLA_ONE_RUN_LEVEL}
+
+
+def place() -> str:
+    """What JAX compiles for, and how it is set: a name of its own."""
+    device = devices()[0]
+    told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
+    told.append(device.client.platform_version)  # of the compiler for a GPU
+    config: Any = jax.config
+    told += [config.jax_enable_x64, config.jax_default_matmul_precision]
+    told.append(config.read("jax_disable_most_optimizations"))
+    return _digest(*told)
+
+
+def _digest(*told: object) -> str:
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+
+
+@cache
+def _listening() -> list[str]:
+    """What JAX found in a cache of its own, from the first call on."""
+    found: list[str] = []
+
+    def heard(event: str, **_: object) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            found.append(event)
+
+    jax.monitoring.register_event_listener(heard)
+    return found
+
+
+def _hits() -> int:
+    return len(_listening())
+
+
+def _load(data: bytes) -> Callable[..., Any]:
+    """The code, for the device that launches run on; JAX would take all that there are."""
+    here = [_device()]
+    return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=here)
+
+
+def _device() -> Any:
+    (device,) = jax.device_put(0).devices()
+    return device

@@ -1,0 +1,196 @@
+"""Pure functions written in jax.numpy, as one op of a program."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from math import prod
+from typing import Any, NoReturn, cast
+
+import jax
+import numpy as np
+
+from recurra.backends.jax.sizes import Sizes
+from recurra.errors import RecurraError, here
+from recurra.ir.expr import Expr
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
+
+
+def refused(name: str, what: str, facts: str) -> NoReturn:
+    """Of a primitive that has no equations."""
+    raise RecurraError(
+        f"{name} uses {what}, which cannot be imported",
+        facts=facts,
+        hint=f"rc.jax_fn({name}) takes the function as it is, as one operation",
+        loc=here(),
+    )
+
+
+def number(divisor: Expr | int, name: str, kind: str) -> int:
+    """A size that a primitive needs as a number; refused if it comes with compile."""
+    if isinstance(divisor, int):
+        return divisor
+    refused(
+        name,
+        f"{kind} along an axis of size {divisor}",
+        f"{divisor} comes when the program is compiled",
+    )
+
+
+def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:
+    """A function that JAX cannot trace; `taker` is what it was given to."""
+    given = f"it was given {', '.join(map(str, types))}"
+    hint = f"{taker} takes a pure function of jax arrays; for others use rc.call"
+    late = [n for x in types for n in x.shape if not isinstance(n, int)]
+    if late:
+        given += f", and {late[0]} is a number only when the program is compiled"
+        hint = (
+            "let it not ask for that number, or read a range of as many points as you say: x[0:8]"
+        )
+    return RecurraError(
+        f"{name} cannot be traced: {type(error).__name__}: {str(error).splitlines()[0]}",
+        facts=given,
+        hint=hint,
+        loc=here(),
+    )
+
+
+class Traced:
+    """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
+
+    def __init__(self, fn: Callable[..., Any], x64: bool | None = None):
+        self.fn = jax.jit(fn)  # traced once, however many of its results are read
+        self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
+        # as JAX was set when the function was written: its results have the types found then
+        self.x64: bool = jax.config.jax_enable_x64 if x64 is None else x64  # pyright: ignore
+
+    def bits(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
+        """JAX as the function wants it for such operands, whatever the program beside it has."""
+        return jax.enable_x64(self.x64 or any(is_wide(x.dtype) for x in xs))
+
+    def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
+        if xp is not np:
+            return self.mapped(vmaps)(*xs)
+        # numpy's promotion rules are not those that fn is written for
+        with self.bits(xs):
+            return tuple(map(np.asarray, self.compiled(vmaps)(*map(jax.numpy.asarray, xs))))
+
+    def mapped(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
+        f = self.fn
+        for flags, last, _ in vmaps:
+            axis = -1 if last else 0
+            f = jax.vmap(f, in_axes=tuple(axis if flag else None for flag in flags), out_axes=axis)
+
+        def call(*xs: Any) -> tuple[Any, ...]:
+            with self.bits(xs):
+                return tuple(jax.tree.leaves(f(*xs)))
+
+        return call
+
+    def pulled(self, out: int) -> Traced:
+        """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
+
+        def back(*given: Any) -> tuple[Any, ...]:
+            *xs, g = given
+            floats = [k for k, x in enumerate(xs) if jax.numpy.issubdtype(x.dtype, np.floating)]
+
+            def result(*ys: Any) -> Any:
+                whole = dict(zip(floats, ys, strict=True))
+                args = (whole.get(k, x) for k, x in enumerate(xs))
+                return jax.tree.leaves(self.fn(*args))[out]
+
+            found = jax.vjp(result, *(xs[k] for k in floats))[1](g)
+            by = dict(zip(floats, found, strict=True))
+            return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
+
+        return Traced(back, self.x64)
+
+    def text(self, xs: Sequence[Type]) -> str:
+        """All that it computes on arrays of these types: equal texts are one function."""
+        avals = Sizes(xs).avals(xs)
+        with self.bits(avals):
+            closed = jax.make_jaxpr(self.fn)(*avals)
+        digest = hashlib.sha256()
+        for array in _arrays(closed):
+            digest.update(np.asarray(array).tobytes())
+        return f"{closed} {digest.hexdigest()}"
+
+    def on_tensors(self, vmaps: tuple[Any, ...]) -> Callable[..., tuple[jax.Array, ...]]:
+        """The function, compiled, on arrays of any library (DLPack: nothing is copied)."""
+        compiled = self.compiled(vmaps)
+
+        def call(*xs: Any) -> tuple[jax.Array, ...]:
+            with jax.enable_x64(True):  # DLPack keeps what it is given
+                arrays = [jax.dlpack.from_dlpack(x.contiguous()) for x in xs]
+            with self.bits(arrays):
+                return compiled(*arrays)
+
+        return call
+
+    def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
+        """Types of the flattened results, and the tree they came in."""
+        sizes = Sizes(xs)
+        avals = sizes.avals(xs)
+        with self.bits(avals):
+            out = jax.eval_shape(self.fn, *avals)
+        leaves, tree = jax.tree.flatten(out)
+        types = [Type(SHORT_NAME[y.dtype.name], sizes.ours_of(tuple(y.shape))) for y in leaves]
+        return tuple(types), tree
+
+    def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
+        """Results in the tree that the function gave them in."""
+        return jax.tree.unflatten(tree, leaves)
+
+
+def _arrays(x: Any) -> Iterator[Any]:
+    """The constants of a jaxpr and of those inside."""
+    if isinstance(x, (list, tuple)):
+        for y in cast(Sequence[Any], x):
+            yield from _arrays(y)
+    elif hasattr(x, "eqns"):
+        yield from getattr(x, "consts", ())
+        for e in x.eqns:
+            yield from (v.val for v in e.invars if hasattr(v, "val"))
+            yield from _arrays(tuple(e.params.values()))
+
+
+def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
+    """What `fn` gives for arrays of these types: its tree, with types for arrays."""
+    traced = Traced(fn)
+    types, tree = traced.result_types(xs)
+    return traced.unflatten(tree, types)
+
+
+class Packing:
+    """A tree of arrays as one vector per element type, f32[n] and i32[m]: few things to carry."""
+
+    def __init__(self, example: Any):
+        leaves, self.tree = jax.tree.flatten(example)  # a tree of types
+        self.leaves: list[Type] = leaves
+        dtypes = sorted({x.dtype for x in self.leaves})
+        self.places = {d: [k for k, x in enumerate(self.leaves) if x.dtype == d] for d in dtypes}
+        self.types = [Type(d, (sum(map(self._size, ks)),)) for d, ks in self.places.items()]
+
+    def pack(self, tree: Any) -> list[Any]:
+        leaves = jax.tree.leaves(tree)
+        return [
+            jax.numpy.concatenate(
+                [jax.numpy.ravel(jax.numpy.asarray(leaves[k], NUMPY_NAME[d])) for k in ks]
+            )
+            for d, ks in self.places.items()
+        ]
+
+    def unpack(self, vectors: Sequence[Any]) -> Any:
+        out: dict[int, Any] = {}
+        for ks, vector in zip(self.places.values(), vectors, strict=True):
+            at = 0
+            for k in ks:
+                n = self._size(k)
+                out[k], at = vector[at : at + n].reshape(self.leaves[k].shape), at + n
+        return self.tree.unflatten([out[k] for k in range(len(self.leaves))])
+
+    def _size(self, leaf: int | Type) -> int:
+        x = self.leaves[leaf] if isinstance(leaf, int) else leaf
+        return prod(x.sizes({}))

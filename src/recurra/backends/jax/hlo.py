@@ -1,0 +1,40 @@
+"""A function or a region → what XLA made of it: the scheduled module and its buffer assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from recurra.backends.jax.region import JaxBackend
+from recurra.codegen.region import Region
+from recurra.storage.storage_plan import Plan
+
+
+@dataclass(frozen=True)
+class Hlo:
+    """Serialized `HloModuleProto` and `BufferAssignmentProto`."""
+
+    module: bytes
+    assignment: bytes
+
+
+def of_function(
+    function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()
+) -> Hlo:
+    """Of a traceable function; arguments are arrays or `jax.ShapeDtypeStruct`s. Nothing runs."""
+    return _hlo(jax.jit(function, donate_argnums=donated).lower(*arguments).compile())
+
+
+def of_region(plan: Plan, region: Region) -> Hlo:
+    """Of a region of a compiled program."""
+    return _hlo(JaxBackend().lowered(plan, region).compile())
+
+
+def _hlo(compiled: jax.stages.Compiled) -> Hlo:
+    runtime: Any = compiled.runtime_executable()
+    analysis: Any = compiled.memory_analysis()
+    module = runtime.hlo_modules()[0].as_serialized_hlo_module_proto()
+    return Hlo(module, analysis.serialized_buffer_assignment_proto)

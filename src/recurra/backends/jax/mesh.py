@@ -1,0 +1,176 @@
+"""Several devices of JAX run one program, each on rows of its own (shard_map).
+
+On the host's processor the devices are threads of this process, each of one thread. After
+jax.distributed.initialize(..) they are those of all processes, which must all run the same program;
+each of them gets all results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from recurra.backends.jax.devices import devices, settle
+from recurra.backends.jax.region import JaxBackend, bits_of, in_its_bits
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import function, times
+from recurra.cost.target import Target
+from recurra.errors import RecurraError, here
+from recurra.ops.collective import JOIN, SHARD
+from recurra.ops.control import Call
+from recurra.storage.storage_plan import Plan
+
+AXIS = "worker"
+# One thread for each device; a pool with room for all, else a collective waits for ever.
+BEFORE_JAX = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "16"}
+_JOINS: Mapping[str, Callable[[Any, str], Any]] = {
+    "add": lax.psum,
+    "mul": lambda x, axis: jnp.prod(lax.all_gather(x, axis), axis=0, dtype=x.dtype),
+    "maximum": lax.pmax,
+    "minimum": lax.pmin,
+    "logical_or": lambda x, axis: lax.psum(x.astype(jnp.int32), axis) > 0,
+    "logical_and": lambda x, axis: lax.psum((~x).astype(jnp.int32), axis) == 0,
+}
+
+
+class JaxMesh(JaxBackend):
+    """XLA on `workers` devices."""
+
+    def __init__(self, workers: int):
+        super().__init__()
+        self.workers = workers
+        self.mesh = jax.make_mesh(
+            (workers,),
+            (AXIS,),
+            devices=devices_for(workers),
+            axis_types=(jax.sharding.AxisType.Auto,),
+        )
+        self.processes = jax.process_count()
+        self.rows_apart = NamedSharding(self.mesh, P(AXIS))
+
+    def settle(self) -> None:
+        settle(self.mesh.local_devices)
+
+    @property
+    def target(self) -> Target:
+        """A launch waits for all devices: the host counts no loop."""
+        return replace(super().target, counted=())
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        if self.processes > 1:
+            _expect_no_calls(plan)
+        call = in_its_bits(plan, self.jitted(plan, region))
+
+        def waited(*given: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
+            return jax.block_until_ready(call(*given))
+
+        return waited
+
+    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """What all devices run: their part of every array has a first axis of one."""
+        ints = times(region)
+        own = function(plan, region, self.machine, here=_here)
+
+        def one(seed: Any, *given: Any) -> tuple[Any, ...]:
+            arrays = (_first(x) for x in given[ints:])
+            return tuple(x[None] for x in own(seed[0], *given[:ints], *arrays))
+
+        rows, same = P(AXIS), P()
+        specs = (rows, *[same] * ints)
+        count = len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
+        return jax.shard_map(
+            one,
+            mesh=self.mesh,
+            in_specs=(*specs, *[rows] * count),
+            out_specs=rows,
+            check_vma=False,
+        )
+
+    def described(self, x: Any) -> Any:
+        if isinstance(x, list):
+            return tuple(map(self.described, x))
+        shape, dtype = x
+        return jax.ShapeDtypeStruct((self.workers, *shape), dtype, sharding=self.rows_apart)
+
+    def array(self, x: Any) -> Any:
+        return self.spread([x] * self.workers)
+
+    def spread(self, parts: Sequence[Any]) -> Any:
+        """[workers, ..]: one array for each device."""
+        whole = np.stack([np.asarray(x) for x in parts])
+        with bits_of(whole):
+            return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        return x if x.is_fully_addressable else self.numpy(x)
+
+    def numpy(self, x: Any) -> Any:
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            return np.asarray(multihost_utils.process_allgather(x, tiled=True))
+        return super().numpy(x)
+
+    def copy(self, x: Any) -> Any:
+        return jnp.array(x, copy=True)
+
+
+def _first(x: Any) -> Any:
+    return jax.tree.map(lambda y: y[0], x)
+
+
+def _here() -> dict[str, Any]:
+    """Which device it is, and how all join."""
+    return {SHARD: lax.axis_index(AXIS), JOIN: lambda monoid, x: _JOINS[monoid](x, AXIS)}
+
+
+def devices_for(workers: int) -> list[Any]:
+    """As many devices; where JAX has not begun yet, the host's processor is made to have them.
+
+    Of several processes they are all that there are.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ.setdefault("NPROC", BEFORE_JAX["NPROC"])
+    if BEFORE_JAX["XLA_FLAGS"] not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {BEFORE_JAX['XLA_FLAGS']}".strip()
+    apart = jax.distributed.is_initialized()
+    with suppress(RuntimeError):  # JAX has begun: with what it has
+        if not apart:
+            jax.config.update("jax_num_cpu_devices", workers)
+    found = devices()
+    if apart and len(found) != workers:
+        raise RecurraError(
+            f"the processes have {len(found)} devices for {workers} workers",
+            facts="each worker is one device, and each device a worker",
+            hint=f"workers={len(found)}",
+            loc=here(),
+        )
+    if len(found) < workers:
+        raise RecurraError(
+            f"there are no {workers} devices for {workers} workers",
+            facts=f"JAX has begun with {len(found)}",
+            hint="compile for workers before anything else of this process uses JAX",
+            loc=here(),
+        )
+    return found[:workers]
+
+
+def _expect_no_calls(plan: Plan) -> None:
+    """Raises where several processes would each call a host function that has a state."""
+    for n in plan.graph.nodes.values():
+        if isinstance(n.op, Call) and n.op.has_state:
+            raise RecurraError(
+                f"{n.name} is called on the host, and there are {jax.process_count()} processes",
+                facts="each of them would call it for the rows of all",
+                hint="take an environment written in jax.numpy, or workers of one process",
+                loc=n.loc,
+            )

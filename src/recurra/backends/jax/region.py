@@ -1,0 +1,352 @@
+"""A region as one jitted function: its schedule, traced in one walk; large arrays are donated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from math import inf
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from recurra.backends.jax.attention import attention
+from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
+from recurra.backends.jax.names import Names
+from recurra.backends.numpy.backend import NumpyMachine
+from recurra.backends.protocol import Reading
+from recurra.backends.region_cache import RegionCache
+from recurra.codegen.array_machine import Starts, Until
+from recurra.codegen.initial_buffers import row_by_row
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import arguments, function, times
+from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.cost.attention import XLA_ATTENTION
+from recurra.cost.target import Target
+from recurra.cost.thresholds import (
+    GPU_POLL_STEPS,
+    MAX_PASSED_BYTES,
+    MIN_OVERLAPPED_NS,
+    XLA_UNTILED_STEP_NS,
+)
+from recurra.ir.expr import evaluate
+from recurra.ir.statement import Statement
+from recurra.ir.types import Tuple, is_wide
+from recurra.ops.attention import Attention
+from recurra.ops.movement import Cut
+from recurra.storage.storage_plan import Plan
+from recurra.support import cpu as processor
+
+
+class JaxMachine:
+    """Loops are fori_loops; stores are updated by dynamic slices, which XLA does in place."""
+
+    xp: Any = Names()
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        if isinstance(op := node.op, Cut) and not isinstance(
+            at := evaluate(op.start, env, jnp), int
+        ):
+            return lax.dynamic_slice_in_dim(args[0], at, evaluate(op.size, env), op.axis)
+        if isinstance(node.op, Attention):
+            return attention(node.op, env, *args)
+        return node.op.run(self.xp, env, *args)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        return lax.fori_loop(lo, hi, body, carry)
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        """Steps that are not asked about are loops of their own, of a length that XLA knows."""
+
+        def one(time: Any, state: Any) -> Any:
+            end, carry = state
+            goes_on, after, carry = body(time, carry)
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+
+        def on(state: Any) -> Any:
+            time, (end, _) = state
+            return (time < hi) & (time < end + late)
+
+        def block(state: Any) -> Any:
+            time, inside = state
+            if every == 1:
+                return time + 1, one(time, inside)
+            return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
+
+        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), carry)
+        known = isinstance(lo, int) and isinstance(hi, int)
+        if every > 1 and (not known or start > lo):
+            state = lax.fori_loop(lo, start, one, state)
+        if not known or start < hi:
+            _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
+        return state
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        """No loop of one step or none: XLA takes out of a loop what is the same in every step."""
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        return lax.cond(condition, body, lambda inside: inside, carry)
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return jnp.minimum(a, b)
+
+    def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
+        if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
+            return store
+        return lax.dynamic_slice(store, [jnp.asarray(s, jnp.int32) for s in starts], sizes)
+
+    def gather(self, store: Any, axis: int, at: Any) -> Any:
+        return jnp.take(store, at, axis=axis, mode="clip")
+
+    def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
+        """Twice in a loop: XLA copies a store that is written by two updates in a row."""
+        if also is not None:
+            pairs = [*zip(starts, also, strict=True)]
+
+            def once(k: Any, store: Any) -> Any:
+                at = (a if a is b else jnp.where(k == 0, a, b) for a, b in pairs)
+                return self.write(store, tuple(at), value)
+
+            return lax.fori_loop(0, 2, once, store)
+        at = [*starts, *(None,) * (store.ndim - len(starts))]
+        box = jnp.reshape(
+            value, [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
+        )
+        at = [0 if s is None else s for s in at]
+        return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
+
+    def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
+        return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
+
+
+def bits(plan: Plan) -> AbstractContextManager[object]:
+    """JAX as a program wants it: with numbers of 64 bits where it has some, else as it is set.
+
+    It holds for a block of code in one thread: what else the process does with JAX stays as it is.
+    """
+    types = [n.type for n in plan.graph.nodes.values()]
+    flat = [x for t in types for x in (t.items if isinstance(t, Tuple) else (t,))]
+    return jax.enable_x64(True) if any(is_wide(x.dtype) for x in flat) else nullcontext()
+
+
+def bits_of(x: object) -> AbstractContextManager[object]:
+    """JAX so that an array keeps its type."""
+    return jax.enable_x64(True) if is_wide(getattr(x, "dtype", None)) else nullcontext()
+
+
+def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
+    """A launch that is traced and run with the numbers that its program wants."""
+    if isinstance(bits(plan), nullcontext):
+        return launch
+
+    def run(*given: Any) -> Any:
+        with jax.enable_x64(True):
+            return launch(*given)
+
+    return run
+
+
+def at_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is traced with products of f32 as such, unless JAX is set otherwise.
+
+    On a GPU XLA's own choice keeps ten bits of their fractions (TF32), on a TPU seven.
+    """
+
+    def traced(*given: Any) -> Any:
+        config: Any = jax.config
+        with jax.default_matmul_precision(config.jax_default_matmul_precision or "float32"):
+            return function(*given)
+
+    return traced
+
+
+class JaxBackend:
+    """XLA, on whatever device JAX finds."""
+
+    name = "jax"
+
+    donates = True
+    compiles_whole = True
+
+    @property
+    def threaded(self) -> bool:
+        """Where launches end when they return: by themselves they run beside nothing."""
+        return ends_at_return() and devices()[0].platform == "cpu"
+
+    def __init__(self, pinned: bool | None = None) -> None:
+        """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""
+        self.machine = JaxMachine()
+        self._pinned = pinned
+        self.known = RegionCache[Any]()  # jitted
+        settle_at_exit()
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes that XLA wants for a launch beside its arguments and results."""
+        with bits(plan):
+            told = self.lowered(plan, region).compile().memory_analysis()
+        return told.temp_size_in_bytes if told else 0
+
+    @property
+    def target(self) -> Target:
+        """A loop on a GPU waits until the host has its condition: about as long as for a step.
+
+        XLA has threads of its own: what is to run behind a host call needs a core that the host is
+        not on. Where steps are `enough`, a tile of them would be turned first, [te,f,b] → [f,te,b].
+        """
+        cpu = devices()[0].platform == "cpu"
+        return Target(
+            enough=XLA_UNTILED_STEP_NS,
+            asking=0.0 if cpu else GPU_POLL_STEPS,
+            behind=inf if cpu and processor.cores() < 2 else MIN_OVERLAPPED_NS,
+            counted=None,
+            kernel=XLA_ATTENTION,
+        )
+
+    def cached(self, kept: Any) -> JaxBackend:
+        """The same with its regions kept on disk, see `cached.py`."""
+        from recurra.backends.jax.cached import CachedJax
+
+        return CachedJax(kept)
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_its_bits(plan, self.jitted(plan, region))
+
+    def jitted(self, plan: Plan, region: Region) -> Any:
+        """The region's function: compiled at its first launch, once for any number of steps.
+
+        Or when somebody asks what it takes: it is the same function then.
+        """
+        return self.known.get(plan, region, self.jit)
+
+    def jit(self, plan: Plan, region: Region) -> Any:
+        first = 1 + times(region) + len(region.held)
+        donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
+        return jax.jit(self.function(plan, region), donate_argnums=donated)
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        return in_its_bits(plan, self.traced(plan, region, finish))
+
+    def traced(self, plan: Plan, region: Region, finish: Finish) -> Any:
+        """A program that is one region, compiled at its first launch."""
+        launch = self.function(plan, region)
+        return jax.jit(single_launch(plan, region, launch, self.machine, finish))
+
+    def argument(self, x: Any) -> Any:
+        """A small array goes with the call, which copies it, and so does one that cannot be lent;
+        arrays of JAX are what they are."""
+        if not isinstance(x, np.ndarray):
+            return x if isinstance(x, jax.Array) else self.borrow(x)
+        lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
+        return self.borrow(x) if lent else x
+
+    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """What is traced."""
+        return at_full_precision(function(plan, region, self.machine))
+
+    def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
+        """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
+        with bits(plan):
+            arrays = [self.described(a) for a in arguments(plan, region)]
+            seed = self.described(((), np.uint32))
+            return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
+
+    def described(self, x: Any) -> Any:
+        """An array that is not made; of the results of a host call, each."""
+        return tuple(map(self.described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        if jax.default_backend() != "cpu":
+            return jax.jit(partial(read, self.machine))
+        host = NumpyMachine()
+
+        def here(times: tuple[int, ...], *stores: Any) -> list[Any]:
+            return read(host, times, *map(_seen, stores))
+
+        return here
+
+    def array(self, x: Any) -> Any:
+        with bits_of(x):
+            made = jnp.array(x, copy=True)  # device_put lends an aligned array, also if it may not
+        # an array of NumPy may be written to when we return; one of JAX waits for its readers
+        return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
+
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
+    def lent(self, x: np.ndarray) -> Any:
+        with bits_of(x):
+            return jax.device_put(x)
+
+    def given(self, x: np.ndarray) -> np.ndarray:
+        return np.array(x, copy=True)  # to let the launch take it over costs a quarter
+
+    def wait(self, x: Any) -> Any:
+        return jax.block_until_ready(x)
+
+    def settle(self) -> None:
+        settle(devices()[:1])
+
+    def mark(self, made: Any) -> Any:
+        """A number that is there when all of a launch's results are."""
+        return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
+
+    def borrow(self, x: Any) -> Any:
+        # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
+        # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
+        with bits_of(x):
+            return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(viewed(x))
+
+    def seen(self, x: Any) -> np.ndarray:
+        return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
+
+    def operand(self, x: Any) -> np.ndarray:
+        return np.asarray(x)
+
+    @property
+    def pinned(self) -> bool:
+        """Is what is put aside in pinned memory?"""
+        return jax.default_backend() != "cpu" if self._pinned is None else self._pinned
+
+    def aside(self, x: Any) -> Any:
+        if not self.pinned:
+            return np.array(self.seen(x), copy=True)
+        with bits_of(x):
+            return jax.block_until_ready(jax.device_put(x, _memory("pinned_host")))
+
+    def back(self, x: Any) -> Any:
+        with bits_of(x):
+            return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
+
+    def numpy(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+    def result(self, x: Any) -> Any:
+        return self.numpy(x)
+
+
+def viewed(x: Any) -> Any:
+    """An array of another library as one of NumPy, if it has its type; it holds the other."""
+    try:
+        return x if isinstance(x, np.ndarray) else np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError):  # on another device, or of another type
+        return jnp.from_dlpack(x)
+
+
+def _memory(kind: str) -> jax.sharding.Sharding:
+    """Of the device that launches run on."""
+    return jax.sharding.SingleDeviceSharding(devices()[0], memory_kind=kind)
+
+
+@jax.jit
+def _first_number(x: Any) -> Any:
+    return x.reshape(-1)[:1]
+
+
+def _seen(x: Any) -> np.ndarray:
+    """An array in the host's memory, lent for so long that a launch may still destroy it."""
+    return np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x)

@@ -1,0 +1,178 @@
+"""NumPy: a plan as Python source, statement by statement, as scheduled. The middle oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from recurra.backends.numpy.region import compiled, compiled_whole
+from recurra.backends.protocol import Reading
+from recurra.backends.region_cache import MadeAtFirstCall
+from recurra.codegen.arena_views import View
+from recurra.codegen.array_machine import Starts, Until
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import function
+from recurra.codegen.single_launch import Finish, WholeProgram
+from recurra.cost.target import PLAIN
+from recurra.ir.statement import Statement
+from recurra.storage.arena import ALIGNMENT
+from recurra.storage.storage_plan import Plan
+
+
+class NumpyMachine:
+    """Stores are updated in place; loops are Python loops."""
+
+    xp: Any = np
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        return node.op.run(self.xp, env, *args)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        for time in range(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        known = end
+        for time in range(lo, hi):
+            if (time - lo) % every == 0:
+                known = end
+            if time >= known + late:
+                break
+            goes_on, after, carry = body(time, carry)
+            end = end if goes_on else min(end, after)
+        return end, carry
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        return body(carry) if condition else carry
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return min(a, b)
+
+    def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
+        key = tuple(
+            slice(s := min(max(int(at), 0), n - size), s + size)
+            for at, size, n in zip(starts, sizes, store.shape, strict=True)
+        )
+        return store[key].copy()
+
+    def gather(self, store: Any, axis: int, at: Any) -> Any:
+        return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
+
+    def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
+        for at in (starts,) if also is None else (starts, also):
+            store[tuple(slice(None) if s is None else int(s) for s in at)] = value
+        return store
+
+    def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
+        pairs = zip(starts, value.shape, strict=True)
+        store[tuple(slice(int(s), int(s) + n) for s, n in pairs)] = value
+        return store
+
+
+def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Without NumPy's warnings, as on the other backends: integers wrap around, 1 / 0 is inf.
+
+    What is computed and hidden, such as 1 / t at t = 0, may be anything; check="nan" has the rest.
+    """
+
+    def quiet(*given: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return run(*given)
+
+    return quiet
+
+
+class NumpyArrays:
+    """What every backend has whose arrays are NumPy's."""
+
+    name = "numpy"
+    target = PLAIN
+    compiles_whole = False
+    threaded = False  # NumPy holds the interpreter for most of a launch
+
+    def __init__(self) -> None:
+        self.machine = NumpyMachine()
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        return partial(read, self.machine)
+
+    def array(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+    def made(self, x: np.ndarray) -> Any:
+        return x
+
+    def lent(self, x: np.ndarray) -> Any:
+        return x
+
+    def given(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
+    def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
+        block = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        block = block[-block.ctypes.data % ALIGNMENT :]
+        out: list[Any] = []
+        for at, shape, dtype in views:
+            size = prod(shape) * np.dtype(dtype).itemsize
+            out.append(block[at : at + size].view(dtype).reshape(shape))
+        return out
+
+    def wait(self, x: Any) -> Any:
+        return x
+
+    def settle(self) -> None:
+        pass
+
+    def borrow(self, x: Any) -> Any:
+        try:
+            return np.from_dlpack(x)
+        except BufferError:  # of a device whose memory the host cannot read
+            return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
+
+    def seen(self, x: Any) -> np.ndarray:
+        return np.asarray(x)
+
+    operand = seen
+
+    def aside(self, x: Any) -> np.ndarray:
+        return np.array(x, copy=True)
+
+    back = aside
+
+    def numpy(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+    def result(self, x: Any) -> Any:
+        return x
+
+
+class NumpyBackend(NumpyArrays):
+    """A region is source that calls NumPy, made at its first launch."""
+
+    compiles_whole = True
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
+            return compiled_whole(plan, region, finish, inputs)
+
+        return in_silence(MadeAtFirstCall(make))
+
+    def argument(self, x: Any) -> np.ndarray:
+        return x if isinstance(x, np.ndarray) else self.borrow(x)
+
+
+class WalkedNumpy(NumpyArrays):
+    """A region is walked through at every launch, by the machine: what the source is checked by."""
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return in_silence(function(plan, region, self.machine))

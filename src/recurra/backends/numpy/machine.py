@@ -1,0 +1,291 @@
+"""The machine and the names of a walk that is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from recurra.backends.count import ANY, Count, extreme, range_of
+from recurra.backends.draws import draws_of
+from recurra.backends.numpy.code import Line
+from recurra.backends.numpy.stand_in import StandIn, blank, plain, without_memory
+from recurra.backends.numpy.writer import Writer
+from recurra.backends.source_text import inside, joined, moves
+from recurra.codegen.array_machine import Starts, Until
+from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
+from recurra.ir.expr import evaluate
+from recurra.ir.op import Op
+from recurra.ir.statement import Statement
+from recurra.ir.types import NUMPY_NAME
+from recurra.ops.contraction import numpy_einsum
+from recurra.ops.control import Foreign
+from recurra.ops.movement import Cut
+from recurra.ops.ordering import scattered
+from recurra.ops.source import Uniform
+
+
+class Names:
+    """NumPy for operators that are written down."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        # reads of points, by name: their shape without the axes of one, and how to read them so
+        self.points: dict[str, tuple[tuple[int, ...], Callable[[], StandIn]]] = {}
+
+    def reshape(self, x: Any, shape: Any) -> Any:
+        """A read of points is read as such, not cut out and reshaped."""
+        if not isinstance(x, StandIn):
+            return np.reshape(x, shape)
+        if x.shape == tuple(shape):
+            return x
+        less, read = self.points.get(x.name, (None, None))
+        return read() if read is not None and less == tuple(shape) else np.reshape(x, shape)  # pyright: ignore
+
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        if not isinstance(x, (StandIn, Count)):
+            return np.asarray(x, dtype=dtype, copy=copy)
+        if copy and isinstance(x, StandIn):
+            return self.writer.called(f"{x.name}.copy", np.ndarray.copy, (), {}, x)
+        if dtype is not None:
+            dtype = np.dtype(dtype)
+        if isinstance(x, StandIn) and isinstance(x.like, np.ndarray):
+            if dtype is None or dtype == x.dtype:
+                return x
+            return x.astype(dtype)
+        text = self.writer.show(x)
+        if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
+            text = f"{self.writer.atom(x)} & {2 ** (8 * dtype.itemsize) - 1}"
+        given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
+        return self.writer.assign(f"np.asarray({given})", np.asarray(plain(x), dtype=dtype))
+
+    def where(self, c: Any, a: Any, b: Any) -> Any:
+        if isinstance(c, Count):
+            text = f"{self.writer.show(a)} if {c} else {self.writer.show(b)}"
+            return self.writer.assign(text, np.asarray(plain(a)))
+        return np.where(c, a, b)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return self._lesser("min", np.minimum, a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self._lesser("max", np.maximum, a, b)
+
+    def _lesser(self, which: str, of_arrays: Any, a: Any, b: Any) -> Any:
+        if all(isinstance(x, (int, Count)) for x in (a, b)):
+            return extreme(which, a, b)
+        return of_arrays(*(x.tensor(x) if isinstance(x, Count) else x for x in (a, b)))
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        if isinstance(x, Count):
+            return extreme("max", extreme("min", x, high), low)
+        return np.clip(x, low, high)
+
+    def full(self, shape: Any, value: Any, dtype: Any = None) -> Any:
+        return self._new("full", shape, value, dtype=dtype)
+
+    def zeros(self, shape: Any, dtype: Any = None) -> Any:
+        """Made anew wherever it is asked for: stores begin so."""
+        like = np.zeros(shape, dtype)
+        text = f"np.zeros({self.writer.show(shape)}, {self.writer.show(like.dtype)})"
+        return self.writer.assign(text, like, moves=False)
+
+    def arange(self, n: Any, dtype: Any = None) -> Any:
+        return self._new("arange", n, dtype=dtype)
+
+    def zeros_like(self, x: Any) -> Any:
+        return self.zeros(x.shape, x.dtype)
+
+    def broadcast_to(self, x: Any, shape: Any) -> Any:
+        return np.broadcast_to(x, shape)
+
+    def _new(self, name: str, *args: Any, dtype: Any) -> Any:
+        """An array that is made of numbers: once, if it is small."""
+        dtype = None if dtype is None else np.dtype(dtype)
+        of = getattr(np, name)
+        if any(isinstance(x, (StandIn, Count)) for x in args):
+            return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+        size = int(np.prod(args[0]))
+        if size <= MAX_SMALL_ELEMENTS:
+            return of(*args, dtype=dtype)
+        return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+
+    def einsum(self, labels: str, *xs: Any) -> Any:
+        return numpy_einsum(labels, *xs)
+
+    def take(self, x: Any, at: Any, **options: Any) -> Any:
+        if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
+            return self.writer.called("np.take", np.take, (x, at), options)
+        return np.take(x, at, **options)
+
+    def cummax(self, x: Any, axis: int) -> Any:
+        return np.maximum.accumulate(x, axis=axis)
+
+    def joined_at(self, *given: Any) -> Any:
+        """A scatter changes an array, which is done in a function."""
+        return self.writer.called(self.writer.function(scattered), scattered, given, {})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+class WritingMachine:
+    """Runs a walk once; its loops become loops of the source."""
+
+    def __init__(self, writer: Writer, sizes: Mapping[str, int]) -> None:
+        self.writer, self.sizes = writer, sizes
+        self.xp: Any = Names(writer)
+
+    def counted(self, name: str, span: tuple[int, int]) -> Count:
+        return Count(name, span, self.number)
+
+    def number(self, count: Count) -> StandIn:
+        """A counted number where it meets arrays: one of Python, which takes their type."""
+        return StandIn(self.writer, self.writer.atom(count), plain(count))
+
+    # ---- operators
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        if isinstance(node.op, Foreign):
+            made = self.foreign(node.op, args)
+        elif isinstance(node.op, Uniform) and (drawn := self.draws(node.op, env)) is not None:
+            made = drawn
+        else:
+            made = self.run(node.op, env, args)
+        if not any(made is x for x in args):
+            self.writer.rename(made, node.name)
+        return made
+
+    def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
+            return self.part(args[0], op.axis, at, evaluate(op.size, env))
+        return op.run(self.xp, env, *args)
+
+    def part(self, x: Any, axis: int, at: Count, size: int) -> StandIn:
+        """So many places of an axis, whose number does not vary with where they begin."""
+        key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
+        like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
+
+    def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
+        """Draws at times of the host, by a function that makes those of many launches at once."""
+        w = self.writer
+        draws = None if w.depth else draws_of(op, env, np)
+        if draws is None:
+            return None
+        given = ", ".join(w.show(env[x]) for x in ("seed", *draws.dims))
+        like = blank(op.infer().sizes(env), NUMPY_NAME[op.dtype])
+        return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
+
+    def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
+        """A function of another library, which wants arrays with numbers: it is called."""
+        w, type_ = self.writer, op.infer()
+        like = blank(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
+        function = w.bound(partial(op.eval, np), w.named(op.name))
+        return w.assign(f"{function}({', '.join(map(w.show, args))})", like, moves=False)
+
+    # ---- loops
+
+    def carried(self, vals: Sequence[Any]) -> list[StandIn]:
+        """Names for what travels, bound to what it starts with."""
+        w, out = self.writer, list[StandIn]()
+        for x in vals:
+            stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
+            like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
+            name = w.fresh(stem if stem.isidentifier() else "v")
+            w.items.append(Line(name, w.owned(x), is_value=True))
+            out.append(StandIn(w, name, without_memory(like)))
+        return out
+
+    def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
+        """The end of a step: what travels is what it made."""
+        pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
+        for line in moves(pairs):
+            self.writer.do(line)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        w, (vals, stores) = self.writer, carry
+        names, clock = self.carried(vals), w.named(dim)
+        with w.block(f"for {clock} in range({lo}, {hi}):"):
+            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            after, _ = body(time, (names, stores))
+            self.move(names, after)
+        return names, stores
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        w, (vals, stores) = self.writer, carry
+        names, clock = self.carried(vals), w.named(dim)
+        ends = self.counted(w.fresh(f"{clock}_end"), (0, range_of(end)[1]))
+        known = self.counted(w.fresh(f"{clock}_known"), ends.range) if every > 1 else ends
+        w.do(f"{ends} = {w.show(end)}")
+        with w.block(f"for {clock} in range({lo}, {hi}):"):
+            time = self.counted(clock, (range_of(lo)[0], range_of(hi)[1] - 1))
+            if every > 1:
+                with w.block(f"if {(time - lo) % every == 0}:"):
+                    w.do(f"{known} = {ends}")
+            with w.block(f"if {time >= known + late}:"):
+                w.do("break")
+            goes_on, after, (made, _) = body(time, (names, stores))
+            with w.block(f"if not {w.show(goes_on)}:"):
+                w.do(f"{ends} = min({ends}, {after})")
+            self.move(names, made)
+        return ends, (names, stores)
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        vals, stores = carry
+        names = self.carried(vals)
+        with self.writer.block(f"if {self.writer.show(condition)}:"):
+            after, _ = body((names, stores))
+            self.move(names, after)
+        return names, stores
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return extreme("min", a, b)
+
+    # ---- stores
+
+    def read(self, store: StandIn, starts: Starts, sizes: tuple[int, ...]) -> StandIn:
+        box = [
+            (inside(self.place(s), n, full), n, full)
+            for s, n, full in zip(starts, sizes, store.shape, strict=True)
+        ]
+        keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
+        made = self.cut(store, keys, sizes)
+        points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
+        shape = tuple(n for n in sizes if n != 1)
+        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
+        return made
+
+    def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
+        part = f"[{key}]" if (key := joined(keys)) else ""
+        like = blank(shape, store.dtype)
+        return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
+
+    def place(self, at: Any) -> Any:
+        """A place on an axis as a counted number."""
+        if not isinstance(at, StandIn):
+            return at if isinstance(at, Count) else int(at)
+        return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
+
+    def gather(self, store: StandIn, axis: int, at: Any) -> Any:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis=axis)
+
+    def write(
+        self, store: StandIn, starts: Starts, value: Any, also: Starts | None = None
+    ) -> StandIn:
+        for at in (starts,) if also is None else (starts, also):
+            keys = [":" if s is None else str(self.place(s)) for s in at]
+            self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+        return store
+
+    def write_box(self, store: StandIn, starts: Starts, value: Any) -> StandIn:
+        pairs = zip(map(self.place, starts), value.shape, strict=True)
+        keys = [f"{s}:{s + n}" for s, n in pairs]
+        self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+        return store

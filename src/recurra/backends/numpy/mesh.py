@@ -1,0 +1,97 @@
+"""Workers as threads of NumPy: the oracle of programs whose rows are split."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from recurra.backends.numpy.backend import NumpyBackend, in_silence
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import function
+from recurra.ops.collective import JOIN, SHARD
+from recurra.storage.storage_plan import Plan
+
+_JOINS: dict[str, Any] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "logical_or": np.logical_or,
+    "logical_and": np.logical_and,
+}
+
+
+class NumpyMesh(NumpyBackend):
+    """A thread for each worker; they wait for each other where they join."""
+
+    def __init__(self, workers: int):
+        super().__init__()
+        self.workers = workers
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        meeting = _Meeting(self.workers)
+        run = in_silence(function(plan, region, self.machine, here=meeting.here))
+
+        def of(worker: int, given: Sequence[Any]) -> tuple[Any, ...]:
+            meeting.mine.worker = worker
+            try:
+                return run(*(_part(x, worker) for x in given))
+            except BaseException:
+                meeting.barrier.abort()  # the others would wait for ever
+                raise
+
+        def together(*given: Any) -> tuple[Any, ...]:
+            meeting.barrier.reset()
+            with ThreadPoolExecutor(self.workers) as pool:
+                jobs = [pool.submit(of, k, given) for k in range(self.workers)]
+                parts = [job.exception() for job in jobs]
+                broken = (threading.BrokenBarrierError,)
+                for error in sorted(filter(None, parts), key=lambda e: isinstance(e, broken)):
+                    raise error
+            return tuple(map(self.spread, zip(*(job.result() for job in jobs), strict=True)))
+
+        return together
+
+    def array(self, x: Any) -> Any:
+        return self.spread([x] * self.workers)
+
+    def spread(self, parts: Sequence[Any]) -> Any:
+        """[workers, ..]: one array for each worker."""
+        return np.stack([np.asarray(x) for x in parts])
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        return x
+
+    def copy(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+
+class _Meeting:
+    """Where the workers of a launch join."""
+
+    def __init__(self, workers: int):
+        self.barrier, self.mine = threading.Barrier(workers), threading.local()
+        self.brought: list[Any] = [None] * workers
+
+    def here(self) -> dict[str, Any]:
+        return {SHARD: self.mine.worker, JOIN: self.join}
+
+    def join(self, monoid: str, x: Any) -> Any:
+        """Of all workers, in their order."""
+        self.brought[self.mine.worker] = x
+        self.barrier.wait()
+        y = reduce(_JOINS[monoid], self.brought)
+        self.barrier.wait()  # before anybody brings what is next
+        return y
+
+
+def _part(x: Any, worker: int) -> Any:
+    """Times are the same for all; the results of a host call are a tuple of arrays."""
+    if isinstance(x, tuple):
+        return tuple(_part(y, worker) for y in x)
+    return x[worker, ...] if isinstance(x, np.ndarray) else x

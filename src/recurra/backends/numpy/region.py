@@ -1,0 +1,126 @@
+"""region: a region as Python source that calls NumPy, written down as it is walked through once.
+
+    def region_2_t(seed, t_from, t_end, h, x_store, h_store):
+        for t in range(t_from, t_end):
+            x = x_store[t].copy()
+            tanh = np.tanh(x + h)
+            h_store[t] = tanh
+            h_ = tanh
+
+What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
+run time (times, ends of rows) are `Count`s. A function of another library is called as it is. The
+calls are those that the walk would make, so that the answer is the same to the last bit.
+
+A program that is one region is such a function of its seed and inputs:
+
+    def program(seed, inputs):
+        x = inputs["x"]
+        h_store = np.zeros((40, 2), np.float32)
+        ..
+        return (h_store,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from recurra.backends.count import ANY
+from recurra.backends.numpy.code import Line, text_of
+from recurra.backends.numpy.machine import WritingMachine
+from recurra.backends.numpy.stand_in import StandIn, blank
+from recurra.backends.numpy.writer import Writer
+from recurra.backends.source_text import tuple_of
+from recurra.codegen.early_exit import endings
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import arguments, function
+from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.schedule.tree import Loop
+from recurra.storage.storage_plan import Plan
+
+
+def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
+    """The source of a region, and what it calls by name."""
+    w = Writer()
+    machine = WritingMachine(w, plan.sizes)
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
+    ends = [w.named(f"{e}_ended") for e in region.ends]
+    points = {e.going: e.points for e in endings(plan.graph, plan.sizes)}
+    given: list[Any] = [machine.counted(t, ANY) for t in times]
+    given += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
+    seed = w.named("seed")
+    takes = [seed, *times, *ends]
+    names = (
+        *region.held,
+        *region.carried,
+        *(f"{s}_store" for s in (*region.stores, *region.reads)),
+    )
+    for wanted, known in zip(names, arguments(plan, region), strict=True):
+        takes.append(name := w.named(wanted))
+        if isinstance(known, list):  # the results of a host call
+            given.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
+        else:
+            given.append(StandIn(w, name, blank(*known)))
+    made = function(plan, region, machine, WritingWalk)(
+        StandIn(w, seed, blank((), "uint32")), *given
+    )
+    return finished(w, f"def {region.name}({', '.join(takes)}):", made), w.scope
+
+
+def written_whole(
+    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The source of a program that is one region, for inputs like these, and what it calls."""
+    w = Writer()
+    machine = WritingMachine(w, plan.sizes)
+    seed, dictionary = w.named("seed"), w.named("inputs")
+    given = dict[str, StandIn]()
+    for name, x in inputs.items():
+        given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
+        w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
+    launch = function(plan, region, machine, WritingWalk)
+    whole = single_launch(plan, region, launch, machine, finish)
+    made = whole(StandIn(w, seed, blank((), "uint32")), given)
+    return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
+
+
+def finished(writer: Writer, head: str, made: tuple[Any, ...]) -> str:
+    """The function's text: its lines, and what it gives."""
+    return text_of(head, writer.items, tuple_of([*map(writer.owned, made)]))
+
+
+class WritingWalk(Walk):
+    """Tells where values begin and end."""
+
+    def execute(self, statement: str, state: State) -> None:
+        super().execute(statement, state)
+        made = state.vals[self.statements[statement].array]
+        self.machine.writer.keep(made)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
+        with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
+            super().run(loop, lo, hi, active, state)
+
+
+def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    """The function that the source of a region defines."""
+    return defined(region, *written(plan, region))
+
+
+def compiled_whole(
+    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+) -> WholeProgram:
+    """The function that the source of a program of one region defines."""
+    return defined(region, *written_whole(plan, region, finish, inputs))
+
+
+def defined(region: Region, text: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function of a source, with the names that it finds in its scope."""
+    scope = {"np": np, **scope}
+    exec(compile(text, f"<recurra {region.name}>", "exec"), scope)
+    return scope[region.name]

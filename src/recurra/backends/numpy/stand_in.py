@@ -1,0 +1,126 @@
+"""Stand-ins for arrays, which have a type and no numbers: what is done to them is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from recurra.backends.count import Count
+
+if TYPE_CHECKING:
+    from recurra.backends.numpy.writer import Writer
+
+OPERATORS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "bitwise_xor": "^",
+    "bitwise_or": "|", "bitwise_and": "&", "left_shift": "<<", "less": "<", "less_equal": "<=",
+    "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+}  # fmt: skip
+
+
+class Unwritten(TypeError):
+    """An operator asks for what is known at run time only."""
+
+
+class StandIn(NDArrayOperatorsMixin):
+    """Stands for an array of the source, called `name`; `like` has its type and no memory."""
+
+    def __init__(self, writer: Writer, name: str, like: Any) -> None:
+        self.writer, self.name, self.like = writer, name, like
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.shape(self.like)
+
+    @property
+    def ndim(self) -> int:
+        return np.ndim(self.like)
+
+    @property
+    def size(self) -> int:
+        return int(np.size(self.like))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.like.dtype
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> Any:
+        if "out" in options or method not in ("__call__", "reduce", "accumulate"):
+            raise Unwritten(f"{ufunc.__name__}.{method} changes an array")
+        name = ufunc.__name__
+        if method == "__call__" and name in OPERATORS and not options:
+            text = f" {OPERATORS[name]} ".join(map(self.writer.atom, args))
+            return self.writer.made(text, ufunc, args, {})
+        whole = self.writer.function(ufunc) + ("" if method == "__call__" else f".{method}")
+        return self.writer.called(whole, getattr(ufunc, method), args, options)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, options: Any) -> Any:
+        return self.writer.called(self.writer.function(func), func, args, options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(np.ndarray, name)
+        if not callable(method) or name.startswith("_"):
+            raise Unwritten(f"{name} of an array")
+
+        def call(*args: Any, **options: Any) -> Any:
+            return self.writer.called(f"{self.name}.{name}", method, args, options, self)
+
+        return call
+
+    def __getitem__(self, key: Any) -> Any:
+        text = self.writer.key(key)
+        return self.writer.made(f"{self.name}[{text}]", np.ndarray.__getitem__, (self, key), {})
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise Unwritten("an array is changed")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise Unwritten("numbers of an array")
+
+    def _number(self) -> Any:
+        raise Unwritten("a number of an array")
+
+    __bool__ = __int__ = __float__ = __index__ = __len__ = __iter__ = _number
+    __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
+
+
+def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What a function makes of operands of these types; one that works number by number is asked
+    with a single number for each."""
+    if isinstance(func, np.ufunc) and not func.signature and not options:
+        shapes = [np.shape(plain(x)) for x in args]
+        few = [plain(x) if not shape else plain(x)[(slice(0, 1),) * len(shape)]
+               for x, shape in zip(args, shapes, strict=True)]  # fmt: skip
+        few = [x if not np.shape(x) or np.size(x) else np.zeros((1,) * np.ndim(x), x.dtype)
+               for x in few]  # fmt: skip
+        made = func(*few)
+        shape = np.broadcast_shapes(*shapes)
+        return made if not shape else blank(shape, made.dtype)
+    return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
+
+
+def plain(x: Any) -> Any:
+    """Arrays and numbers of the types of stand-ins and counted numbers."""
+    match x:
+        case StandIn():
+            return x.like
+        case Count():
+            return bool(x.range[0]) if x.truth else min(max(x.range[0], 0), x.range[1])
+        case slice():
+            return slice(plain(x.start), plain(x.stop), plain(x.step))
+        case tuple() | list():
+            return type(x)(map(plain, x))
+        case _:
+            return x
+
+
+def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array of a type, without memory: all of its elements are one."""
+    return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+
+
+def without_memory(x: Any) -> Any:
+    """A blank array of the same type."""
+    return blank(x.shape, x.dtype) if isinstance(x, (np.ndarray, np.generic)) else x

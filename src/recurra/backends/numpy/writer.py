@@ -1,0 +1,174 @@
+"""Writer: the source of a region, line by line."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recurra.backends.count import Count
+from recurra.backends.numpy.code import Block, Line
+from recurra.backends.numpy.stand_in import StandIn, made_of, without_memory
+from recurra.backends.source_text import FreeNames, tuple_of
+from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
+
+TAKEN = {"np", *dir(builtins), *keyword.kwlist}
+
+
+@dataclass
+class Writer:
+    """The source as far as it is written, and what it calls by name."""
+
+    scope: dict[str, Any] = field(default_factory=dict[str, Any])
+    items: list[Line | Block] = field(default_factory=list[Line | Block])  # of the open block
+    names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
+    known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
+
+    # ---- names
+
+    def fresh(self, stem: str) -> str:
+        return self.names.fresh(stem)
+
+    def named(self, wanted: str) -> str:
+        return self.names.named(wanted)
+
+    def bound(self, x: Any, stem: str) -> str:
+        """The name of an object that the source finds in its scope."""
+        name = self.fresh(stem)
+        self.scope[name] = x
+        return name
+
+    def function(self, func: Any) -> str:
+        """How a function is called."""
+        name = func.__name__
+        if getattr(np, name, None) is func:
+            return f"np.{name}"
+        known = next((n for n, x in self.scope.items() if x is func), None)
+        return known or self.bound(func, self.named(name))
+
+    # ---- text of operands
+
+    def atom(self, x: Any) -> str:
+        return f"({x})" if isinstance(x, Count) and not str(x).isidentifier() else self.show(x)
+
+    def show(self, x: Any) -> str:
+        match x:
+            case StandIn():
+                return x.name
+            case Count():
+                return str(x)
+            case bool() | int() | str() | None:
+                return repr(x)
+            case tuple() | list():
+                inner = [*map(self.show, x)]
+                return f"[{', '.join(inner)}]" if isinstance(x, list) else tuple_of(inner)
+            case float() if x == x and abs(x) != float("inf"):
+                return repr(x)
+            case np.dtype() if hasattr(np, x.name):
+                return f"np.{x.name}"
+            case _:
+                return self.bound(x, "c")
+
+    def key(self, key: Any) -> str:
+        parts = key if isinstance(key, tuple) else (key,)
+        return ", ".join(map(self.part, parts)) or "()"
+
+    def part(self, x: Any) -> str:
+        if isinstance(x, slice):
+            ends = ["" if e is None else self.show(e) for e in (x.start, x.stop)]
+            return ":".join(ends) + ("" if x.step is None else f":{self.show(x.step)}")
+        return "..." if x is Ellipsis else self.show(x)
+
+    # ---- calls
+
+    def called(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+        *mine: StandIn,
+    ) -> Any:
+        """What a call gives: a stand-in, or the answer if that is known."""
+        given = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
+        return self.made(f"{name}({', '.join(given)})", func, (*mine, *args), options)
+
+    def made(
+        self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+    ) -> Any:
+        """A line `name = text`, for what the function makes of such operands."""
+        like = made_of(func, args, options)
+        if isinstance(like, (tuple, list)) and any(isinstance(x, np.ndarray) for x in like):
+            whole = self.assign(text, None)
+            return tuple(self.assign(f"{whole.name}[{k}]", x) for k, x in enumerate(like))
+        if not isinstance(like, (np.ndarray, np.generic)):
+            return like  # of the type alone: a shape, a rank
+        return self.assign(text, like)
+
+    def assign(self, text: str, like: Any, stem: str = "x", moves: bool = True) -> StandIn:
+        """A line; one that `moves`, and is small, is written once, however often it is asked for,
+        and before the loops in which it is the same."""
+        moves = moves and np.size(like) <= MAX_SMALL_ELEMENTS
+        for known in self.known if moves else ():
+            if text in known:
+                return known[text]
+        name = self.fresh(stem)
+        self.items.append(Line(name, text, moves=moves))
+        made = StandIn(self, name, without_memory(like))
+        if moves:
+            self.known[-1][text] = made
+        return made
+
+    def do(self, text: str) -> None:
+        self.items.append(Line("", text))
+
+    def rename(self, x: Any, wanted: str) -> None:
+        """What the last line made is the value of a statement, and is called like it."""
+        last = self.items[-1] if self.items else None
+        if isinstance(x, StandIn) and isinstance(last, Line) and last.name == x.name:
+            last.name = x.name = self.named(wanted)
+            last.is_value = True
+
+    @property
+    def depth(self) -> int:
+        """The loops and conditions around the next line."""
+        return len(self.known) - 1
+
+    @contextmanager
+    def block(self, head: str) -> Generator[None]:
+        made = Block(head)
+        self.items.append(made)
+        around, self.items = self.items, made.body
+        self.known.append({})
+        try:
+            yield
+        finally:
+            self.items = around
+            self.known.pop()
+
+    def keep(self, x: Any) -> None:
+        """A read that is the value of a statement."""
+        last = next((it for it in reversed(self.items) if isinstance(it, Line) and it.name), None)
+        if isinstance(x, StandIn) and last is not None and last.name == x.name:
+            last.is_value = True
+
+    @contextmanager
+    def step(self) -> Generator[None]:
+        """What may be a step of a loop of one: its values end with it."""
+        begin = len(self.items)
+        yield
+        values = [x for x in self.items[begin:] if isinstance(x, Line) and x.is_value]
+        if values:
+            end = Line("", "")
+            self.items.append(end)
+            for x in values:
+                x.end = x.end or end
+
+    def owned(self, x: Any) -> str:
+        """A value that leaves, or travels: never an array that the source has for itself."""
+        return f"{self.show(x)}.copy()" if isinstance(x, (np.ndarray, np.generic)) else self.show(x)

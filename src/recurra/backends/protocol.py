@@ -1,0 +1,120 @@
+"""backend_protocol: what a program asks of a backend, on one device or on several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from recurra.codegen.array_machine import Machine
+from recurra.codegen.region import Region
+from recurra.cost.target import Target
+from recurra.storage.storage_plan import Plan
+
+Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
+
+
+class Backend(Protocol):
+    """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
+
+    name: str
+    machine: Machine
+
+    @property
+    def target(self) -> Target:
+        """What it is, as choices by cost see it."""
+        ...
+
+    @property
+    def compiles_whole(self) -> bool:
+        """May a program be one function, with all that is around its kernels? `single_run.py`."""
+        ...
+
+    @property
+    def threaded(self) -> bool:
+        """Do launches beside host calls run in a thread of ours? `overlap.py`."""
+        ...
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
+        ...
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        """f(times, *stores): what `read` reads on the machine that sees the stores soonest.
+
+        Where they lie in the host's memory that takes no launch, which would be behind others.
+        """
+        ...
+
+    def array(self, x: Any) -> Any:
+        """An array of this backend, in memory of its own."""
+        ...
+
+    def made(self, x: np.ndarray) -> Any:
+        """An array of this backend, of one that nobody else will ask for."""
+        ...
+
+    def lent(self, x: np.ndarray) -> Any:
+        """The same for launches that only read it: where it lies, if they can read it there."""
+        ...
+
+    def given(self, x: np.ndarray) -> Any:
+        """What regions take of an array that a host call made, in memory of its own."""
+        ...
+
+    def wait(self, x: Any) -> Any:
+        """What a launch gave, when it is there."""
+        ...
+
+    def settle(self) -> None:
+        """Return when all launches so far have ended, whoever has their results."""
+        ...
+
+    def borrow(self, x: Any) -> Any:
+        """An array of this backend in the memory of a foreign one (DLPack); never written to."""
+        ...
+
+    def seen(self, x: Any) -> np.ndarray:
+        """An array in the host's memory, lent for so long that a launch may still destroy it."""
+        ...
+
+    def operand(self, x: Any) -> np.ndarray:
+        """What a host call is given of an array, which no launch destroys before it returns."""
+        ...
+
+    def aside(self, x: Any) -> Any:
+        """A copy of an array in the host's memory, where the device's copy engine reaches it."""
+        ...
+
+    def back(self, x: Any) -> Any:
+        """An array of this backend, of a copy that was put aside."""
+        ...
+
+    def numpy(self, x: Any) -> Any:
+        """A NumPy array that later launches leave alone."""
+        ...
+
+    def result(self, x: Any) -> Any:
+        """A NumPy array, of one that no launch is given again."""
+        ...
+
+
+class Mesh(Backend, Protocol):
+    """A backend on several workers: every array of it is [workers, *as one worker has it]."""
+
+    def array(self, x: Any) -> Any:
+        """The same array for every worker."""
+        ...
+
+    def spread(self, parts: Sequence[Any]) -> Any:
+        """An array for each worker."""
+        ...
+
+    def parts(self, x: Any) -> Iterable[Any]:
+        """What each worker has of an array."""
+        ...
+
+    def copy(self, x: Any) -> Any:
+        """An array of the mesh, in memory of its own."""
+        ...

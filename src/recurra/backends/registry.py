@@ -1,0 +1,63 @@
+"""Backends by name, imported only when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.backends.protocol import Backend
+from recurra.errors import RecurraError, here
+
+BACKENDS = {
+    "jax": "recurra.backends.jax.region:JaxBackend",
+    "numpy": "recurra.backends.numpy.backend:NumpyBackend",
+    "torch": "recurra.backends.torch.region:TorchBackend",
+    "jax+nest": "recurra.backends.jax.tuned:TunedJax",
+    "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
+}
+DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
+MESHES = {
+    "jax": "recurra.backends.jax.mesh:JaxMesh",
+    "numpy": "recurra.backends.numpy.mesh:NumpyMesh",
+}
+
+
+def backend_of(backend: str | Backend) -> Backend:
+    """A backend by its name; imported only then."""
+    if not isinstance(backend, str):
+        return backend
+    one_of("backend", backend, BACKENDS)
+    module, _, name = BACKENDS[backend].partition(":")
+    try:
+        given = [importlib.import_module(DOORS[backend])] if backend in DOORS else []
+        return getattr(importlib.import_module(module), name)(*given)
+    except ModuleNotFoundError as error:
+        hint = f'pip install "recurra[{backend.replace("+", ",")}]"'
+        raise RecurraError(
+            f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
+        ) from None
+
+
+def mesh_of(backend: Backend, workers: int) -> Backend:
+    """The backend on several workers."""
+    if backend.name not in MESHES:
+        raise RecurraError(
+            f"the backend {backend.name!r} runs on one worker, not {workers}",
+            facts=f"{' and '.join(MESHES)} run on several",
+            hint="leave workers out, or choose one of these",
+            loc=here(),
+        )
+    module, _, name = MESHES[backend.name].partition(":")
+    return getattr(importlib.import_module(module), name)(workers)
+
+
+def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
+    """Raises where a table has nothing of that name."""
+    if name not in table:
+        raise RecurraError(
+            f"there is no {what} {name!r}",
+            facts=f"there are {', '.join(table)}",
+            hint=f"{what}={next(iter(table))!r} is what is taken if none is named",
+            loc=here(),
+        )

@@ -1,0 +1,83 @@
+"""Attention by `scaled_dot_product_attention`: views of stores in, cut to what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+
+import torch
+import torch.nn.functional as F
+
+from recurra.backends.torch.names import Tensor
+from recurra.ops.attention import FAR, Attention, Roles
+
+
+def attention(
+    scores: str,
+    values: str,
+    axis: int,
+    cap: float,
+    mask: str,
+    length: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *seen: Tensor,
+) -> Tensor:
+    """The op of these labels on the first `length` of the range.
+
+    Rows of the same keys, such as the heads of a group, are rows of one query matrix: no key is
+    read twice. With a cap, which the kernel has not, it is two products and a softmax.
+    """
+    r = roles(scores, values, axis, mask)
+    k, v = k.narrow(r.k.index(r.n), 0, length), v.narrow(r.v.index(r.n), 0, length)
+    q4, k4 = _as(q, r.q, r.batch, r.rows, r.d), _as(k, r.k, r.batch, r.n, r.d)
+    v4 = _as(v, r.v, r.batch, r.n, r.e)
+    bias = None
+    for x in seen:
+        x = x.narrow(r.seen.index(r.n), 0, length) if r.n in r.seen else x
+        bias = _mask(x, r, q.dtype)
+    if cap:
+        s = torch.tanh(q4 @ k4.transpose(-1, -2) / cap) * cap
+        y = torch.softmax(s if bias is None else s + bias, -1) @ v4
+    else:
+        y = F.scaled_dot_product_attention(q4, k4, v4, attn_mask=bias, scale=1.0)
+    return _back(y, q, r)
+
+
+@cache
+def roles(scores: str, values: str, axis: int, mask: str) -> Roles:
+    return Attention(scores=scores, values=values, axis=axis, mask=mask).roles()
+
+
+def _as(x: Tensor, mine: str, batch: str, rows: str, last: str) -> Tensor:
+    """[.., rows, last], four axes: what the kernel wants."""
+    x = x.permute([mine.index(c) for c in (*batch, *rows, *last)])
+    return x.reshape(*_two(x.shape[: len(batch)]), prod(x.shape[len(batch) : -1]), x.shape[-1])
+
+
+def _two(batch: Sequence[int]) -> tuple[int, int]:
+    """Sizes of a batch as those of two axes."""
+    return prod(batch[:-1]), prod(batch[-1:])
+
+
+def _mask(x: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
+    """What is added to scores [.., rows, n]: a number that takes no weight, where x is false."""
+    order = [c for c in (*roles.batch, *roles.rows, roles.n) if c in roles.seen]
+    x = x.permute([roles.seen.index(c) for c in order])
+    shape = [
+        x.shape[order.index(c)] if c in order else 1 for c in (*roles.batch, *roles.rows, roles.n)
+    ]
+    shown = torch.zeros((), dtype=dtype, device=x.device)
+    bias = torch.where(x.reshape(shape), shown, torch.full_like(shown, FAR))
+    lead = len(roles.batch)
+    return bias.reshape(*_two(shape[:lead]), prod(shape[lead:-1]), shape[-1])
+
+
+def _back(y: Tensor, q: Tensor, roles: Roles) -> Tensor:
+    """[.., rows, e] → the axes of the result."""
+    size = dict(zip(roles.q, q.shape, strict=True))
+    y = y.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), y.shape[-1]])
+    have = (*roles.batch, *roles.rows, roles.e)
+    return y.permute([have.index(c) for c in roles.y])

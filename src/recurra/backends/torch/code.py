@@ -1,0 +1,124 @@
+"""Code: a region as data: kernels (straight-line tensor code), loops, effects on stores.
+
+region  = items
+item    = Kernel | For | Write | Bind
+A kernel is a pure function: what it takes and gives are tensors; stores change only in a Write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recurra.backends.source_text import words
+
+
+@dataclass
+class Kernel:
+    """Straight-line code without effects: `name = text` line by line."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    takes: dict[str, None] = field(default_factory=dict[str, None])  # tensors of the region
+    views: dict[str, str] = field(default_factory=dict[str, str])  # parameter -> read, number
+    gives: dict[str, None] = field(default_factory=dict[str, None])
+    name: str = ""
+    runs: int = 1  # per step of the region
+
+
+@dataclass
+class Write:
+    """store[key].copy_(value)"""
+
+    target: str
+    value: str
+
+
+@dataclass
+class Bind:
+    """name = text, outside of kernels: a call of another library, one of its results"""
+
+    name: str
+    text: str
+
+
+@dataclass
+class For:
+    """A loop; `starts` before it and `steps` at the end of its body bind what travels.
+
+    With `stop`, it ends before the first step at which that holds.
+    """
+
+    clock: str
+    lo: str
+    hi: str
+    starts: list[tuple[str, str]]
+    trips: int = 1
+    body: list[Item] = field(default_factory=list["Item"])
+    steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    stop: str = ""
+    name: str = ""  # of the function that it becomes, if it is recorded
+
+
+Item = Kernel | Write | Bind | For
+
+
+def used(items: list[Item]) -> set[str]:
+    """Tensors that items read and that are made outside of the kernel that reads them."""
+    out: set[str] = set()
+    for it in items:
+        match it:
+            case Kernel():
+                out |= set(it.takes).union(*map(words, it.views.values()))
+            case Write():
+                out.add(it.value)
+            case Bind():
+                out |= words(it.text)
+            case For():
+                out = out.union(*(words(x) for _, x in (*it.starts, *it.steps)), used(it.body))
+    return out
+
+
+def kernels(items: list[Item], runs: int = 1) -> list[Kernel]:
+    """Every kernel, in the order of the code, with its runs counted."""
+    out: list[Kernel] = []
+    for it in items:
+        if isinstance(it, Kernel):
+            it.runs = runs
+            out.append(it)
+        elif isinstance(it, For):
+            out += kernels(it.body, runs * it.trips)
+    return out
+
+
+def finish(items: list[Item], results: list[str], region: str) -> None:
+    """Names the kernels, and says what each must give; dead lines and kernels go."""
+    prune(items, set(results))
+    for n, k in enumerate(kernels(items)):
+        k.name = f"{region}_kernel_{n + 1}"
+
+
+def prune(items: list[Item], live: set[str]) -> None:
+    """Drops kernels, and their lines, that make nothing of what is read behind them."""
+    kept = list[Item]()
+    for it in reversed(items):
+        if isinstance(it, For):
+            live.update(*(words(text) for _, text in it.steps))
+            prune(it.body, live)
+        elif isinstance(it, Kernel):
+            shorten(it, live)
+        if not isinstance(it, Kernel) or it.gives:
+            live |= used([it])
+            kept.append(it)
+    items[:] = kept[::-1]
+
+
+def shorten(kernel: Kernel, live: set[str]) -> None:
+    """Keeps the lines that what is `live` needs; takes and views are those that are left."""
+    kernel.gives = {n: None for n in (*(n for n, _ in kernel.lines), *kernel.views) if n in live}
+    need, kept = set(kernel.gives), list[tuple[str, str]]()
+    for name, text in reversed(kernel.lines):
+        if name in need:
+            kept.append((name, text))
+            need |= words(text)
+    kernel.lines = kept[::-1]
+    kernel.takes = {n: None for n in kernel.takes if n in need}
+    kernel.views = {n: t for n, t in kernel.views.items() if n in need}

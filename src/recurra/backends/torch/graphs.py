@@ -1,0 +1,219 @@
+"""graphs: loops whose every launch is the same are recorded once and played back (CUDA graphs).
+
+    for t in range(0, 250): ..      →      x, y = region_2_loop_1(a, b, o_store)
+
+A graph replays launches with the addresses that they had. So a loop may be one if nothing in it
+depends on a number that changes from call to call: its bounds are numbers, it reads no clock from
+around it, calls nothing else and asks nothing. Tensors that it takes are copied to where they were
+when it was recorded, what it gives is copied out; stores are changed in place, where they lie. If
+a store lies elsewhere, as in another run, the loop is recorded anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import torch
+
+from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, used, words
+from recurra.backends.torch.names import Tensor
+from recurra.cost.thresholds import MAX_GRAPH_LAUNCHES, MIN_GRAPH_LAUNCHES
+
+Function = Callable[..., tuple[Tensor, ...]]
+Replay = Callable[[], None]
+Record = Callable[[Callable[[], None]], Replay]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A loop as a function of tensors and stores, giving what travels out of it."""
+
+    loop: For
+    name: str
+    takes: tuple[str, ...]
+    stores: tuple[str, ...]  # those that it writes first
+    gives: tuple[str, ...]
+    written: int
+
+
+def captured(
+    items: Sequence[Item], region: str, numbers: set[str], values: set[str], stores: set[str]
+) -> list[Captured]:
+    """The outermost loops that may be graphs, in the order of the code.
+
+    A region is given `numbers`, such as times, `values`, tensors, and `stores`.
+    """
+    numbers = numbers | set(_numbers(items))
+    values = (values | set(_bound(items))) - numbers
+    out: list[Captured] = []
+    for loop in _outermost(items, numbers):
+        if not MIN_GRAPH_LAUNCHES <= launches(loop) <= MAX_GRAPH_LAUNCHES:
+            continue
+        mentioned = used([loop]) | _targets(loop)
+        takes = tuple(sorted((mentioned & values) - set(_bound([loop]))))
+        written = sorted(_targets(loop))
+        held = (*written, *sorted((mentioned & stores) - set(written)))
+        gives = tuple(n for n, _ in loop.starts)
+        loop.name = f"{region}_loop_{len(out) + 1}"
+        out.append(Captured(loop, loop.name, takes, held, gives, len(written)))
+    return out
+
+
+def launches(loop: For) -> int:
+    """Launches of one run through a loop, at least."""
+    per = 0
+    for it in loop.body:
+        match it:
+            case Kernel():
+                per += len(it.lines)
+            case For():
+                per += launches(it)
+            case Write() | Bind():
+                per += 1
+    return per * loop.trips
+
+
+def _outermost(items: Sequence[Item], numbers: set[str]) -> Iterator[For]:
+    for it in items:
+        if isinstance(it, For):
+            if _steady(it, numbers):
+                yield it
+            else:
+                yield from _outermost(it.body, numbers)
+
+
+def _steady(loop: For, numbers: set[str]) -> bool:
+    """Is every run through it the same, but for what its tensors hold?"""
+    if loop.stop or not (_number(loop.lo) and _number(loop.hi)):
+        return False
+    numbers = numbers - {loop.clock}
+    for it in loop.body:
+        match it:
+            case Bind():
+                return False
+            case Kernel():
+                steady = not set[str]().union(*map(words, it.views.values())) & numbers
+            case Write():
+                steady = not words(it.target) & numbers
+            case For():
+                steady = _steady(it, numbers)
+        if not steady:
+            return False
+    return True
+
+
+def _number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+def _numbers(items: Sequence[Item]) -> Iterator[str]:
+    """Names of numbers: clocks, and where rows end."""
+    for it in items:
+        if isinstance(it, For):
+            yield it.clock
+            yield from (n for n, _ in it.starts if it.stop and n in words(it.stop))
+            yield from _numbers(it.body)
+
+
+def _targets(loop: For) -> set[str]:
+    """The stores that it writes."""
+    out: set[str] = set()
+    for it in loop.body:
+        match it:
+            case Write():
+                out.add(it.target.partition("[")[0])
+            case For():
+                out |= _targets(it)
+            case Kernel() | Bind():
+                pass
+    return out
+
+
+def _bound(items: Sequence[Item]) -> Iterator[str]:
+    """Names that are given a value inside."""
+    for it in items:
+        match it:
+            case Kernel():
+                yield from it.gives
+            case For():
+                yield from (n for n, _ in (*it.starts, *it.steps))
+                yield from _bound(it.body)
+            case Bind():
+                yield it.name
+            case Write():
+                pass
+
+
+# ---- recording and playing
+
+
+def on_cuda(run: Callable[[], None]) -> Replay:
+    """Records what `run` launches; it has been run once, on a stream of its own, before that."""
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others go on meanwhile
+        run()
+    return graph.replay
+
+
+@dataclass
+class Graph:
+    """A loop that is recorded at its second call, and played back from the third on.
+
+    The first call runs as it is: kernels are compiled, workspaces made. To record runs the loop
+    again, so that the second works on copies of the stores.
+    """
+
+    run: Function
+    stores: int  # the last arguments, those that it writes first
+    written: int
+    record: Record = on_cuda
+    calls: int = 0
+    where: tuple[int, ...] = ()
+    replay: Replay | None = None
+    given: tuple[Tensor, ...] = ()
+    made: list[tuple[Tensor, ...]] = field(default_factory=list[tuple[Tensor, ...]])
+    alone: Lock = field(default_factory=Lock)  # its memory is that of one call at a time
+
+    def __call__(self, *args: Any) -> tuple[Tensor, ...]:
+        """Its results, in memory of their own; runs of several threads take turns."""
+        with self.alone:
+            return self.called(*args)
+
+    def called(self, *args: Any) -> tuple[Tensor, ...]:
+        split = len(args) - self.stores
+        values, stores = args[:split], args[split:]
+        where = tuple(s.data_ptr() for s in stores)
+        self.calls += 1
+        if self.calls == 1:
+            return self.run(*args)
+        if self.replay is None or where != self.where:
+            self.capture(values, stores)
+            self.where = where
+        for mine, x in zip(self.given, values, strict=True):
+            mine.copy_(x)
+        assert self.replay is not None
+        self.replay()
+        return tuple(x.clone() for x in self.made[-1])
+
+    def capture(self, values: Sequence[Tensor], stores: Sequence[Tensor]) -> None:
+        """Records the loop on memory that stays; the stores are as they were after it."""
+        self.given = tuple(x.clone() for x in values)
+        changed = stores[: self.written]
+        before = [s.clone() for s in changed]
+
+        def run() -> None:
+            self.made.append(self.run(*self.given, *stores))
+
+        self.made.clear()
+        self.replay = self.record(run)
+        for s, was in zip(changed, before, strict=True):
+            s.copy_(was)

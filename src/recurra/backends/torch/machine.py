@@ -1,0 +1,249 @@
+"""Machines of the Torch backend: one that records a region, one that reads stores for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurra.backends.count import Count, bounded, extreme, range_of
+from recurra.backends.draws import draws_of
+from recurra.backends.numpy.backend import NumpyMachine
+from recurra.backends.source_text import inside, joined
+from recurra.backends.torch.code import For
+from recurra.backends.torch.names import Names, Tensor, dtype_of
+from recurra.backends.torch.record import Recorder, StoreRef
+from recurra.codegen.array_machine import Starts, Until
+from recurra.cost.thresholds import MAX_HOISTED_DRAWS
+from recurra.ir.expr import evaluate
+from recurra.ir.statement import Statement
+from recurra.ir.types import NUMPY_NAME
+from recurra.ops.attention import Attention
+from recurra.ops.control import Foreign
+from recurra.ops.source import Uniform
+
+
+class Recorded(Names):
+    """The names on tensors that are recorded, and on counted numbers."""
+
+    def __init__(self, recorder: Recorder):
+        super().__init__(recorder.device)
+        self.recorder = recorder
+        self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, less axes of one
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """A read of points is read as such, not cut out and reshaped."""
+        found = self.points.get(id(x))
+        if found is not None and found[2] == list(shape) and len(shape) < len(x.shape):
+            return self.recorder.view(found[0], found[1], shape)
+        return super().reshape(x, shape)
+
+    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
+        if isinstance(c, Count) and (chosen := self.recorder.choice(c, a, b)) is not None:
+            return chosen
+        return super().where(c, a, b)
+
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype, copy)
+
+    def constant(self, x: np.ndarray) -> Tensor:
+        with self.recorder.silent():
+            numbers = super().constant(x)
+        return self.recorder.array(numbers)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().minimum(a, b)
+        return extreme("min", a, b)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return super().maximum(a, b)
+        return extreme("max", a, b)
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        if isinstance(x, Count):
+            return extreme("max", extreme("min", x, high), low)
+        return super().clip(x, low, high)
+
+
+class RecordingMachine:
+    """Runs a walk once; loops become loops of the code."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.xp: Any = Recorded(recorder)
+        self.clocks: list[str] = []
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        op = node.op
+        if isinstance(op, Foreign):
+            return self.foreign(op, env, args)
+        if isinstance(op, Uniform) and (drawn := self.draws(op, env)) is not None:
+            return drawn
+        if isinstance(op, Attention):
+            return self.attention(node, op, env, args)
+        result = op.run(self.xp, env, *args)
+        if not any(result is x for x in args):  # an operand that is known by its name
+            self.recorder.rename(result, node.name)
+        return result
+
+    def attention(
+        self, node: Statement, op: Attention, env: Mapping[str, Any], args: Sequence[Tensor]
+    ) -> Tensor:
+        """One call, told how much of its range there is."""
+        length = args[1].shape[op.roles().k.index(op.roles().n)]
+        if op.length is not None:
+            length = extreme("min", evaluate(op.length, env, self.xp), length)
+        with self.recorder.silent():
+            shape = op.eval(Names("meta"), *args).shape
+        labels = (op.scores, op.values, op.axis, op.cap, op.mask)
+        return self.recorder.attend(labels, length, args, shape, node.name)
+
+    def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
+        """Draws of every step of the innermost loop, made before it; this step's are a row."""
+        if not self.clocks:
+            return self.draws_of_a_launch(op, env)
+        loop = self.clocks[-1]
+        dims = [d for d in op.mentions() if isinstance(c := env.get(d), Count) and c.clock == loop]
+        if len(dims) != 1 or (at := env[dims[0]]).range[0] < 0:
+            return None
+        steps = at.range[1] + 1
+        if steps * prod(op.infer().sizes(env)) > MAX_HOISTED_DRAWS:
+            return None
+        every = op.batch_symbol(dims[0], steps, False).run(self.xp, env)
+        return self.recorder.row(every, at)
+
+    def draws_of_a_launch(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
+        """Draws at times of the host, by a function that makes those of many launches at once."""
+        draws = draws_of(op, env, Names(self.recorder.device))
+        if draws is None:
+            return None
+        times = [env[x] for x in draws.dims]
+        shape, dtype = op.infer().sizes(env), dtype_of(NUMPY_NAME[op.dtype])
+        return self.recorder.drawn(draws, env["seed"], times, shape, dtype)
+
+    def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
+        """One of the results; a call gives them all."""
+        type_ = op.infer()
+        vmaps = tuple((flags, last, evaluate(size, env)) for flags, last, size in op.vmaps)
+        dtype = dtype_of(NUMPY_NAME[type_.dtype])
+        function = f"foreign({op.fn.key!r}, {vmaps!r})"
+        return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        def step(time: Any, inside: Any, made: For) -> Any:
+            return body(time, inside)
+
+        return self.looped(dim, lo, hi, step, carry)
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        name = self.recorder.fresh(f"{dim}_ends_")
+        ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)
+
+        def step(time: Any, inside: Any, made: For) -> Any:
+            goes_on, after, carry = body(time, inside)
+            made.starts.append((name, str(end)))
+            made.stop = f"{time} >= {ends + late}"
+            more = self.recorder.name_of(goes_on)
+            known = f"{name} if {more} else {extreme('min', ends, after)}"
+            if every > 1:
+                flags = self.recorder.fresh(f"{dim}_goes_on_")
+                made.starts.append((flags, "[]"))
+                now = f"({time - lo + 1}) % {every} == 0 or {time} == {hi - 1}"
+                known = f"asked({flags}, {more}, {now}, {ends}, {after})"
+            made.steps.append((name, known))
+            return carry
+
+        return ends, self.looped(dim, lo, hi, step, carry)
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        """A loop of one step or none."""
+        if isinstance(condition, bool):
+            return body(carry) if condition else carry
+        trips = condition.new(f"int({condition})", (0, 1))
+        return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return extreme("min", a, b)
+
+    def looped(
+        self,
+        dim: str,
+        lo: Any,
+        hi: Any,
+        step: Callable[..., Any],
+        carry: Any,
+        perhaps: bool = False,
+    ) -> Any:
+        r = self.recorder
+        vals, stores = carry
+        mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
+        clock = r.named(dim)
+        time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
+        self.clocks.append(clock if bounded(lo, hi) else "")
+        with r.loop(clock, lo, hi, mine, perhaps) as made:
+            inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
+            after, _ = step(time, (inside, stores), made)
+            made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        self.clocks.pop()
+        return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
+
+    def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        box = list(zip(starts, sizes, store.shape, strict=True))
+        y = self.recorder.view(store, joined([_key(s, n, full) for s, n, full in box]), sizes)
+        points = [inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
+        self.xp.points[id(y)] = (
+            store,
+            joined(list(map(str, points))),
+            [n for n in sizes if n != 1],
+        )
+        return y
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        inside = self.xp.clip(at, 0, store.shape[axis] - 1)
+        return self.xp.take(store, inside, axis)
+
+    def write(
+        self, store: StoreRef, starts: Starts, value: Tensor, also: Starts | None = None
+    ) -> StoreRef:
+        for at in (starts,) if also is None else (starts, also):
+            self.recorder.write(store, ", ".join(":" if s is None else str(s) for s in at), value)
+        return store
+
+    def write_box(self, store: StoreRef, starts: Starts, value: Tensor) -> StoreRef:
+        box = zip(starts, value.shape, store.shape, strict=True)
+        self.recorder.write(store, joined([_key(s, n, full) for s, n, full in box]), value)
+        return store
+
+
+def _key(start: Any, size: int, full: int) -> str:
+    """start : start + size of an axis, moved inside; nothing for the whole of it."""
+    if size == full:
+        return ""
+    at = inside(start, size, full)
+    return f"{at}:{at + size}"
+
+
+class EagerMachine(NumpyMachine):
+    """Reads of stores by the host, between launches."""
+
+    def __init__(self, device: str):
+        self.xp = Names(device)
+
+    write = torch.inference_mode()(NumpyMachine.write)
+    write_box = torch.inference_mode()(NumpyMachine.write_box)
+
+    def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
+        for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            at = min(max(int(start), 0), store.shape[k] - size)
+            store = torch.narrow(store, k, at, size)
+        return store.clone()
+
+    def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)

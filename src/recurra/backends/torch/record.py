@@ -1,0 +1,369 @@
+"""Record: what operators do to tensors, as generated code.
+
+Operators run on meta tensors (shapes, no numbers); every call of torch is written down. What needs
+nothing but constants is computed once; reads of stores and numbers are parameters of a kernel.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from recurra.backends.count import Count, bounded, range_of
+from recurra.backends.source_text import FreeNames
+from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, words
+from recurra.backends.torch.names import Tensor
+from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
+
+TAKEN = {
+    "torch",
+    "attention",
+    "number",
+    "foreign",
+    "asked",
+    "seed",
+    *dir(builtins),
+    *keyword.kwlist,
+}
+VIEWS = {"reshape", "broadcast_to", "permute", "unsqueeze", "__getitem__", "to", "einsum"}
+OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "rshift": ">>",
+    "lshift": "<<", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoreRef:
+    """A store of the region: its name and what is known of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass
+class Value:
+    """A tensor of the generated code: made by the kernel `home`, the same inside `level` loops."""
+
+    tensor: Tensor  # held, so that its id is its own
+    name: str
+    home: Kernel | None
+    level: int = 0
+    constant: bool = False
+
+
+@dataclass
+class Recorder(TorchFunctionMode):
+    """Writes code into `items`, as operators run inside `with recorder:`."""
+
+    device: str
+    items: list[Item] = field(default_factory=list[Item])
+    constants: dict[str, str] = field(default_factory=dict[str, str])  # text -> name
+    given: dict[str, Any] = field(default_factory=dict[str, Any])  # constants, and functions
+    aliases: set[str] = field(default_factory=set[str])  # values that are views of a store
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.values: dict[int, Value] = {}
+        self.block: Kernel = Kernel()
+        self.before: list[Kernel] = []  # of each loop around: what does not change in it
+        self.levels: dict[str, int] = {}  # of clocks
+        self.least = 0  # no code goes before the loop of this level
+        self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
+        self.pending: list[Write] = []
+        self.written: set[str] = set()
+        self.quiet = False
+        self.names = FreeNames(TAKEN)
+        self.equations: set[str] = set()  # names of values that are those of their equations
+
+    # ---- values
+
+    def fresh(self, stem: str = "x") -> str:
+        return self.names.fresh(stem)
+
+    def named(self, wanted: str) -> str:
+        return self.names.named(wanted)
+
+    def bind(
+        self, tensor: Tensor, name: str, home: Kernel | None, level: int, constant: bool = False
+    ) -> Any:
+        self.values[id(tensor)] = Value(tensor, name, home, level, constant)
+        return tensor
+
+    @property
+    def depth(self) -> int:
+        return len(self.before)
+
+    def kernel(self, level: int) -> Kernel:
+        """The open kernel, or the one before the outermost loop that changes nothing at `level`."""
+        return self.block if level >= self.depth else self.before[level]
+
+    def meta(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        with self.silent():
+            return torch.empty(tuple(shape), dtype=dtype, device="meta")
+
+    @contextmanager
+    def silent(self) -> Any:
+        """Calls of torch inside are made, not written down."""
+        before, self.quiet = self.quiet, True
+        try:
+            yield
+        finally:
+            self.quiet = before
+
+    def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor that the region is given, or that travels through the innermost loop."""
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def results(self, name: str, types: Any) -> tuple[Tensor, ...]:
+        """The results of a host call, which the region is given as one tuple."""
+        names = [self.named(f"{name}_{k}") for k in range(len(types))]
+        self.items += [Bind(n, f"{name}[{k}]") for k, n in enumerate(names)]
+        return tuple(
+            self.parameter(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True)
+        )
+
+    def array(self, x: Tensor) -> Tensor:
+        """A constant with numbers of its own."""
+        name = self.fresh("data")
+        self.given[name] = x
+        return self.bind(self.meta(x.shape, x.dtype), name, None, 0, constant=True)
+
+    def use(self, x: Tensor, kernel: Kernel) -> str:
+        """The name of a tensor, inside a kernel."""
+        v = self.values[id(x)]
+        if v.home is not kernel:
+            kernel.takes[v.name] = None
+        return v.name
+
+    def name_of(self, x: Tensor) -> str:
+        """The name of a tensor, outside of kernels."""
+        return self.values[id(x)].name
+
+    # ---- calls of torch
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if self.quiet:
+            return func(*args, **kwargs)
+        on_meta = {**kwargs, "device": "meta"} if "device" in kwargs else kwargs
+        result = func(*args, **on_meta)
+        if isinstance(result, tuple) and result and all(isinstance(x, Tensor) for x in result):
+            return self.several(func, args, kwargs, result)
+        if not isinstance(result, Tensor) or id(result) in self.values:
+            return result
+        operands = [x for x in _tensors((args, kwargs))]
+        folded = (
+            all(self.values[id(x)].constant for x in operands)
+            and result.numel() <= MAX_WRITTEN_ELEMENTS
+        )
+        if folded:
+            text = self.text(func, args, kwargs, lambda x: self.values[id(x)].name)
+            if text not in self.constants:
+                self.constants[text] = self.fresh("c")
+            return self.bind(result, self.constants[text], None, 0, constant=True)
+        level = max((self.values[id(x)].level for x in operands), default=0)
+        level = max(level, self.least)
+        kernel = self.kernel(level)
+        text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
+        name = self.fresh()
+        kernel.lines.append((name, text))
+        if func.__name__ in VIEWS and any(
+            self.values[id(x)].name in self.aliases for x in operands
+        ):
+            self.aliases.add(name)
+        return self.bind(result, name, kernel, level)
+
+    def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
+        """The results of a call that gives several."""
+        level = max((self.values[id(x)].level for x in _tensors((args, kwargs))), default=0)
+        kernel = self.kernel(level)
+        name = self.fresh()
+        kernel.lines.append((name, self.text(func, args, kwargs, lambda x: self.use(x, kernel))))
+        names = [self.fresh() for _ in results]
+        kernel.lines += [(each, f"{name}[{k}]") for k, each in enumerate(names)]
+        return tuple(
+            self.bind(x, each, kernel, level) for x, each in zip(results, names, strict=True)
+        )
+
+    def text(self, func: Any, args: Any, kwargs: Mapping[str, Any], use: Any) -> str:
+        """The call as an expression."""
+        path = resolve_name(func) or f"torch.{func.__name__}"
+        short = path.rpartition(".")[2]
+        given = [_show(a, use) for a in args]
+        bare = short.strip("_")
+        if short.startswith("__r") and bare[1:] in OPERATORS and bare not in OPERATORS:
+            return f"{given[1]} {OPERATORS[bare[1:]]} {given[0]}"
+        if short.startswith("__") and bare in OPERATORS:
+            return f"{given[0]} {OPERATORS[bare]} {given[1]}"
+        if short == "__getitem__":
+            return f"{given[0]}[{_show(args[1], use).removeprefix('(').removesuffix(')')}]"
+        named = [f"{k}={_show(v, use)}" for k, v in kwargs.items()]
+        if path.startswith("torch.Tensor."):
+            return f"{given[0]}.{short}({', '.join([*given[1:], *named])})"
+        return f"{path}({', '.join([*given, *named])})"
+
+    # ---- reads, writes, numbers
+
+    def view(self, store: StoreRef, key: str, shape: Sequence[int]) -> Tensor:
+        """A read of a store, as the kernel that it is used in finds it at its start."""
+        if store.name in self.written:
+            self.close()
+        text = f"{store.name}[{key}]" if key else store.name
+        tensor = self.meta(shape, store.dtype)
+        self.aliases.add(name := self.given_to(self.block, "v", text))
+        return self.bind(tensor, name, self.block, self.depth)
+
+    def given_to(self, kernel: Kernel, stem: str, text: str) -> str:
+        """The parameter of a kernel that is given `text`."""
+        known = {t: n for n, t in kernel.views.items()}
+        name = known.get(text) or self.fresh(stem)
+        kernel.views[name] = text
+        return name
+
+    def row(self, table: Tensor, count: Count) -> Tensor:
+        """One row of a tensor that was made before the innermost loop."""
+        v = self.values[id(table)]
+        name = self.given_to(self.block, "r", f"{v.name}[{count}]")
+        return self.bind(self.meta(table.shape[1:], table.dtype), name, self.block, self.depth)
+
+    def write(self, store: StoreRef, key: str, value: Tensor) -> None:
+        self.pending.append(
+            Write(f"{store.name}[{key}]" if key else store.name, self.name_of(value))
+        )
+        self.written.add(store.name)
+
+    def choice(self, count: Count, a: Tensor, b: Tensor) -> Tensor | None:
+        """One of two tensors, where both are there before the kernel begins."""
+        va, vb = self.values[id(a)], self.values[id(b)]
+        if self.block in (va.home, vb.home) or a.shape != b.shape or a.dtype != b.dtype:
+            return None
+        name = self.given_to(self.block, "s", f"{va.name} if {count} else {vb.name}")
+        return self.bind(self.meta(a.shape, a.dtype), name, self.block, self.depth)
+
+    def number(self, count: Count) -> Tensor:
+        """A counted number as a tensor."""
+        text = f"number({count}{', torch.bool' if count.truth else ''})"
+        level = max(self.least, *(self.levels.get(w, 0) for w in words(text)))
+        kernel = self.kernel(level)
+        tensor = self.meta((), torch.bool if count.truth else torch.int32)
+        return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
+
+    def call(
+        self, function: str, operands: Sequence[Tensor], index: int, shape: Any, dtype: torch.dtype
+    ) -> Tensor:
+        """Result k of a function of another library: called once, outside of kernels."""
+        text = f"{function}({', '.join(map(self.name_of, operands))})"
+        known = (*self.levels, text)
+        if known not in self.calls:
+            self.close()
+            self.calls[known] = self.fresh("y")
+            self.items.append(Bind(self.calls[known], text))
+        self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{index}]"))
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def drawn(
+        self, draws: Any, seed: Tensor, times: Sequence[Count], shape: Any, dtype: torch.dtype
+    ) -> Tensor:
+        """What a function of the seed and of times gives, before the open kernel."""
+        function = self.fresh("draws")
+        self.given[function] = draws
+        given = ", ".join([self.name_of(seed), *map(str, times)])
+        self.items.append(Bind(name := self.fresh("u"), f"{function}({given})"))
+        return self.bind(self.meta(shape, dtype), name, None, self.depth)
+
+    def attend(
+        self, labels: Sequence[Any], length: Any, args: Sequence[Tensor], shape: Any, equation: str
+    ) -> Tensor:
+        """Attention over the first `length` points of a range: a line of the open kernel."""
+        kernel, n = self.block, str(length)
+        if isinstance(length, Count):
+            n = self.given_to(kernel, "n", n)
+        told = [*map(repr, labels), n, *(self.use(x, kernel) for x in args)]
+        kernel.lines.append((name := self.fresh(), f"attention({', '.join(told)})"))
+        made = self.bind(self.meta(shape, args[0].dtype), name, kernel, self.depth)
+        self.rename(made, equation)
+        return made
+
+    # ---- structure
+
+    def rename(self, x: Any, equation: str) -> None:
+        """A value made by the kernel's last line takes the name of its equation."""
+        v = self.values.get(id(x))
+        if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
+            return
+        if v.name in self.equations:
+            return
+        old, text = v.home.lines[-1]
+        name = self.named(equation)
+        self.equations.add(name)
+        v.home.lines[-1] = (name, text)
+        if old in self.aliases:
+            self.aliases.add(name)
+        v.name = name
+
+    def close(self) -> None:
+        """Ends the kernel: what it writes is written after it."""
+        if self.block.lines or self.block.views:
+            self.items.append(self.block)
+        self.items += self.pending
+        self.block, self.pending, self.written = Kernel(), [], set()
+
+    @contextmanager
+    def loop(
+        self,
+        clock: str,
+        lo: Any,
+        hi: Any,
+        starts: Iterable[tuple[str, Tensor]],
+        perhaps: bool = False,
+    ) -> Any:
+        """Code inside goes into the body of a loop; of one that `perhaps` runs, all of it."""
+        self.close()
+        trips = range_of(hi)[1] - range_of(lo)[0] if bounded(lo, hi) else 1
+        made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
+        self.before.append(Kernel())
+        self.levels[clock] = self.depth
+        least, self.least = self.least, self.depth if perhaps else self.least
+        around, self.items = self.items, made.body
+        around += [self.before[-1], made]
+        try:
+            yield made
+        finally:
+            self.close()
+            self.items, self.least = around, least
+            self.before.pop()
+            del self.levels[clock]
+
+
+def _tensors(x: Any) -> list[Tensor]:
+    if isinstance(x, Tensor):
+        return [x]
+    if isinstance(x, (tuple, list)):
+        return [t for y in x for t in _tensors(y)]
+    return [t for y in x.values() for t in _tensors(y)] if isinstance(x, dict) else []
+
+
+def _show(x: Any, use: Any) -> str:
+    if isinstance(x, Tensor):
+        return use(x)
+    if isinstance(x, (tuple, list)):
+        inner = ", ".join(_show(y, use) for y in x)
+        return f"({inner}{',' if len(x) == 1 else ''})"
+    if isinstance(x, slice):
+        ends = ["" if e is None else _show(e, use) for e in (x.start, x.stop)]
+        return ":".join(ends) + ("" if x.step is None else f":{x.step}")
+    if isinstance(x, float) and not isfinite(x):
+        return "torch.nan" if x != x else f"{'-' if x < 0 else ''}torch.inf"
+    return "..." if x is Ellipsis else repr(x)

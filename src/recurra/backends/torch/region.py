@@ -1,0 +1,361 @@
+"""A region as generated Torch code: kernels, loops around them, stores changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, partial
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from recurra.backends.count import ANY, Count
+from recurra.backends.protocol import Reading
+from recurra.backends.region_cache import RegionCache
+from recurra.backends.torch.attention import attention
+from recurra.backends.torch.code import Kernel, finish, kernels
+from recurra.backends.torch.emit import emit
+from recurra.backends.torch.graphs import Captured, Graph, Record, captured, on_cuda
+from recurra.backends.torch.machine import EagerMachine, RecordingMachine
+from recurra.backends.torch.meter import besides
+from recurra.backends.torch.names import Names, Tensor, dtype_of
+from recurra.backends.torch.record import Recorder, StoreRef
+from recurra.codegen.arena_views import View
+from recurra.codegen.early_exit import endings
+from recurra.codegen.initial_buffers import row_by_row
+from recurra.codegen.loop_segments import few
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import arguments, function, times, with_local_stores, zeros
+from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
+from recurra.cost.attention import TORCH_ATTENTION
+from recurra.cost.target import Target
+from recurra.cost.thresholds import (
+    GPU_POLL_STEPS,
+    MIN_OVERLAPPED_NS,
+    TORCH_CALL_US,
+    TORCH_COMPILE_SECONDS,
+    TORCH_ROWS_PER_TILE,
+)
+from recurra.errors import RecurraError
+from recurra.frontend.dynamic_bounds import NEVER
+from recurra.ir.types import Type
+from recurra.ops.control import Foreign
+from recurra.storage.storage_plan import Plan
+from recurra.support.notices import told_if_long
+
+
+class TorchBackend:
+    """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
+
+    All of its tensors are made in inference mode: what is fused would be compiled anew for others.
+
+    `fuse`: all (True), none (False), or by cost (None). `graphs`: loops are recorded once and
+    played back (None: on a GPU). `sources` is the code of each region.
+    """
+
+    name = "torch"
+    threaded = False
+
+    def __init__(
+        self, fuse: bool | None = None, device: str | None = None, graphs: bool | None = None
+    ):
+        self.fuse = fuse
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.graphs = self.device.startswith("cuda") if graphs is None else graphs
+        self.record: Record = on_cuda
+        self.machine = EagerMachine(self.device)
+        self.names = Names(self.device)
+        self.sources: dict[str, str] = {}
+        self.fused: dict[str, str] = {}  # kernel -> why
+        self.bare = RegionCache[Any]()  # on tensors without numbers
+
+    @property
+    def target(self) -> Target:
+        """On a GPU the host waits for all that it has launched before it knows whether rows go on:
+        about as long as for a step of a loop; and what is launched runs while it goes on."""
+        if self.device == "cpu":
+            return Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
+        return Target(
+            rows=TORCH_ROWS_PER_TILE,
+            kernel=TORCH_ATTENTION,
+            asking=GPU_POLL_STEPS,
+            behind=MIN_OVERLAPPED_NS,
+        )
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        if not region.local:
+            return self.coded(plan, region)
+        code = partial(self.coded, plan)
+        return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
+
+    def coded(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """The code of a region that is given all of its stores."""
+        for s in region.active:
+            type_ = plan.statements[s].type
+            if isinstance(type_, Type) and type_.dtype == "u32":
+                raise RecurraError(
+                    f"{s} is a tensor of unsigned 32-bit numbers",
+                    facts="torch cannot calculate with them",
+                    hint="use the jax backend, or numbers of i32 or i64",
+                    loc=plan.statements[s].loc,
+                )
+        source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
+        self.sources[region.name] = source
+        given = {**constants, "foreign": foreign_calls(plan)}
+        scope = self.loaded(region.name, source, given)
+        steps = steps_of(plan, region)
+        for k in found:
+            scope[k.name] = self.kernel(k, scope, steps)
+        for c in loops:
+            scope[c.name] = Graph(scope[c.name], len(c.stores), c.written, self.record)
+        run = scope[region.name]
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            with torch.inference_mode():
+                return run(*given)
+
+        return launch
+
+    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+        run = single_launch(plan, region, self.compile(plan, region), self.machine, finish)
+        return lambda seed, inputs: run(self.array(seed), inputs)
+
+    @property
+    def compiles_whole(self) -> bool:
+        """Not where loops are recorded: a loop around them would be, and anew in every run."""
+        return not self.graphs
+
+    def argument(self, x: Any) -> Tensor:
+        if isinstance(x, Tensor) and x.device.type == self.device:
+            return x
+        return self.borrow(x) if row_by_row(x) else self.array(x)
+
+    @torch.inference_mode()
+    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the code of a region defines."""
+        scope: dict[str, Any] = {"torch": torch, "number": self.number}
+        scope |= {"asked": asked, "attention": attention}
+        scope |= {**given, **self.scope}
+        exec(compile(source, f"<recurra {name}>", "exec"), scope)
+        return scope
+
+    def kernel(self, k: Kernel, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
+        """A kernel of a region, fused if that pays."""
+        if not self.pays(k, steps):
+            return scope[k.name]
+        self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
+        fused = torch.compile(scope[k.name], fullgraph=True, dynamic=False)
+
+        def first(*given: Any) -> Any:
+            scope[k.name] = fused  # what the code of the region calls from now on
+            with told_if_long(f"PyTorch compiles {k.name}"):
+                return fused(*given)
+
+        return first
+
+    donates = False  # a step makes its variables anew
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
+        return besides(self.bare.get(plan, region, self.compile_bare), plan, region, at)
+
+    def compile_bare(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        """Compile a region for tensors that have a shape and no numbers."""
+        meta = TorchBackend(fuse=False, device="meta", graphs=False)
+        meta.scope = {"range": few}
+        return meta.compile(plan, region)
+
+    apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
+    scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
+
+    def pays(self, kernel: Kernel, steps: int) -> bool:
+        """Is fusing a kernel worth its compilation, in one run of the program?
+
+        Of another length at every step, attention would be compiled again at every step.
+        """
+        if any(text.startswith(self.apart) for _, text in kernel.lines):
+            return False
+        runs = kernel.runs * steps
+        saved = len(kernel.lines) * runs * TORCH_CALL_US * 1e-6
+        known = runs < NEVER // 2  # rows without a limit may end at once
+        return self.fuse if self.fuse is not None else known and saved > TORCH_COMPILE_SECONDS
+
+    def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.full((), x, dtype=dtype, device=self.device)
+
+    def reading(self, read: Reading) -> Callable[..., list[Any]]:
+        return partial(read, self.machine)
+
+    @torch.inference_mode()
+    def array(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return x.clone()
+        if isinstance(x, tuple):
+            return tuple(map(self.array, x))  # the results of a host call
+        return self.names.constant(np.asarray(x))
+
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
+    def lent(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
+    def given(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
+    @torch.inference_mode()
+    def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
+        block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
+        for at, shape, name in views:
+            dtype = dtype_of(name)
+            out.append(block[at : at + prod(shape) * dtype.itemsize].view(dtype).view(shape))
+        return out
+
+    def wait(self, x: Any) -> Any:
+        self.settle()
+        return x
+
+    def settle(self) -> None:
+        if self.device.startswith("cuda"):
+            torch.cuda.current_stream(self.device).synchronize()
+
+    @torch.inference_mode()
+    def borrow(self, x: Any) -> Tensor:
+        return torch.from_dlpack(x).to(self.device)
+
+    def result(self, x: Any) -> Any:
+        return self.numpy(x)
+
+    def seen(self, x: Any) -> np.ndarray:
+        if not isinstance(x, Tensor):
+            return np.asarray(x)
+        if x.dtype == torch.bfloat16:  # which NumPy has by its name only
+            return x.view(torch.int16).cpu().numpy().view("bfloat16")
+        return x.cpu().numpy()
+
+    operand = seen
+
+    def aside(self, x: Tensor) -> Tensor:
+        """On a GPU in pinned memory, by a stream of its own."""
+        if self.device == "cpu":
+            return x.clone()
+        with torch.cuda.stream(self.copying):
+            made = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+        self.copying.synchronize()
+        return made
+
+    @torch.inference_mode()
+    def back(self, x: Tensor) -> Tensor:
+        if self.device == "cpu":
+            return x.clone()
+        with torch.cuda.stream(self.copying):
+            made = x.to(self.device, non_blocking=True)
+        self.copying.synchronize()
+        return made
+
+    @cached_property
+    def copying(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self.device)
+
+    def numpy(self, x: Any) -> np.ndarray:
+        if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only
+            return self.numpy(x.view(torch.int16)).view("bfloat16")
+        return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
+
+
+def steps_of(plan: Plan, region: Region) -> int:
+    """Steps of a region in one run: its launches, and in each one the steps of its chunk."""
+    loops = [*region.around, *([region.chunk] if region.chunk else [])]
+    dims = {d.name: d.range for d in plan.graph.dims}
+    return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
+
+
+def _variable_text(plan: Plan, name: str) -> str:
+    """The name of a variable in the source: a running sum has one of its own."""
+    (writer, *_) = plan.statements.writers[name]
+    return f"{writer.equation}_so_far" if writer.accumulates else name
+
+
+def recorded(
+    plan: Plan, region: Region, device: str, graphs: bool
+) -> tuple[str, list[Kernel], list[Captured], Mapping[str, Tensor]]:
+    """The source of a region, its kernels, its loops that are graphs, and constants."""
+    recorder = Recorder(device)
+    machine = RecordingMachine(recorder)
+    clocks = [recorder.named(n) for n in _clocks(region)]
+    arrays = arguments(plan, region)
+    variables = (*region.held, *region.carried)
+    names = [recorder.named(_variable_text(plan, v)) for v in variables]
+    stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
+    seed = recorder.parameter("seed", (), torch.int32)
+    spans = [ANY] * (len(clocks) - len(region.ends)) + [
+        (0, e.points) for e in endings(plan.graph, plan.sizes) if e.going in region.ends
+    ]
+    given: list[Any] = [
+        Count(c, span, machine.xp.asarray) for c, span in zip(clocks, spans, strict=True)
+    ]
+    for name, array in zip([*names, *stores], arrays, strict=True):
+        if isinstance(array, list):
+            given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
+        elif name in stores:
+            given.append(StoreRef(name, array[0], dtype_of(array[1])))
+        else:
+            given.append(recorder.parameter(name, array[0], dtype_of(array[1])))
+    with recorder:
+        results = function(plan, region, machine)(seed, *given)
+        recorder.close()
+    gives = [_spelt(recorder, x) for x in results]
+    assert len(clocks) == times(region)
+    takes = ["seed", *clocks, *names, *stores]
+    finish(recorder.items, gives, region.name)
+    values = {"seed", *names} | {x for x in gives if x not in stores}
+    loops = (
+        captured(recorder.items, region.name, set(clocks), values, set(stores)) if graphs else []
+    )
+    source = emit(region.name, takes, gives, recorder, loops)
+    return source, kernels(recorder.items), loops, recorder.given
+
+
+def _spelt(recorder: Recorder, x: Any) -> str:
+    """A result in the code: a store, a counted number or a tensor."""
+    match x:
+        case StoreRef():
+            return x.name
+        case Count():
+            return str(x)
+        case _:
+            return recorder.name_of(x)
+
+
+def _clocks(region: Region) -> list[str]:
+    c = region.chunk
+    span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
+    return [*(x.dim for x in region.around), *span, *(f"{e}_ended" for e in region.ends)]
+
+
+def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
+    """Where rows end: `flags` say of the last steps whether any row goes on; read only `now`.
+
+    Once none does, none goes on again, so that it is enough to count.
+    """
+    flags.append(more)
+    if not now:
+        return end
+    behind = len(flags) - int(torch.stack(flags).sum())
+    flags.clear()
+    return min(end, after - behind + 1) if behind else end
+
+
+def foreign_calls(plan: Plan) -> Callable[..., Any]:
+    """Return f(key, vmaps): a function of another library on tensors, mapped over axes."""
+    ops = [n.op for n in plan.graph.nodes.values() if isinstance(n.op, Foreign)]
+    functions = {op.fn.key: op.fn for op in ops}
+
+    @cache
+    def foreign(key: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
+        call = functions[key].get().on_tensors(vmaps)
+        return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))
+
+    return foreign

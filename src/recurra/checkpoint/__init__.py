@@ -1,0 +1,1 @@
+"""Files that a run can be resumed from: written atomically, in the background."""

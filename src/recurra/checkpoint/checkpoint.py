@@ -1,0 +1,219 @@
+"""Arrays and loop counters → one safetensors file; a kill leaves either the old or the new.
+
+    checkpoints/00000007.safetensors
+    checkpoints/00000008.safetensors     the newest, of iteration 8; `keep` of them stay
+
+What is in a file, and how its damage is found: safetensors_file.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recurra.checkpoint import atomic_write
+from recurra.errors import RecurraError
+from recurra.support import safetensors_file
+from recurra.support.safetensors_file import Arrays
+
+FORMAT = "recurra-checkpoint-2"
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What `load` found; `warning` names the newer files that had to be passed over."""
+
+    path: Path
+    arrays: Arrays
+    meta: dict[str, Any]
+    warning: str = ""
+
+
+def save(
+    directory: str | Path,
+    arrays: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    keep: int = 3,
+    number: int | None = None,
+) -> Path:
+    """Saves durably under a number, then drops all but the `keep` newest files.
+
+    Without `number` it is the next one. What has a higher one is the future of a run that went back
+    behind it, or was started anew: it is dropped too, once the new file is safe.
+    `meta` is JSON: by convention `graph_hash`, its fingerprint, and `counters`, one per dimension.
+    """
+    if keep < 1:
+        raise RecurraError(f"keep={keep} would delete the checkpoint just saved", hint="keep >= 1")
+    directory, packed = os.fspath(directory), pack(arrays, meta)
+    try:
+        if not os.path.isdir(directory):
+            os.makedirs(directory, exist_ok=True)
+        with atomic_write.locked(directory):
+            names = os.listdir(directory)
+            atomic_write.sweep(directory, names)
+            known = _numbers(names)
+            number = max(known, default=0) + 1 if number is None else number
+            name = f"{number:08d}{SUFFIX}"
+            path = os.path.join(directory, name)
+            (atomic_write.replace if name in names else atomic_write.create)(path, packed)
+            kept = sorted({n for n in known if n <= number} | {number})[-keep:]
+            atomic_write.retire(directory, [known[n] for n in sorted(known) if n not in kept])
+    except OSError as error:
+        raise RecurraError(
+            f"the checkpoint could not be saved in {directory}",
+            facts=f"{error.strerror or error}; it takes {sum(map(len, packed))} bytes, "
+            f"and {len(saved(directory))} earlier ones are untouched",
+            hint="free some space or choose another directory",
+        ) from error
+    return Path(path)
+
+
+def load(
+    path: str | Path,
+    *,
+    graph_hash: str | None = None,
+    warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+) -> Checkpoint:
+    """The newest whole checkpoint of a directory, or exactly the file that is named.
+
+    A damaged file is passed over aloud, through `warn` and `Checkpoint.warning`. With
+    `graph_hash`, a checkpoint of another graph is refused.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise RecurraError(
+            f"there is no checkpoint at {path}",
+            facts="the run was stopped before it had saved one, or the folder is another",
+            hint="start it again, with overwrite=True if it has metrics in its folder",
+        )
+    if not path.is_dir():
+        return _matching(_read(path), graph_hash)
+    damage: list[str] = []
+    with atomic_write.locked(path, shared=True):
+        for file in reversed(saved(path)):
+            try:
+                found = _read(file)
+            except RecurraError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                warning = "\n".join([*damage, f"  went back to {file.name}"])
+                warn(warning)
+                found = Checkpoint(found.path, found.arrays, found.meta, warning)
+            return _matching(found, graph_hash)
+    if damage:
+        raise RecurraError(f"no checkpoint in {path} is whole", facts="\n  ".join(damage))
+    raise RecurraError(f"no checkpoint in {path}", hint=f"name a folder of *{SUFFIX} files")
+
+
+def saved(directory: str | Path) -> list[Path]:
+    """The checkpoint files of a directory, oldest first, whole or not."""
+    directory = Path(directory)
+    files = _numbers(os.listdir(directory)) if directory.is_dir() else {}
+    return [directory / files[n] for n in sorted(files)]
+
+
+def newest_meta(directory: str | Path) -> dict[str, Any]:
+    """What the newest whole checkpoint of a directory says of its run; nothing if there is none."""
+    for path in reversed(saved(directory)):
+        with suppress(RecurraError):
+            return _read(path).meta
+    return {}
+
+
+def remove(directory: str | Path) -> None:
+    """Remove all checkpoints of a directory."""
+    with atomic_write.locked(directory):
+        atomic_write.retire(directory, [path.name for path in saved(directory)])
+
+
+def _numbers(names: Iterable[str]) -> dict[int, str]:
+    """The names of checkpoint files, by their numbers."""
+    stems = ((name.removesuffix(SUFFIX), name) for name in names if name.endswith(SUFFIX))
+    return {int(stem): name for stem, name in stems if stem.isdecimal()}
+
+
+def _matching(found: Checkpoint, graph_hash: str | None) -> Checkpoint:
+    theirs = found.meta.get("graph_hash")
+    if graph_hash is not None and theirs != graph_hash:
+        raise RecurraError(
+            "this checkpoint belongs to another program",
+            facts=f"{found.path} was saved by graph {theirs}, this one is {graph_hash}",
+            hint="resume with the settings in its config.json, or start a new run",
+        )
+    return found
+
+
+def _read(path: Path) -> Checkpoint:
+    """One file, verified: header, lengths, checksum."""
+    arrays, words = safetensors_file.read(path)
+    if words.get("format") != FORMAT:
+        raise RecurraError(
+            f"{path} is not a checkpoint of this version",
+            facts=f"its format is {words.get('format')!r}, not {FORMAT!r}",
+        )
+    if not safetensors_file.is_whole(path):
+        raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
+    return Checkpoint(path, arrays, json.loads(words["meta"]))
+
+
+def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
+    """Header and body of a checkpoint; raises RecurraError for what it cannot hold."""
+    return safetensors_file.pack(arrays, {"format": FORMAT, "meta": _json(meta)})
+
+
+def _json(meta: Mapping[str, Any]) -> str:
+    if not _text_keys(meta):
+        where, key = next((w, k) for w, k in _keys(meta, "meta") if not isinstance(k, str))
+        raise RecurraError(
+            f"{where} has the key {key!r}",
+            facts="JSON has only text keys, so it would come back changed",
+            hint=f"write {str(key)!r}",
+        )
+    try:
+        return json.dumps(meta, default=_scalar)
+    except (TypeError, ValueError) as error:
+        raise RecurraError(
+            "the checkpoint's meta is not JSON", facts=str(error), hint="put arrays into `arrays`"
+        ) from error
+
+
+def _text_keys(value: Any) -> bool:
+    """Are all keys of a tree text? Asked at every save."""
+    if isinstance(value, (str, int, float)):
+        return True
+    if isinstance(value, Mapping):
+        return all([isinstance(k, str) for k in value]) and all(map(_text_keys, value.values()))
+    return not isinstance(value, (list, tuple)) or all(map(_text_keys, value))
+
+
+def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Every key of a tree, and where it stands."""
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield where, key
+                yield from _keys(inner, f"{where}[{key!r}]")
+        case list() | tuple():
+            for k, inner in enumerate(value):
+                yield from _keys(inner, f"{where}[{k}]")
+        case _:
+            pass
+
+
+def _scalar(value: Any) -> Any:
+    """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__}")

@@ -1,0 +1,147 @@
+"""`recurra COMMAND ...`: finds the command, parses its options, and turns mistakes into exit codes.
+
+0 done, 1 failed, 2 wrong input, 130 interrupted. A user's mistake is told in its own words, without
+a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from recurra.errors import Interrupted, RecurraError
+
+# name → (where its options are, what it does); two words share the first one's line in the help
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "train reinforce": ("recurra.rl.recipes:Reinforce", "train a policy in an environment"),
+    "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimization"),
+    "run": ("recurra.cli.commands:Run", "run a program, or step through it"),
+    "view": ("recurra.cli.commands:View", "write the report of a run and say where it is"),
+    "opt": ("recurra.cli.commands:Opt", "apply compiler passes to a graph in a text file"),
+    "reduce": ("recurra.cli.commands:Reduce", "shrink a graph that a compiler pass fails on"),
+    "generate": ("recurra.llm.commands:Generate", "let a language model go on with a text"),
+    "llm init": ("recurra.llm.commands:Init", "a language model of random weights, in a folder"),
+    "calibrate": ("recurra.tools.calibration:Calibrate", "measure what work costs on this machine"),
+    "window run": ("recurra.window.commands:Run", "a PyTorch script, its operators side by side"),
+    "window simulate": (
+        "recurra.window.commands:Simulate",
+        "kernels on a model of a GPU, under several policies",
+    ),
+    "window profile": ("recurra.window.commands:Profile", "why kernels leave a GPU idle"),
+    "window build": ("recurra.window.commands:Build", "compile the native window, for an image"),
+    "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
+    "tune edit": ("recurra.nest.editor.command:Edit", "edit a nest by hand, with live GFLOPS"),
+    "tune figures": (
+        "recurra.bench.looptune.command:Figures",
+        "measure and draw what LoopTune's figures show",
+    ),
+    "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
+    "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
+    "map run": ("recurra.mapping.execute.command:Run", "run a mapped program from RAM and a disk"),
+    "map import": ("recurra.mapping.commands:Import", "make a memory-mapping problem of a program"),
+    "map pack": (
+        "recurra.mapping.commands:Pack",
+        "pack buffers with fixed lives, minimalloc's files",
+    ),
+    "map train": ("recurra.mapping.learn.command:Train", "train an agent to play the mapping game"),
+    "map priorities": (
+        "recurra.mapping.priorities:Priorities",
+        "learn priorities over all models, and say how good on unseen ones",
+    ),
+    "map library": ("recurra.mapping.commands:Library", "the models that mappings are measured on"),
+    "map build": (
+        "recurra.mapping.commands:Build",
+        "build the native engine of mapping, for an image",
+    ),
+    "bench": ("recurra.cli.commands:Bench", "measure us beside programs written by hand"),
+}
+
+EXAMPLES = """\
+examples:
+  recurra train reinforce --env CartPole-v1
+  recurra train --help
+  recurra view runs/CartPole-v1__reinforce__1__1760000000"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the command line."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = dispatch(given)
+        sys.stdout.flush()
+        return code
+    except RecurraError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return Interrupted.exit_code
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def dispatch(given: list[str]) -> int:
+    """Runs the command whose one or two words `given` starts with."""
+    for words in (2, 1):
+        name = " ".join(given[:words])
+        if name in COMMANDS:
+            return _run(name, given[words:])
+    group = [name for name in COMMANDS if given and name.startswith(f"{given[0]} ")]
+    rest = given[1:] if group else given
+    if not rest or rest[0] in ("-h", "--help"):
+        print(usage(group or list(COMMANDS), given[0] if group else ""))
+        return 0 if rest else 2
+    if rest == ["--version"] and not group:
+        print(_version())
+        return 0
+    known = [name.split()[1 if group else 0] for name in group or COMMANDS]
+    close = difflib.get_close_matches(rest[0], known, 1)
+    words = f"{given[0]} {rest[0]}" if group else rest[0]
+    raise RecurraError(
+        f"there is no command `recurra {words}`",
+        facts=f"there are: {', '.join(dict.fromkeys(known))}",
+        hint=f"perhaps you meant {close[0]}" if close else "recurra --help",
+    )
+
+
+def _run(name: str, rest: list[str]) -> int:
+    import tyro
+
+    module, kind = COMMANDS[name][0].split(":")
+    parsed = partial(
+        tyro.cli,
+        getattr(importlib.import_module(module), kind),
+        prog=f"recurra {name}",
+        args=rest,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    command = parsed()
+    default = command.otherwise() if hasattr(command, "otherwise") else None
+    return (command if default is None else parsed(default=default))()
+
+
+def usage(names: Sequence[str], group: str) -> str:
+    """The commands, one line each."""
+    lines = "\n".join(f"  {name:<16} {COMMANDS[name][1]}" for name in names)
+    words = f"{group} COMMAND" if group else "COMMAND"
+    head = f"usage: recurra {words} [options]\n\n{lines}\n\n"
+    tail = f"each has its own help: recurra {names[0]} --help"
+    return head + (tail if group else f"{tail}\n\n{EXAMPLES}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"recurra {version('recurra')}"
+    except PackageNotFoundError:
+        return "recurra, from its sources"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

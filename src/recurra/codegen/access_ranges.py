@@ -1,0 +1,163 @@
+"""touched: which places of its stores a launch reads and writes, by the times that it is given.
+
+    region act(ints: i t; stores: o a)        at t = 7:  o reads 7, writes 8    a writes 1 of 2
+
+A store is cut along the dims that the host counts, outermost first, into places of equal size: two
+launches that touch no place in common touch no byte in common. What is not known is all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from recurra.codegen.early_exit import endings
+from recurra.codegen.loop_segments import members
+from recurra.codegen.region import Region
+from recurra.ir.expr import evaluate, symbols
+from recurra.ir.graph import Index, Slice
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Axis
+
+Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Of one store, by a statement: an index along each cut axis (None: any), and its delays."""
+
+    store: str
+    writes: bool
+    index: tuple[Index | None, ...]
+    shifts: tuple[int, ...]
+
+
+def cut(plan: Plan, regions: Iterable[Region]) -> dict[str, tuple[Axis, ...]]:
+    """The axes along which stores are cut. None, where data end loops: they fill what is left."""
+    if endings(plan.graph, plan.sizes):
+        return {name: () for name in plan.stores}
+    dims = list(dict.fromkeys(loop.dim for r in regions for loop in r.around))
+    return {
+        name: tuple(a for d in dims for a in store.kept if a.dim == d and _plain(a))
+        for name, store in plan.stores.items()
+    }
+
+
+def _plain(axis: Axis) -> bool:
+    return axis.kind in ("block", "window") and axis.tile == 1 and not axis.room and axis.slots > 0
+
+
+def places(axes: Sequence[Axis]) -> int:
+    """Of a store."""
+    return prod(a.slots for a in axes)
+
+
+def touched(
+    plan: Plan, region: Region, axes: Mapping[str, tuple[Axis, ...]]
+) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
+    """f(times of the loops around): the places of every store that are read, and those written.
+
+    What is written is read, too: a launch may leave some of it as it was. Stores that the caller
+    gives are not told of, since nothing writes them.
+    """
+    found = {
+        x
+        for s in members(region.items)
+        if s in region.active
+        for x in _statement(plan, region, s, axes)
+    }
+    mine = [s for s in (*region.stores, *region.reads) if not plan.stores[s].given]
+    known = {(x.store, x.writes) for x in found}
+    for s in mine:  # of which no statement tells
+        whole = (None,) * len(axes[s])
+        if region.tail is not None or not known & {(s, False), (s, True)}:
+            found.add(Touch(s, s in region.stores, whole, (0,) * len(region.around)))
+
+    by_shifts = {x.shifts: [y for y in found if y.shifts == x.shifts] for x in found}
+
+    @lru_cache(maxsize=4096)
+    def at(times: tuple[int, ...]) -> dict[str, tuple[Spans, Spans]]:
+        read: dict[str, set[tuple[int, int]]] = {s: set() for s in mine}
+        written: dict[str, set[tuple[int, int]]] = {s: set() for s in mine}
+        for shifts, touches in by_shifts.items():
+            env = dict(plan.sizes)
+            for loop, time, shift in zip(region.around, times, shifts, strict=True):
+                env[loop.dim] = loop.step * (time - shift)
+            for x in touches:
+                index = zip(axes[x.store], x.index, strict=True)
+                spans = _flat(_rows([_slots(a, e, env) for a, e in index]), axes[x.store])
+                read[x.store].update(spans)
+                if x.writes:
+                    written[x.store].update(spans)
+        return {s: (tuple(sorted(read[s])), tuple(sorted(written[s]))) for s in mine}
+
+    return at
+
+
+def _statement(
+    plan: Plan, region: Region, text: str, axes: Mapping[str, tuple[Axis, ...]]
+) -> Iterable[Touch]:
+    """What one statement does to stores."""
+    node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
+    known = {*plan.sizes, *(loop.dim for loop in region.around)}
+
+    def touch(name: str, index: Mapping[str, Any], writes: bool) -> Touch:
+        store = plan.store_of(name)
+        own = store == name  # what lives in another's store has another index there
+        found = [index.get(a.dim) if own else None for a in axes[store]]
+        kept = tuple(e if e is not None and _symbols(e) <= known else None for e in found)
+        return Touch(store, writes, kept, shifts)
+
+    arrays = plan.statements.arrays
+    if plan.written(text) in axes and not plan.stores[plan.written(text)].given:
+        places = zip(arrays[node.array].domain.dims, node.places, strict=True)
+        yield touch(node.array, dict(places), True)
+    for k, a in enumerate(node.args):
+        access = plan.accesses.get((text, k))
+        if access is None or access.how != "store" or plan.stores[plan.store_of(a.name)].given:
+            continue
+        yield touch(a.name, dict(zip(arrays[a.name].domain.dims, a.index, strict=True)), False)
+
+
+def _symbols(index: Index) -> frozenset[str]:
+    return symbols(index.lo) | symbols(index.size) if isinstance(index, Slice) else symbols(index)
+
+
+def _slots(axis: Axis, index: Index | None, env: Mapping[str, int]) -> Spans:
+    """The slots of an axis that an index means; all of them where it leads outside."""
+    every = ((0, axis.slots),)
+    if index is None:
+        return every
+    if isinstance(index, Slice):
+        lo = evaluate(index.lo, env)
+        hi = lo + (evaluate(index.size, env) - 1) * index.step + 1
+    else:
+        lo = evaluate(index, env)
+        hi = lo + 1
+    if axis.kind == "block":
+        lo, hi = lo - axis.lo, hi - axis.lo
+        return ((lo, hi),) if 0 <= lo < hi <= axis.slots else every
+    if not 0 < hi - lo < axis.slots:
+        return every
+    first, last = lo % axis.slots, lo % axis.slots + hi - lo
+    return ((first, last),) if last <= axis.slots else ((first, axis.slots), (0, last - axis.slots))
+
+
+def _rows(slots: list[Spans]) -> list[Spans]:
+    """Only the last cut axis may be a range, so that places lie in a row: wider ones end there."""
+    for k, spans in enumerate(slots):
+        if any(hi - lo > 1 for lo, hi in spans):
+            return slots[: k + 1]
+    return slots
+
+
+def _flat(slots: list[Spans], axes: Sequence[Axis]) -> Spans:
+    """Places in the order of memory that is cut along the axes, the first one outermost."""
+    out: Spans = ((0, 1),)
+    for spans, a in zip(slots, axes, strict=False):
+        out = tuple((at * a.slots + lo, at * a.slots + hi) for at, _ in out for lo, hi in spans)
+    rest = places(axes[len(slots) :])
+    return tuple((lo * rest, hi * rest) for lo, hi in out)

@@ -1,0 +1,71 @@
+"""frees: what the host lets go of after an item of a program, since no later one has a use for it.
+
+A prompt's keys and values are such, once they are in their stores.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from recurra.codegen.early_exit import Kept
+from recurra.codegen.host_program import ChunkLoop, Launch, Program
+from recurra.codegen.region import Region
+from recurra.cost.thresholds import MIN_FREED_BYTES
+from recurra.ir.types import Tuple
+
+Thing = tuple[Literal["variable", "store"], str]
+
+
+def frees(program: Program) -> list[list[Thing]]:
+    """For every item what is let go of after it; of programs whose host only launches."""
+    out: list[list[Thing]] = [[] for _ in program.items]
+    last: dict[Thing, int] = {}
+    for k, it in enumerate(program.items):
+        if not isinstance(it, (ChunkLoop, Launch)):
+            return [[] for _ in program.items]
+        last |= dict.fromkeys(_things(it.region), k)
+        if isinstance(it, ChunkLoop):
+            last |= {("variable", name): k for pair in it.seeds for name in pair}
+            last |= dict.fromkeys(_past(it), k)
+    for thing, k in last.items():
+        if (
+            k + 1 < len(out)
+            and not _asked_for(program, thing)
+            and _bytes(program, thing) >= MIN_FREED_BYTES
+        ):
+            out[k].append(thing)
+    return out
+
+
+def _things(region: Region) -> list[Thing]:
+    variables: list[Thing] = [
+        ("variable", x) for x in (*region.held, *region.carried, *region.gives)
+    ]
+    return [*variables, *(("store", x) for x in (*region.stores, *region.reads))]
+
+
+def _past(it: ChunkLoop) -> list[Thing]:
+    """What the end of a loop reads and fills."""
+    if it.end is None:
+        return []
+    kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, Kept)]
+    return [*kept, *(_things(it.end.tail) if it.end.tail else [])]
+
+
+def _asked_for(program: Program, thing: Thing) -> bool:
+    """Is it given by the caller, or asked for at the end, or by who goes on with a run?"""
+    kind, name = thing
+    for it in program.stretches:
+        if name in (program.waiting(it) if kind == "store" else program.traveling(it)):
+            return True
+    store = program.plan.stores.get(name)
+    return kind == "store" and (store is None or store.output or store.given)
+
+
+def _bytes(program: Program, thing: Thing) -> int:
+    kind, name = thing
+    plan = program.plan
+    if kind == "store":
+        return plan.stores[name].nbytes(plan.sizes)
+    type_ = plan.statements.arrays[name].type
+    return 0 if isinstance(type_, Tuple) else type_.nbytes(plan.sizes)

@@ -1,0 +1,256 @@
+"""Loops over time that end when no row goes on, and what is true of the points that they leave out.
+
+    alive[i,t] = merge(true, going[i,t-1], ..)     the loop with `going` stops once it is all false;
+    going[i,t] = going(alive, more)                later loops of the same i stop at the same t
+
+Such points are read only where a mask hides them, or where their value is one number: zero in a
+sum, the neutral number in an extremum, the last value of what is kept. Stores get it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+
+from recurra.codegen.loop_segments import members
+from recurra.ir.expr import Sym, evaluate, lin
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import Elementwise
+from recurra.ir.order import components
+from recurra.ir.types import NUMPY_NAME, Type, is_shift
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import And, Going, Mul, Where
+from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
+from recurra.ops.reduction import Max, Min, Sum
+from recurra.ops.source import Const
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import Exec, Loop
+from recurra.storage.storage_plan import Plan
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`going` ends `time`; loops over `units` end with it, each step being so many points.
+
+    A loop that finds out asks `every` so many steps. Those that it runs past the end change
+    nothing: a row computes on past its end, and what reads it is masked, or filled anew.
+    """
+
+    going: str
+    time: str
+    points: int  # of the longest row
+    units: Mapping[str, int]
+    every: int = 1
+
+    def sets(self, loop: Loop) -> bool:
+        """Is it this loop that finds out where rows end?"""
+        return loop.dim == self.time and loop.step > 0 and Exec(self.going) in loop.body
+
+
+def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
+    """What ends loops of a graph."""
+    out: list[Ended] = []
+    ranges = {d.name: d.range for d in graph.dims}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Going):
+            time = n.op.times[0]
+            units = dict.fromkeys(n.op.times, 1)
+            for outer, inner in filter(None, map(graph.halves, n.op.times)):
+                units[outer.name] = inner.range.size(sizes)
+            points = evaluate(ranges[time].hi, sizes)
+            out.append(Ended(n.name, time, points, units, max(n.op.every, 1)))
+    return tuple(out)
+
+
+def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
+    """Stores written in a loop that keep every point of it."""
+    out: list[str] = []
+    inside = (plan.statements[s].array for s in members(loop.body) if s in active)
+    for n in dict.fromkeys(inside):
+        store = plan.stores.get(n)
+        if store is not None:
+            out += [n for a in store.kept if a.dim == loop.dim and a.kind == "block"]
+    return out
+
+
+def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
+    """Stores that a loop both writes and reads."""
+    inside = active & set(members(loop.body))
+    found = dependences(plan.statements)
+    return frozenset(r.source for r in found if {r.source, r.sink} <= inside)
+
+
+def reach(plan: Plan, ended: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
+    """How many points of a store past its end are read; None: it may be all of them.
+
+    Readers in a loop at the same depth end with it: they read less than a tile past the end.
+    """
+    if plan.stores[name].output:
+        return None
+    paths, out = plan.schedule.paths(), 0
+    for r in dependences(plan.statements):
+        if r.ref.name != name or plan.accesses[r.sink, r.k].how != "store":
+            continue
+        theirs = paths[r.sink]
+        beside = len(theirs) > depth and theirs[:depth] == paths[r.source][:depth]
+        around = theirs[depth][1] if beside else None
+        if r.sink not in active or around is None or around.dim not in ended.units:
+            return None
+        timed = [x for x in r.ref.index if index_symbols(x) & ended.units.keys()]
+        found = [_past(x, around.dim, ended.units[around.dim]) for x in timed]
+        if None in found or not found:
+            return None
+        out = max(out, *(x for x in found if x is not None))
+    return out
+
+
+def _past(index: Index, dim: str, unit: int) -> int | None:
+    """How far a read goes beyond the first point of a step over `dim` that is left out."""
+    at, size = (index.lo, index.size) if isinstance(index, Slice) else (index, 1)
+    if not isinstance(size, int):
+        return None
+    length = size * (index.step if isinstance(index, Slice) else 1)
+    gap = lin([(at, 1), (Sym(dim), -unit)])
+    if isinstance(gap, int):
+        return max(gap, 0) + unit + length
+    shift = is_shift(at, dim)  # a store that has such steps itself
+    return None if shift is None else max(shift, 0) + length
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The value of an equation at the last point that there is."""
+
+    name: str
+
+
+Past = float | Kept | None  # None: whatever
+_OPEN = Kept("")  # of an equation that waits for itself
+
+
+# An equation, and those of its dims that are past the end; the others are anywhere.
+_Place = tuple[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class PastEnd:
+    """What equations are where `dim` is at a point that no row has; what a reader can rely on.
+
+    A read is past the end along the dims whose index mentions one that is: of x[t_,t] that reads
+    y[t,t_], `t_` past the end is the first dim of x and the second of y.
+    """
+
+    graph: Graph
+    ended: Ended
+    dim: str
+    known: dict[_Place, Past] = field(default_factory=dict[_Place, Past])
+
+    def __post_init__(self) -> None:
+        """All are open at first, then what their operands make them, which must not change.
+
+        Sources come first; of a cycle, each is looked at until nothing is new.
+        """
+        every = self.graph.nodes.values()
+        places = [(n.name, frozenset({self.dim})) for n in every if self.dim in n.domain]
+        self.known.update(dict.fromkeys(places, _OPEN))
+        for place in places:  # grows
+            new = [p for p in self.read(place) if p not in self.known]
+            places += dict.fromkeys(new)
+            self.known.update(dict.fromkeys(new, _OPEN))
+        for part in components(places, self.read):
+            while any([self.look(place) for place in part]):
+                pass
+
+    def read(self, place: _Place) -> list[_Place]:
+        """What an equation reads at a place."""
+        name, past = place
+        return [self.at(a, past) for a in self.graph[name].args]
+
+    def at(self, ref: Ref, past: frozenset[str]) -> _Place:
+        """Where a read by an equation whose dims `past` are past the end falls."""
+        pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
+        return ref.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
+
+    def look(self, place: _Place) -> bool:
+        """Is anything new of an equation?"""
+        old, new = self.known[place], self.compute(self.graph[place[0]], place[1])
+        if isinstance(new, float) and isnan(new):
+            new = nan  # one object: a NaN is equal to no other, but it is no news
+        if new is old or new == old or old is None:
+            return False
+        self.known[place] = new if old is _OPEN else None
+        return True
+
+    def value(self, name: str) -> Past:
+        """What every point past the end of all rows is."""
+        found = self.known.get((name, frozenset({self.dim})))
+        return None if found is _OPEN else found
+
+    def compute(self, node: Node, past: frozenset[str]) -> Past:
+        xs = [self.known[self.at(a, past)] for a in node.args]
+        match node.op:
+            case Const(value=value):
+                return value
+            case Going():  # of other rows, which may go on
+                return False if node.name == self.ended.going and past else None
+            case Merge():
+                return self.merge(node, past, xs)
+            case Where():
+                return self.where(node, past, xs)
+            case _:
+                return self.applied(node, xs)
+
+    def merge(self, node: Node, past: frozenset[str], xs: list[Past]) -> Past:
+        if past and any(a.name == self.ended.going for a in node.args):
+            return False
+        if any(self.keeps(self.graph[a.name], node.name, past) for a in node.args):
+            return Kept(node.name)
+        found = {x for x in xs if x is not _OPEN}
+        if not found:
+            return _OPEN
+        (one,) = found if len(found) == 1 else (None,)
+        return one
+
+    def keeps(self, node: Node, name: str, past: frozenset[str]) -> bool:
+        """Is it where(alive, .., name[t-1])?"""
+        return isinstance(node.op, Where) and self.before(node.args[2], past) == name
+
+    def before(self, ref: Ref, past: frozenset[str]) -> str:
+        """What a read takes of the point before."""
+        at = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
+        shifts = [is_shift(e, d) for d, e in at.items() if d in past and not isinstance(e, Slice)]
+        return ref.name if -1 in shifts else ""
+
+    def where(self, node: Node, past: frozenset[str], xs: list[Past]) -> Past:
+        holds, x, y = xs
+        if holds is _OPEN:
+            return _OPEN
+        if holds is None or isinstance(holds, Kept):
+            return x if y in (x, _OPEN) else y if x is _OPEN else None
+        if not holds and (name := self.before(node.args[2], past)):
+            return Kept(name)
+        return x if holds else y
+
+    def applied(self, node: Node, xs: list[Past]) -> Past:
+        numbers = [x for x in xs if isinstance(x, float | int)]
+        if isinstance(node.op, (Einsum, Mul, And)) and 0 in numbers:
+            return 0.0
+        if _OPEN in xs:
+            return _OPEN
+        if len(numbers) != len(xs) or not xs or not isinstance(node.type, Type):
+            return None
+        if isinstance(node.op, Sum):
+            return 0.0 if numbers[0] == 0 else None
+        if isinstance(node.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
+            return numbers[0]
+        if not isinstance(node.op, Elementwise):
+            return None
+        with np.errstate(all="ignore"):
+            types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in node.args]
+            given: list[Any] = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
+            return node.op.apply(np, *given).item()

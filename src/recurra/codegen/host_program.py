@@ -1,0 +1,172 @@
+"""host_program: what the host does, as data: launches, calls and loops of them, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from recurra.codegen.early_exit import Kept
+from recurra.codegen.region import Region
+from recurra.codegen.split_buffers import Places
+from recurra.ir.expr import TRUE, Expr
+from recurra.schedule.dependences import dependences
+from recurra.schedule.legality import waited
+from recurra.schedule.tree import Loop
+from recurra.storage.offload import Swap
+from recurra.storage.storage_plan import Plan
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Runs a region; of a chunk, the times `span`."""
+
+    region: Region
+    span: tuple[int, int] | None = None
+    when: Expr = TRUE  # of the times of the loops around
+    beside: bool = False  # does the next host call not wait for it?
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """Runs one call to the outside world."""
+
+    statement: str
+    around: tuple[Loop, ...]
+    when: Expr = TRUE  # of the times of those
+
+
+@dataclass(frozen=True)
+class HostLoop:
+    """Times lo..hi-1 of a loop, on the host."""
+
+    loop: Loop
+    lo: int
+    hi: int
+    seeds: tuple[tuple[str, str], ...]
+    starts: tuple[str, ...]  # folds that start anew with every step, added to in loops further in
+    body: tuple[HostItem, ...]
+    end: HostEnd | None = None
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """A loop ends where no row goes on: the host asks `going` after each step that computes it.
+
+    Of a loop in chunks, a launch that computes it says where rows ended. Statements run up to
+    `late` steps after their point. `first`, `tail` and `rest` belong to the first and the last
+    stretch of the loop: after that one the stores are filled, and outputs that left with every
+    launch get the `rest` of their points.
+    """
+
+    going: str
+    points: int
+    late: int
+    asks: bool
+    first: bool
+    tail: Region | None
+    rest: tuple[tuple[str, float | Kept], ...] = ()
+
+    @property
+    def border(self) -> str:
+        """The name by which a resumed run is told where rows end, as far as is known."""
+        return f"{self.going}.end"
+
+
+@dataclass(frozen=True)
+class ChunkLoop:
+    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`.
+
+    With `end`, the region stops by itself, and the host launches no other.
+    """
+
+    loop: Loop
+    lo: int
+    hi: int
+    size: int
+    seeds: tuple[tuple[str, str], ...]
+    region: Region
+    end: HostEnd | None = None
+
+
+HostItem = Launch | HostCall | HostLoop | ChunkLoop
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs, where everything lives, and what the host does in between."""
+
+    plan: Plan
+    items: tuple[HostItem, ...]
+    starts: tuple[str, ...] = ()  # folds over host loops that start once
+    places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
+    swap: Swap | None = None  # where the points of swapped stores are that are not in memory
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(regions_of(self.items))
+
+    @property
+    def main(self) -> ChunkLoop | HostLoop | None:
+        """The outermost loop along which the most travels: runs are saved at its steps."""
+        found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
+        return max(found, key=lambda it: (len(self.traveling(it)), it.hi - it.lo), default=None)
+
+    @property
+    def stretches(self) -> list[ChunkLoop | HostLoop]:
+        """The parts of the main loop, in order: some statements run in the first steps only."""
+        main, loops = self.main, (ChunkLoop, HostLoop)
+        return [
+            x for x in self.items if main and isinstance(x, loops) and x.loop.id == main.loop.id
+        ]
+
+    def traveling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+        """The variables that one step of an outermost loop leaves for the next.
+
+        Of several stretches it is all that any of them gives: another may read it, or what follows.
+        """
+        if isinstance(it, HostLoop):  # some of what the plan carries is for readers that never run
+            crossing = {v for r in self.regions for v in (*r.held, *r.carried, *r.gives)}
+            carried = self.plan.carried.get(it.loop.id, frozenset[str]())
+            return tuple(sorted(carried & crossing.union(calls_of(self.items))))
+        stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop.id == it.loop.id]
+        if len(stretches) == 1:
+            return it.region.carried
+        return tuple(dict.fromkeys(v for x in stretches for v in x.region.gives))
+
+    def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+        """The stores that later steps of an outermost loop, or what follows it, read on."""
+        statements = self.plan.statements
+
+        def inside(statement: str) -> bool:
+            return it.loop.id in self.plan.around[statement]
+
+        found = {
+            self.plan.store_of(r.ref.name)
+            for r in dependences(statements)
+            if self.plan.access(r.sink, r.k) == "store" and inside(r.source)
+            if not inside(r.sink) or waited(statements, r, it.loop).exact != 0
+        }
+        return tuple(sorted(found))
+
+
+def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
+    out: list[Region] = []
+    for it in items:
+        if isinstance(it, (Launch, ChunkLoop)):
+            out.append(it.region)
+        if isinstance(it, HostLoop):
+            out += regions_of(it.body)
+        if isinstance(it, (ChunkLoop, HostLoop)) and it.end and it.end.tail:
+            out.append(it.end.tail)
+    return out
+
+
+def calls_of(items: tuple[HostItem, ...]) -> dict[str, tuple[Loop, ...]]:
+    """Every host call, and the loops around it."""
+    out: dict[str, tuple[Loop, ...]] = {}
+    for it in items:
+        if isinstance(it, HostCall):
+            out[it.statement] = it.around
+        elif isinstance(it, HostLoop):
+            out |= calls_of(it.body)
+    return out

@@ -1,0 +1,342 @@
+"""The host part of a program as Python source: readable, and what really runs.
+
+W, b = copy(W_0), copy(b_0)
+i_from, (W, b) = run.enter(0, {'W': W, 'b': b})
+for i, i_end in run.launches(i_from, 100, 8):
+    W, b, o_store = region_2_i(seed, i, i_end, W, b, o_store)
+    yield run.report('i', i, i_end, {'length': length_store}, {'W': W, 'b': b})
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from textwrap import wrap
+
+from recurra.codegen.deallocation import frees
+from recurra.codegen.early_exit import Kept
+from recurra.codegen.host_program import (
+    ChunkLoop,
+    HostCall,
+    HostEnd,
+    HostItem,
+    HostLoop,
+    Launch,
+    Program,
+    calls_of,
+)
+from recurra.codegen.loop_segments import members
+from recurra.codegen.region import Region, read_by
+from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
+from recurra.schedule.tree import Loop
+from recurra.storage.store import store_key
+
+WIDTH = 100
+_GLUE = "\N{NO-BREAK SPACE}"  # outside brackets, and inside of strings, a line cannot be broken
+_PARTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|.", re.DOTALL)  # strings whole
+_QUOTES = ("'", '"')
+_TAKEN = {"run", "seed", "copy", "range"}
+_CONSTANT: dict[object, object] = {TRUE: True, FALSE: False}
+_CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
+
+
+def source(program: Program) -> str:
+    """def main(run, seed, copy): ..., a generator of what each outermost launch made."""
+    w = _Writer(program)
+    w.line("def main(run, seed, copy):")
+    w.depth = 1
+    regions = sorted({r.name for r in program.regions})
+    w.group(regions, str, "run.regions")
+    w.group(calls_of(program.items), w.call_name, "run.calls")
+    w.group(w.state, w.variable, "run.variables")
+    local = {s for r in program.regions for s in r.local}
+    w.group([s for s in program.plan.stores if s not in local], w.store, "run.stores")
+    for x in program.starts:
+        w.line(f"{w.variable(x)} = run.neutral({x!r})")
+    for it, gone in zip(program.items, frees(program), strict=True):
+        w.items((it,))
+        if gone:
+            spell = {"variable": w.variable, "store": w.store}
+            w.line(" = ".join([*(spell[kind](name) for kind, name in gone), "None"]))
+    if not any("yield" in text for text in w.lines):
+        w.line("yield from ()")
+    outputs = [n for n, s in program.plan.stores.items() if s.output]
+    w.line(f"return {w.dict(outputs, w.store)}")
+    return "\n".join(w.lines) + "\n"
+
+
+@dataclass
+class _Writer:
+    """Lines of source, and how names are spelt in it."""
+
+    program: Program
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = _state(self.program)
+        self.spelt: dict[tuple[str, str], str] = {}
+        self.taken = {*_TAKEN, *keyword.kwlist, *(r.name for r in self.program.regions)}
+        for dim in self.program.plan.graph.declared:
+            for kind, end in _CLOCKS.items():
+                self.spell(kind, dim, end)
+
+    # ---- names
+
+    def spell(self, kind: str, name: str, end: str = "") -> str:
+        """The name of a thing in the source: like its own, and nothing else's."""
+        if (kind, name) not in self.spelt:
+            text = re.sub(r"\W|^(?=\d)", "_", f"{name}{end}", flags=re.ASCII) or "_"
+            while text in self.taken:
+                text += "_"
+            self.taken.add(text)
+            self.spelt[kind, name] = text
+        return self.spelt[kind, name]
+
+    def variable(self, name: str) -> str:
+        """The running value of a fold has a name of its own."""
+        writers = self.program.plan.statements.writers[name]
+        if any(w.accumulates for w in writers):
+            return self.spell("fold", writers[0].equation, "_so_far")
+        return self.spell("variable", name)
+
+    def store(self, name: str) -> str:
+        return self.spell("store", name, "_store")
+
+    def call_name(self, name: str) -> str:
+        return self.spell("call", name, "_call")
+
+    def clock(self, loop: Loop) -> str:
+        return self.spell("clock" if loop.step > 0 else "back", loop.dim)
+
+    def launched(self, loop: Loop) -> str:
+        """Where a launch ends."""
+        return self.spell("launched", loop.dim)
+
+    # ---- lines
+
+    def line(self, text: str) -> None:
+        """One statement; a long one is folded inside its brackets."""
+        pad, depth, glued = "    " * self.depth, 0, ""
+        for part in _PARTS.findall(text):
+            depth += (part in "([{") - (part in ")]}")
+            glued += part.replace(" ", _GLUE) if depth == 0 or part[0] in _QUOTES else part
+        folded = wrap(
+            glued,
+            WIDTH - len(pad),
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.lines += [pad + part.replace(_GLUE, " ") for part in folded]
+
+    def group(self, names: Iterable[str], spell: Callable[[str], str], origin: str) -> None:
+        """Several names from one table."""
+        found = list(names)
+        if found:
+            keys = ", ".join(map(repr, found))
+            self.line(f"{self.tuple(map(spell, found))} = {origin}({keys})")
+
+    def tuple(self, names: Iterable[str]) -> str:
+        found = list(names)
+        return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+
+    def dict(self, names: Iterable[str], spell: Callable[[str], str]) -> str:
+        return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"
+
+    # ---- items
+
+    def items(self, items: tuple[HostItem, ...]) -> None:
+        for it in items:
+            match it:
+                case Launch(region=r, span=span):
+                    self.when(it.when, r.around)
+                    times = map(str, span) if span else map(self.end, r.ends)
+                    self.launch(r, [*map(self.clock, r.around), *times])
+                    self.depth -= it.when != TRUE
+                case HostCall():
+                    self.when(it.when, it.around)
+                    self.call(it)
+                    self.depth -= it.when != TRUE
+                case ChunkLoop():
+                    self.chunk_loop(it)
+                case HostLoop():
+                    self.host_loop(it)
+
+    def when(self, condition: Expr, around: Iterable[Loop]) -> None:
+        """Begins what runs under a condition."""
+        if condition != TRUE:
+            clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
+            known = substitute(substitute(condition, self.program.plan.sizes), clocks)
+            self.line(f"if {_CONSTANT.get(known, known)}:")
+            self.depth += 1
+
+    def ints(self, region: Region) -> list[str]:
+        """The times that a region is given."""
+        return [*map(self.clock, region.around), *map(self.end, region.ends)]
+
+    def end(self, going: str) -> str:
+        return self.spell("end", going, "_ended")
+
+    def launch(self, region: Region, ints: list[str]) -> None:
+        stores = [self.buffer(s, region.name, region.around) for s in region.stores]
+        known = [self.end(e) for e in region.ends if region.asks]
+        given = [*known, *map(self.variable, region.gives), *stores]
+        taken = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
+        taken += [
+            self.buffer(s, region.name, region.around, self.taking(s, region))
+            for s in region.stores
+        ]
+        taken += [self.buffer(s, region.name, region.around) for s in region.reads]
+        call = f"{region.name}({', '.join(taken)})"
+        self.line(f"{self.tuple(given)} = {call}" if given else call)
+
+    def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
+        """A store as a launch, or a call, is given it."""
+        at = self.program.places.get(who, {}).get(name)
+        if at is None:
+            return self.store(name)
+        index = substitute(at, {x.dim: Sym(self.clock(x)) for x in around})
+        return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
+
+    def taking(self, name: str, region: Region) -> str:
+        """How a launch gets a point that it writes: of a swapped store any memory does, unless it
+        reads what was there."""
+        plan = self.program.plan
+        store = plan.stores[name]
+        if not store.room:
+            return ""
+        return ".taken" if len(store.kept) > 1 or name in read_by(plan, region) else ".blank"
+
+    def call(self, it: HostCall) -> None:
+        """Operands come as variables or as reads of stores; the results become a variable."""
+        plan = self.program.plan
+        args = [self.tuple(self.clock(x) for x in it.around)]
+        for k, a in enumerate(plan.statements[it.statement].args):
+            stored = plan.accesses[it.statement, k].how == "store"
+            buffer = self.buffer(a.name, it.statement, it.around)
+            args.append(buffer if stored else self.variable(a.name))
+        self.line(
+            f"{self.variable(it.statement)} = {self.call_name(it.statement)}({', '.join(args)})"
+        )
+
+    def seeds(self, seeds: tuple[tuple[str, str], ...]) -> None:
+        if seeds:
+            left = self.tuple(self.variable(x) for x, _ in seeds)
+            self.line(f"{left} = {self.tuple(f'copy({self.variable(init)})' for _, init in seeds)}")
+
+    def enter(self, it: ChunkLoop | HostLoop) -> str:
+        """Where the loop starts; the main one goes on where a resumed run left it."""
+        stretches = self.program.stretches
+        if not any(it is x for x in stretches):
+            return str(it.lo)
+        if it is not stretches[0]:
+            return f"run.later({it.lo})"
+        start, names = self.spell("from", it.loop.dim), self.tuple(self.border(it).values())
+        self.line(f"{start}, {names} = run.enter({it.lo}, {self.border_dict(it)})")
+        return start
+
+    def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
+        """What lives on after a step of the main loop: x, a variable; x[], a store."""
+        stores = {store_key(n): self.store(n) for n in self.program.waiting(it)}
+        known = {it.end.border: self.end(it.end.going)} if it.end else {}
+        return {n: self.variable(n) for n in self.program.traveling(it)} | stores | known
+
+    def border_dict(self, it: ChunkLoop | HostLoop) -> str:
+        border = self.border(it) if any(it is x for x in self.program.stretches) else {}
+        return self.dict(border, border.__getitem__)
+
+    def report(self, it: ChunkLoop | HostLoop, end: str, stores: Iterable[str]) -> None:
+        """Only the main loop says what travels."""
+        outs = [s for s in stores if self.program.plan.stores[s].output]
+        parts = [repr(it.loop.dim), self.clock(it.loop), end]
+        parts += [self.dict(outs, self.store), self.border_dict(it)]
+        parts += [self.end(it.end.going)] if it.end else []
+        self.line(f"yield run.report({', '.join(parts)})")
+
+    def chunk_loop(self, it: ChunkLoop) -> None:
+        self.seeds(it.seeds)
+        u, end = self.clock(it.loop), it.end
+        self.points(end)
+        until = self.launched(it.loop)
+        self.line(f"for {u}, {until} in run.launches({self.enter(it)}, {it.hi}, {it.size}):")
+        self.depth += 1
+        self.stop(u, end)
+        self.launch(it.region, [u, until, *([self.end(end.going)] if end else [])])
+        if end and end.asks:
+            known = self.end(end.going)
+            self.line(f"{known} = run.ended({known})")
+        self.report(it, until, it.region.stores)
+        self.depth -= 1
+        self.past(end)
+
+    def points(self, end: HostEnd | None) -> None:
+        """Ahead of the first stretch of a loop that ends by itself: as many as there may be."""
+        if end and end.first:
+            self.line(f"{self.end(end.going)} = {end.points}")
+
+    def stop(self, u: str, end: HostEnd | None) -> None:
+        """Ahead of a step."""
+        if end:
+            late = f" + {end.late}" if end.late else ""
+            self.line(f"if {u} >= {self.end(end.going)}{late}:")
+            self.lines.append("    " * (self.depth + 1) + "break")
+
+    def past(self, end: HostEnd | None) -> None:
+        """Behind the last stretch: what is past the end of all rows."""
+        if end and end.tail:
+            self.launch(end.tail, self.ints(end.tail))
+        if end and end.rest:
+            kept = {n: x for n, x in end.rest}
+            values = self.dict(kept, lambda n: self.value(kept[n]))
+            self.line(f"run.rest({values}, {self.end(end.going)})")
+
+    def value(self, x: float | Kept) -> str:
+        """A number, or the variable that has it."""
+        return self.variable(x.name) if isinstance(x, Kept) else repr(x)
+
+    def host_loop(self, it: HostLoop) -> None:
+        self.seeds(it.seeds)
+        u, outer, end = self.clock(it.loop), self.depth == 1, it.end
+        self.points(end)
+        start = self.enter(it) if outer else str(it.lo)
+        self.line(f"for {u} in range({start}, {it.hi}):")
+        self.depth += 1
+        self.stop(u, end)
+        for x in it.starts:
+            self.line(f"{self.variable(x)} = run.neutral({x!r})")
+        self.items(it.body)
+        if end and end.asks:
+            after = f"{u} + {1 - it.loop.shift[end.going]}"
+            known = self.end(end.going)
+            self.line(f"{known} = run.end({self.variable(end.going)}, {known}, {after})")
+        if outer:
+            mine = set(map(self.program.plan.written, members(it.loop.body)))
+            self.report(it, f"{u} + 1", [s for s in self.program.plan.stores if s in mine])
+        self.depth -= 1
+        self.past(end)
+
+
+def _state(program: Program) -> list[str]:
+    """Every variable that crosses a border."""
+    out: dict[str, None] = {}
+    for r in program.regions:
+        out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
+    for c in calls_of(program.items):
+        out[c] = None
+        for k, a in enumerate(program.plan.statements[c].args):
+            if program.plan.accesses[c, k].how != "store":
+                out[a.name] = None
+    for s in _seeds(program.items):
+        out.update(dict.fromkeys(s))
+    return list(out)
+
+
+def _seeds(items: tuple[HostItem, ...]) -> Iterator[tuple[str, str]]:
+    for it in items:
+        if isinstance(it, (HostLoop, ChunkLoop)):
+            yield from it.seeds
+        if isinstance(it, HostLoop):
+            yield from _seeds(it.body)

@@ -1,0 +1,50 @@
+"""launch: how many steps of an outermost loop one launch runs, by their cost."""
+
+from __future__ import annotations
+
+from recurra.codegen.loop_segments import members, trips
+from recurra.codegen.region import lasting, stores_of
+from recurra.cost.model import compute_ns, launch_ns
+from recurra.cost.prices import Prices
+from recurra.cost.thresholds import (
+    MAX_LAUNCH_STEPS,
+    MAX_POLLED_LAUNCH_SHARE,
+    MAX_POLLED_STEPS,
+    MIN_LAUNCH_STEPS,
+    MIN_POLLED_STEPS,
+    TARGET_LAUNCH_NS,
+)
+from recurra.schedule.tree import Exec, Item, Loop
+from recurra.storage.storage_plan import Plan
+
+
+def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
+    """A power of two of steps that fill a launch."""
+    step, size = items_ns(plan, loop.body, prices), MIN_LAUNCH_STEPS
+    while size < MAX_LAUNCH_STEPS and 2 * size * step <= TARGET_LAUNCH_NS:
+        size *= 2
+    return size
+
+
+def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
+    """A power of two of steps beside which the cost of their launch is small.
+
+    A launch is given all that travels and all that is read: every array of it costs.
+    """
+    arrays = len(stores_of(plan, members(loop.body))) + len(lasting(plan, loop))
+    step, size = items_ns(plan, loop.body, prices), MIN_POLLED_STEPS
+    while size < MAX_POLLED_STEPS and size * step * MAX_POLLED_LAUNCH_SHARE < launch_ns(arrays):
+        size *= 2
+    return size
+
+
+def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
+    """Every statement once, and the steps of every loop."""
+    total = 0.0
+    for it in items:
+        if isinstance(it, Exec):
+            node = plan.graph[plan.statements[it.name].equation]
+            total += prices.statement + compute_ns(plan.graph, node, plan.sizes, prices)
+        else:
+            total += trips(plan.statements, it, plan.sizes) * items_ns(plan, it.body, prices)
+    return total

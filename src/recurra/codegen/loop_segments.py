@@ -1,0 +1,91 @@
+"""Segments: a loop whose statements start and end at different times, as loops without conditions.
+
+act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from recurra.ir.statement import StatementGraph
+from recurra.ops.control import Call
+from recurra.polyhedral.extent import longest, varies
+from recurra.schedule.tree import Exec, Item, Loop
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Times lo..hi-1 of a loop, in which exactly `active` run; of a launch, known when it runs."""
+
+    lo: Any
+    hi: Any
+    active: frozenset[str]
+
+
+def few(lo: int, hi: int) -> Sequence[int]:
+    """The first and the last steps of a loop: those between hold what their neighbors hold.
+
+    Even and odd steps take turns, as they do where all are run.
+    """
+    last = 2 + (hi - lo + 1) % 2
+    return range(lo, hi) if hi - lo <= 3 + last else (*range(lo, lo + 3), *range(hi - last, hi))
+
+
+def members(items: tuple[Item, ...]) -> list[str]:
+    """Every statement below."""
+    out: list[str] = []
+    for it in items:
+        out += [it.name] if isinstance(it, Exec) else members(it.body)
+    return out
+
+
+def calls_host(graph: StatementGraph, it: Item) -> bool:
+    """Is something of it called on the host?"""
+    return any(isinstance(graph[s].op, Call) for s in members((it,)))
+
+
+def times(
+    graph: StatementGraph, loop: Loop, statement: str, sizes: Mapping[str, int]
+) -> tuple[int, int]:
+    """First and one past the last time of a statement in a loop."""
+    found = loop.times(statement, graph[statement].domain[loop.dim], sizes)
+    return found.start, found.stop
+
+
+def open_ends(
+    graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+) -> str | None:
+    """A statement whose range is that of the loop, where it depends on dims around it."""
+    found = [s for s in members(loop.body) if s in active]
+    open_ = [s for s in found if varies(graph[s].domain[loop.dim], sizes)]
+    ranges = {graph[s].domain[loop.dim] for s in found}
+    assert not open_ or (len(ranges) == 1 and not any(loop.shift[s] for s in found)), (
+        f"the loop over {loop.dim} has statements of different ranges: {', '.join(found)}"
+    )
+    return open_[0] if open_ else None
+
+
+def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
+    """How many steps a loop runs; the half of the most, where that depends on dims around it."""
+    every = frozenset(members(loop.body))
+    s = open_ends(graph, loop, every, sizes)
+    if s is not None:
+        return longest(graph[s].domain, loop.dim, sizes) / 2
+    return sum(x.hi - x.lo for x in segments(graph, loop, every, sizes))
+
+
+def segments(
+    graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
+) -> list[Segment]:
+    """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
+    spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
+    cuts = sorted({x for span in spans.values() for x in span})
+    out: list[Segment] = []
+    for a, b in pairwise(cuts):
+        on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
+        if on:
+            out.append(Segment(a, b, on))
+    return out

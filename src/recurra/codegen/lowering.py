@@ -1,0 +1,370 @@
+"""lower: cuts a schedule into regions at host calls, and runs the outermost loop in chunks.
+
+A launch of the outermost loop runs several steps (the host sees metrics once per launch); a loop
+that holds a host call runs on the host, its pure stretches are regions of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from types import MappingProxyType
+
+from recurra.codegen.early_exit import Ended, Kept, PastEnd, endings, fillable
+from recurra.codegen.guarded_statements import condition_of
+from recurra.codegen.host_program import (
+    ChunkLoop,
+    HostCall,
+    HostEnd,
+    HostItem,
+    HostLoop,
+    Launch,
+    Program,
+    calls_of,
+    regions_of,
+)
+from recurra.codegen.launch_size import asked_steps, items_ns, launch_steps
+from recurra.codegen.loop_segments import Segment, calls_host, members, segments
+from recurra.codegen.overlap_host_calls import nobody_waits
+from recurra.codegen.region import Flow, flow_of, needed, past_end, region, steps_below
+from recurra.codegen.split_buffers import divided, turns
+from recurra.cost.prices import PRICES, Prices
+from recurra.ir.dims import Role
+from recurra.schedule.dependences import dependences
+from recurra.schedule.tree import TOP, Exec, Item, Loop
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Axis, Store
+
+
+def lower(
+    plan: Plan,
+    chunk: int | None = None,
+    apart: int | None = None,
+    counted: frozenset[str] = frozenset(),
+    prices: Prices = PRICES,
+    behind: float = inf,
+    swapped: Mapping[str, str] = MappingProxyType({}),
+    room: int = 0,
+    every: frozenset[str] | None = None,
+) -> Program:
+    """The program of a plan; `chunk` steps of the outermost loop per launch (None: by cost).
+
+    Stores of outputs along a chunked loop hold one chunk. The outermost loop whose id is `apart`
+    runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
+    `counted` by the host, and what is kept of their points is in buffers of their own. What no host
+    call waits for is launched apart where it takes `behind` nanoseconds: it runs during the next
+    call. Stores that are `swapped` are cut along a dim that the host then counts. `every` is what
+    runs (None: all of which anything comes).
+    """
+    cut = _Lower(plan, chunk, prices, behind, apart, counted.union(swapped.values()))
+    every = needed(plan) if every is None else every
+    cut.wanted = cut.collect(plan.schedule.items, every, ())
+    cut.wanted |= cut.asked(plan.schedule.items, every, ())
+    items = cut.items(plan.schedule.items, every, ())
+    starts = cut.deeper(TOP, plan.schedule.items, every)
+    found = regions_of(items)
+    stores, places = divided(plan, found, calls_of(items), cut.stores, counted, swapped, room)
+    return Program(replace(plan, stores=stores), items, starts, places)
+
+
+@dataclass
+class _Lower:
+    plan: Plan
+    chunk: int | None
+    prices: Prices
+    behind: float
+    apart: int | None = None
+    counted: frozenset[str] = frozenset()
+    wanted: set[str] = field(default_factory=set[str])
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.stores = dict(self.plan.stores)
+        self.endings = endings(self.plan.graph, self.plan.sizes)
+        self.ids = itertools.count(1 + max((x.id for x in self.plan.schedule.loops()), default=TOP))
+        self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
+
+    def asked(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> set[str]:
+        """What the host reads to end loops that it runs, and to fill stores past their end."""
+        out: set[str] = set()
+        for it in items:
+            host = self.is_host(it)
+            if isinstance(it, Loop) and (host or self.chunked(it, active, around)):
+                out |= self.asked(it.body, active, (*around, it)) if host else set()
+                for e in self.endings:
+                    if e.sets(it):
+                        past = PastEnd(self.plan.graph, e, it.dim)
+                        kept = (past.value(n) for n in self.plan.stores)
+                        out |= {e.going, *(x.name for x in kept if isinstance(x, Kept))}
+        return out
+
+    def ends(self, loop: Loop) -> Ended | None:
+        """What a loop finds out the end of."""
+        return next((e for e in self.endings if e.sets(loop)), None)
+
+    def follows(self, loop: Loop) -> bool:
+        """Does an outermost loop end with another one? It is told so within one launch."""
+        others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x.id != loop.id]
+        return any(loop.dim in e.units and any(map(e.sets, others)) for e in self.endings)
+
+    # ---- which items stay on the host
+
+    def is_host(self, it: Item) -> bool:
+        apart = isinstance(it, Loop) and it.id == self.apart
+        return apart or self.counts(it) or calls_host(self.plan.statements, it)
+
+    def counts(self, it: Item) -> bool:
+        """Is there a loop in it, or is it one, over a dim that the host counts?"""
+        return isinstance(it, Loop) and (
+            it.dim in self.counted or any(self.counts(x) for x in it.body)
+        )
+
+    def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
+        """The stretches of an outermost loop that runs in chunks, each by a region of its own.
+
+        Several, as their statements start at different times, where one launch is not enough. One
+        that ends by itself is in chunks only then.
+        """
+        if around or isinstance(it, Exec) or self.is_host(it) or self.follows(it):
+            return []
+        parts = segments(self.plan.statements, it, active, self.plan.sizes)
+        steps = parts[-1].hi - parts[0].lo if parts else 0
+        if self.ends(it) and steps <= self.size(it):
+            return []
+        if len(parts) == 1 and parts[0].active == active & set(members(it.body)):
+            return parts if steps > 1 else []
+        whole = all(x.hi == y.lo for x, y in itertools.pairwise(parts))
+        return parts if whole and steps > max(1, self.size(it)) else []
+
+    def size(self, loop: Loop) -> int:
+        """Steps of a launch."""
+        if self.chunk or not self.ends(loop):
+            return self.chunk or launch_steps(self.plan, loop, self.prices)
+        return asked_steps(self.plan, loop, self.prices)
+
+    def stretches(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> list[tuple[Item, ...]]:
+        """Items grouped: pure stretches together, everything else alone.
+
+        What no host call waits for is a stretch of its own, if it is worth it.
+        """
+        out: list[list[Item]] = []
+        fresh = True
+        late = self.late(items, around)
+        for it in items:
+            fresh = fresh or (bool(late) and it is late[0])
+            alone = self.is_host(it) or bool(self.chunked(it, active, around))
+            alone = alone or (isinstance(it, Loop) and any(x.id == self.apart for x in around))
+            if alone or fresh:
+                out.append([])
+            out[-1].append(it)
+            fresh = alone
+        return [tuple(g) for g in out]
+
+    def late(self, items: tuple[Item, ...], around: tuple[Loop, ...]) -> tuple[Item, ...]:
+        """The items of a host loop that no call waits for, if they are worth a launch."""
+        found = nobody_waits(self.plan.statements, items) if around else ()
+        return found if items_ns(self.plan, found, self.prices) >= self.behind else ()
+
+    def is_beside(
+        self, group: tuple[Item, ...], items: tuple[Item, ...], around: tuple[Loop, ...]
+    ) -> bool:
+        """May a stretch of the items of a host loop run beside the next host call?
+
+        If no call waits for it, or if the next call is for another group of rows.
+        """
+        roles = {d.name: d.role for d in self.plan.graph.dims}
+        if around and roles.get(around[-1].dim) is Role.GROUPS:
+            return any(calls_host(self.plan.statements, it) for it in items)
+        return group[0] in self.late(items, around)
+
+    # ---- what crosses borders
+
+    def collect(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> set[str]:
+        """Every variable that some host item reads before it writes it."""
+        out: set[str] = set()
+        for group in self.stretches(items, active, around):
+            (first, *_) = group
+            parts = self.chunked(first, active, around)
+            if isinstance(first, Loop) and parts:
+                out |= self.inits(first, active)
+                for part in parts:
+                    out |= set(flow_of(self.plan, group, part.active, first).uses)
+            elif isinstance(first, Loop) and self.is_host(first):
+                out |= self.inits(first, active)
+                for seg in segments(self.plan.statements, first, active, self.plan.sizes):
+                    out |= self.collect(first.body, seg.active, (*around, first))
+            else:
+                out |= set(flow_of(self.plan, group, active, None, around).uses)
+        return out
+
+    def inits(self, loop: Loop, active: frozenset[str]) -> set[str]:
+        flow = Flow(self.plan)
+        flow.seeds(loop, active)
+        return set(flow.uses)
+
+    def seeds(self, loop: Loop, active: frozenset[str]) -> tuple[tuple[str, str], ...]:
+        return tuple(p for p in self.plan.seeds.get(loop.id, ()) if p[0] in active)
+
+    # ---- building
+
+    def items(
+        self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
+    ) -> tuple[HostItem, ...]:
+        out: list[HostItem] = []
+        before = self.ended
+        for group in self.stretches(items, active, around):
+            (first, *_) = group
+            parts = self.chunked(first, active, around)
+            when = condition_of(self.plan, group, active, around)
+            if isinstance(first, Loop) and parts:
+                out += self.chunk_loops(first, parts, active)
+            elif isinstance(first, Loop) and self.is_host(first):
+                out += self.host_loop(first, active, around)
+            elif self.is_host(first):
+                assert isinstance(first, Exec)
+                if first.name in active:
+                    out.append(HostCall(first.name, around, when))
+            elif any(s in active for s in members(group)):
+                name = self.name(around)
+                made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
+                beside = self.is_beside(group, items, around)
+                out.append(Launch(made, when=when, beside=beside))
+        self.ended = before
+        return tuple(out)
+
+    def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
+        self.count += 1
+        place = "_".join([x.dim for x in around] + ([dim] if dim else []))
+        return f"region_{self.count}" + (f"_{place}" if place else "")
+
+    def chunk_loops(
+        self, loop: Loop, parts: list[Segment], active: frozenset[str]
+    ) -> list[ChunkLoop]:
+        """The stretches of a loop."""
+        out: list[ChunkLoop] = []
+        size = min(self.size(loop), parts[-1].hi - parts[0].lo)
+        ending = self.ends(loop)
+        ends = () if ending is None else (ending.going,)
+        seeds = self.seeds(loop, active)
+        for part in parts:
+            name = self.name((), loop.dim)
+            r = region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
+            if loop.step > 0:
+                for n in r.stores:
+                    self.stores[n] = self.window(n, loop.dim, size)
+            out.append(ChunkLoop(loop, part.lo, part.hi, size, seeds, r))
+            seeds = ()
+        if ending is None:
+            return out
+        self.ended = (*self.ended, ending.going)
+        return [
+            replace(x, end=self.host_end(ending, loop, active, (), x.region.asks, k, len(out)))
+            for k, x in enumerate(out)
+        ]
+
+    def window(self, name: str, dim: str, size: int) -> Store:
+        """An output that only the host reads along the loop needs the slots of one launch."""
+        store = self.plan.stores[name]
+        read = any(
+            r.ref.name == name and self.plan.access(r.sink, r.k) == "store"
+            for r in dependences(self.plan.statements)
+        )
+        if not store.output or read or len(self.plan.statements.writers[name]) > 1:
+            return store
+        axes = tuple(
+            Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
+            for a in store.axes
+        )
+        return replace(store, axes=axes)
+
+    def deeper(
+        self,
+        where: int,
+        items: tuple[Item, ...],
+        active: frozenset[str],
+        around: tuple[Loop, ...] = (),
+    ) -> tuple[str, ...]:
+        """Folds that start here and are added to in a loop of it that the host runs, or cuts."""
+        inside = [
+            s
+            for it in items
+            if isinstance(it, Loop) and (self.is_host(it) or self.chunked(it, active, around))
+            for s in members(it.body)
+        ]
+        return steps_below(self.plan, where, inside)
+
+    def host_loop(
+        self, loop: Loop, active: frozenset[str], around: tuple[Loop, ...]
+    ) -> list[HostItem]:
+        out: list[HostItem] = []
+        seeds = self.seeds(loop, active)
+        parts = segments(self.plan.statements, loop, active, self.plan.sizes)
+        ending = self.ends(loop)
+        turned = [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]
+        for seg in turned:
+            out += self.turned(loop, seg)
+            parts.remove(seg)
+        if not around and not turned and loop.step > 0 and self.counts(loop):
+            for n in self.stores.keys() & set(map(self.plan.written, members(loop.body))):
+                self.stores[n] = self.window(n, loop.dim, 1)
+        for k, seg in enumerate(parts):
+            body = self.items(loop.body, seg.active, (*around, loop))
+            within = self.deeper(loop.id, loop.body, seg.active, (*around, loop))
+            starts = tuple(s for s in within if s in seg.active)
+            end = None
+            if ending is not None:
+                asks = ending.going in seg.active
+                end = self.host_end(ending, loop, active, around, asks, k, len(parts))
+            out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body, end))
+            seeds = ()
+        if ending is not None:
+            self.ended = (*self.ended, ending.going)
+        return out
+
+    def turned(self, loop: Loop, seg: Segment) -> list[HostItem]:
+        """A stretch with its loops over counted dims outside; what else there is, step by step."""
+        out: list[HostItem] = []
+        for x in loop.body:
+            if not isinstance(x, Loop) or x.dim not in self.counted:
+                continue
+            for part in segments(self.plan.statements, x, seg.active, self.plan.sizes):
+                inside = replace(loop, id=next(self.ids), body=x.body)  # no loop of the schedule:
+                outside = replace(x, id=next(self.ids), body=(inside,))  # nothing goes along them
+                name = self.name((outside,), loop.dim)
+                made = region(
+                    self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
+                )
+                body = (Launch(made, (seg.lo, seg.hi)),)
+                out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
+        rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
+        body = self.items(rest, seg.active, (loop,))
+        return [*out, HostLoop(loop, seg.lo, seg.hi, (), (), body)] if body else out
+
+    def host_end(
+        self,
+        ended: Ended,
+        loop: Loop,
+        active: frozenset[str],
+        around: tuple[Loop, ...],
+        asks: bool,
+        index: int,
+        parts: int,
+    ) -> HostEnd:
+        """How the host ends one stretch of a loop, the k-th."""
+        late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
+        if index < parts - 1:
+            return HostEnd(ended.going, ended.points, late, asks, index == 0, None)
+        past = PastEnd(self.plan.graph, ended, loop.dim)
+        kept = fillable(self.plan, loop, active)
+        left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
+        rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)
+        tail = past_end(self.plan, self.name(around, loop.dim), loop, ended, active, around, left)
+        return HostEnd(ended.going, ended.points, late, asks, index == 0, tail, rest)

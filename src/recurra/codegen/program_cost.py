@@ -1,0 +1,69 @@
+"""price: what a run of a program takes, by the cost model: computing, launches, moves.
+
+Moves of one store overlap those of nothing else here, nor computing: it is the most they can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from recurra.codegen.host_program import ChunkLoop, HostItem, HostLoop, Launch, Program
+from recurra.codegen.launch_size import items_ns
+from recurra.codegen.region import Region
+from recurra.cost.model import launch_ns
+from recurra.cost.prices import Prices
+from recurra.ir.types import Tuple
+from recurra.ops.samples import Samples
+from recurra.storage.storage_plan import Plan
+
+
+def program_ns(program: Program, prices: Prices) -> float:
+    """Nanoseconds of a run."""
+    plan = program.plan
+    computing = items_ns(plan, plan.schedule.items, prices)
+    return computing + _launches_ns(program.items) + moves_ns(program, prices)
+
+
+def moves_ns(program: Program, prices: Prices) -> float:
+    """Every swapped point is written and read once in a step of the main loop, and rows of it as
+    often as samples are taken."""
+    if program.swap is None:
+        return 0.0
+    plan, main = program.plan, program.main
+    steps = main.hi - main.lo if main is not None else 1
+    stores = (s for s in plan.stores.values() if s.room)
+    bytes_ = 2 * steps * sum(s.nbytes(plan.sizes) for s in stores)
+    price = prices.disk if program.swap.tier == "disk" else prices.host
+    return (bytes_ + _taken(plan)) * price
+
+
+def _taken(plan: Plan) -> int:
+    """Bytes of all samples that the host takes."""
+    found = (n for n in plan.graph.nodes.values() if isinstance(n.op, Samples))
+    return sum(
+        x.nbytes(plan.sizes) * n.domain.points(plan.sizes)
+        for n in found
+        if isinstance(n.type, Tuple)
+        for x in n.type.items
+    )
+
+
+def _launches_ns(items: Iterable[HostItem]) -> float:
+    total = 0.0
+    for it in items:
+        match it:
+            case Launch(region=r):
+                total += _launch(r)
+            case ChunkLoop(region=r):
+                total += -(-(it.hi - it.lo) // it.size) * _launch(r)
+            case HostLoop():
+                total += (it.hi - it.lo) * _launches_ns(it.body)
+            case _:
+                pass
+    return total
+
+
+def _launch(region: Region) -> float:
+    return launch_ns(
+        len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
+    )

@@ -1,0 +1,222 @@
+"""Region: a stretch of the schedule, compiled to one function, and what crosses its border.
+
+region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+
+from recurra.codegen.early_exit import Ended, Kept, PastEnd, fillable
+from recurra.codegen.loop_segments import members
+from recurra.ir.expr import TRUE
+from recurra.ops.control import Merge
+from recurra.ops.source import Input
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
+from recurra.storage.storage_plan import Plan
+
+
+@dataclass(frozen=True)
+class Region:
+    """`items` run once per launch; the times of the loops `around` come as arguments.
+
+    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments; if it
+    finds out there where rows end (`asks`), it gives that first.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+    active: frozenset[str]
+    around: tuple[Loop, ...]
+    chunk: Loop | None
+    held: tuple[str, ...]  # variables read, not changed
+    carried: tuple[str, ...]  # variables read and given back: donated
+    gives: tuple[str, ...]  # variables given back, the carried first
+    stores: tuple[str, ...]  # written here: donated
+    reads: tuple[str, ...] = ()  # stores that are only read here
+    ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
+    tail: Loop | None = None  # it only fills stores where that loop left out points
+    local: tuple[str, ...] = ()  # stores that it makes for itself, and does not give back
+
+    @property
+    def asks(self) -> bool:
+        """Does a chunk compute what ends its loop?"""
+        return self.chunk is not None and any(e in self.active for e in self.ends)
+
+    def __str__(self) -> str:
+        ints = [x.dim for x in self.around] + (
+            [f"{self.chunk.dim} in chunks"] if self.chunk else []
+        )
+        ints += [f"end by {e}" for e in self.ends]
+        fresh = [v for v in self.gives if v not in self.carried]
+        fresh = [f"end by {e}" for e in self.ends if self.asks] + fresh
+        parts = {
+            "ints": ints,
+            "held": self.held,
+            "carried": self.carried,
+            "stores": self.stores,
+            "reads": self.reads,
+            "gives": fresh,
+        }
+        inner = "; ".join(f"{k}: {' '.join(v)}" for k, v in parts.items() if v)
+        return f"region {self.name}({inner})"
+
+
+@dataclass
+class Flow:
+    """Variables of a stretch of schedule: read before written (`uses`), and written (`makes`)."""
+
+    plan: Plan
+    uses: dict[str, None] = field(default_factory=dict)
+    makes: dict[str, None] = field(default_factory=dict)
+
+    def items(self, items: tuple[Item, ...], active: frozenset[str]) -> Flow:
+        for it in items:
+            if isinstance(it, Exec):
+                if it.name in active:
+                    self.statement(it.name, active)
+            else:
+                self.seeds(it, active)
+                self.body(it, active)
+        return self
+
+    def body(self, loop: Loop, active: frozenset[str]) -> Flow:
+        self.starts(loop.id, active)
+        return self.items(loop.body, active)
+
+    def starts(self, where: int, active: frozenset[str]) -> None:
+        for step in steps_below(self.plan, where, active):
+            self.makes[step] = None
+
+    def seeds(self, loop: Loop, active: frozenset[str]) -> None:
+        for name, init in self.plan.seeds.get(loop.id, ()):
+            if name in active:
+                self.read(init)
+                self.makes[name] = None
+
+    def read(self, name: str) -> None:
+        (writer, *_) = self.plan.statements.writers[name]
+        if name not in self.makes and not is_constant(writer):
+            self.uses[name] = None
+
+    def statement(self, text: str, active: frozenset[str]) -> None:
+        node = self.plan.statements[text]
+        if text in self.plan.seeded:
+            self.read(node.args[1].name)
+        else:
+            merge = isinstance(node.op, Merge)
+            for k in self.plan.open(node, active) if merge else range(len(node.args)):
+                if self.plan.access(text, k) != "store":
+                    self.read(node.args[k].name)
+        kept = node.where != TRUE and any(node.array in x for x in self.plan.carried.values())
+        if node.accumulates or kept:  # where it does not run, it stays as it was
+            self.read(node.array)
+        if not is_constant(node):
+            self.makes[node.array] = None
+
+
+def needed(plan: Plan) -> frozenset[str]:
+    """The statements of which anything comes: all but inputs that are read where they lie."""
+    every = {s: plan.statements[s] for s in members(plan.schedule.items)}
+    variables = {init for seeds in plan.seeds.values() for _, init in seeds}
+    for s, x in every.items():
+        variables |= {a.name for k, a in enumerate(x.args) if plan.access(s, k) != "store"}
+    return frozenset(
+        s for s, x in every.items() if not isinstance(x.op, Input) or x.array in variables
+    )
+
+
+def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
+    """The stores that statements read or write, in the order of the plan."""
+    out: set[str] = set()
+    for s in statements:
+        if plan.written(s) in plan.stores:
+            out.add(plan.written(s))
+        for k, a in enumerate(plan.statements[s].args):
+            access = plan.accesses.get((s, k))
+            if access is not None and access.how == "store":
+                out.add(plan.store_of(a.name))
+    return tuple(n for n in plan.stores if n in out)
+
+
+def read_by(plan: Plan, region: Region) -> frozenset[str]:
+    """The stores of which a region reads a point, not only writes."""
+    mine = [s for s in members(region.items) if s in region.active]
+    pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
+    found = [(plan.accesses.get((s, k)), name) for s, k, name in pairs]
+    return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
+
+
+def region(
+    plan: Plan,
+    name: str,
+    items: tuple[Item, ...],
+    active: frozenset[str],
+    around: tuple[Loop, ...],
+    wanted: set[str],
+    chunk: Loop | None = None,
+    ends: tuple[str, ...] = (),
+) -> Region:
+    """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
+    flow = flow_of(plan, items, active, chunk, around)
+    gives = [v for v in flow.makes if v in wanted and (chunk is None or v in lasting(plan, chunk))]
+    carried = tuple(v for v in flow.uses if v in gives)
+    held = tuple(v for v in flow.uses if v not in gives)
+    fresh = tuple(v for v in gives if v not in carried)
+    mine = [s for s in members(items) if s in active]
+    stores, made = stores_of(plan, mine), set(map(plan.written, mine))
+    written = tuple(s for s in stores if s in made and not plan.stores[s].given)
+    reads = tuple(s for s in stores if s not in written)
+    gives = (*carried, *fresh)
+    return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
+
+
+def lasting(plan: Plan, loop: Loop) -> frozenset[str]:
+    """The variables that outlive a step of a loop."""
+    return plan.carried.get(loop.id, frozenset())
+
+
+def past_end(
+    plan: Plan,
+    name: str,
+    loop: Loop,
+    ended: Ended,
+    active: frozenset[str],
+    around: tuple[Loop, ...],
+    streamed: Container[str] = (),
+) -> Region | None:
+    """Fills the stores of a loop that has ended, but for those `streamed`; None: it has none."""
+    stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
+    past = PastEnd(plan.graph, ended, loop.dim)
+    kept = (past.value(n) for n in stores)
+    held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))
+    if not stores:
+        return None
+    return Region(name, (), active, around, None, held, (), (), stores, (), (ended.going,), loop)
+
+
+def flow_of(
+    plan: Plan,
+    items: tuple[Item, ...],
+    active: frozenset[str],
+    chunk: Loop | None,
+    around: tuple[Loop, ...] = (),
+) -> Flow:
+    """What a stretch uses and makes; a chunk is one step of its loop after another."""
+    flow = Flow(plan)
+    if chunk is not None:
+        return flow.body(chunk, active)
+    flow.starts(start_of(around), active & frozenset(members(items)))
+    return flow.items(items, active)
+
+
+def start_of(around: tuple[Loop, ...]) -> int:
+    """The key in `Plan.starts` of the body that a region stands in."""
+    return around[-1].id if around else TOP
+
+
+def steps_below(plan: Plan, where: int, items: Iterable[str]) -> tuple[str, ...]:
+    """Folds that start anew at `where` and whose steps are among `items`."""
+    inside = set(items)
+    return tuple(s for s in plan.starts.get(where, ()) if s in inside)

@@ -1,0 +1,109 @@
+"""function: a region as a plain function of arrays, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from recurra.codegen.array_machine import Machine
+from recurra.codegen.loop_segments import Segment, members
+from recurra.codegen.region import Region, start_of
+from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+
+def times(region: Region) -> int:
+    """How many loop times a launch is given, and ends of such."""
+    return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
+
+
+def arguments(plan: Plan, region: Region) -> tuple[Any, ...]:
+    """Shape and dtype of what a launch is given after the times: variables, stores.
+
+    The results of a host call are one variable: a list of shapes and dtypes.
+    """
+
+    def array(type_: Type) -> tuple[tuple[int, ...], str]:
+        return type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
+
+    types = [plan.statements.arrays[n].type for n in (*region.held, *region.carried)]
+    variables = [list(map(array, t.items)) if isinstance(t, Tuple) else array(t) for t in types]
+    stores = [plan.stores[s] for s in (*region.stores, *region.reads)]
+    return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))
+
+
+def function(
+    plan: Plan,
+    region: Region,
+    machine: Machine,
+    walker: Callable[[Plan, Machine], Walk] = Walk,
+    here: Callable[[], Mapping[str, Any]] = dict[str, Any],
+) -> Callable[..., tuple[Any, ...]]:
+    """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
+
+    A region that asks where rows end gives that ahead of all. `here` is asked, with every launch,
+    which worker runs it and how workers join.
+    """
+    if region.local:
+
+        def given_all(region: Region) -> Callable[..., tuple[Any, ...]]:
+            return function(plan, region, machine, walker, here)
+
+        return with_local_stores(plan, region, given_all, lambda s: zeros(plan, s, machine))
+    walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)
+    stores = (*region.stores, *region.reads)
+
+    def run(seed: Any, *given: Any) -> tuple[Any, ...]:
+        at, arrays = given[len(region.around) : ints], given[ints:]
+        vals = dict(zip(names, arrays[: len(names)], strict=True))
+        state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
+        state.env = {"seed": seed, **here()}
+        state.clocks = tuple(zip(region.around, given[: len(region.around)], strict=True))
+        if region.chunk is not None:
+            lo, hi, *ends = at
+            state.ends = dict(zip(region.ends, ends, strict=True))
+            walk.stretch(region.chunk, Segment(lo, hi, region.active), state)
+        else:
+            state.ends = dict(zip(region.ends, at, strict=True))
+            walk.begin(
+                start_of(region.around), state, region.active & frozenset(members(region.items))
+            )
+            walk.items(region.items, state, region.active)
+            if region.tail is not None:
+                walk.tail(region.ends[0], region.tail, region.active, state)
+        known = [state.ends[e] for e in region.ends if region.asks]
+        return (
+            *known,
+            *(state.vals[v] for v in region.gives),
+            *(state.stores[s] for s in region.stores),
+        )
+
+    run.__name__ = region.name
+    return run
+
+
+def with_local_stores(
+    plan: Plan,
+    region: Region,
+    compiled: Callable[[Region], Callable[..., tuple[Any, ...]]],
+    make: Callable[[Store], Any],
+) -> Callable[..., tuple[Any, ...]]:
+    """A region that makes the stores that it has for itself, of one that is given all of them."""
+    code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
+    local = [plan.stores[s] for s in region.local]
+    before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        mine = map(make, local)
+        return code(*given[:before_reads], *mine, *given[before_reads:])[: -len(local)]
+
+    run.__name__ = region.name
+    return run
+
+
+def zeros(plan: Plan, store: Store, machine: Machine) -> Any:
+    """A store before anything has run; what a mask hides before it is written must be finite."""
+    return machine.xp.zeros(store.shape(plan.sizes), dtype=NUMPY_NAME[store.type.dtype])

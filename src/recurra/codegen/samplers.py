@@ -1,0 +1,139 @@
+"""sampled: rows of a swapped store by number, those that are in memory and those that are not.
+
+    found = samples_call((e, m), o_store, k)      o_store: [t] of u8[1,B,3,64,64], k: i32[N]
+
+Number k is that of a point, counted over the dims that the call takes whole.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Node, Ref, Slice
+from recurra.ir.types import Range
+from recurra.ops.permutation import Permutation
+from recurra.ops.samples import Samples
+from recurra.runtime.offload.paged_buffer import Paged
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+
+def samplers(plan: Plan, store: Store) -> set[str]:
+    """The calls that take samples of a store of which every row can be found by its number."""
+    found = {n.name for n, k in plan.graph.readers[store.name] if _samples(plan, store, n, k)}
+    return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
+
+
+def _samples(plan: Plan, store: Store, node: Node, index: int) -> bool:
+    whole = {r.dim for r in over(plan, node.args[index])}
+    return (
+        isinstance(node.op, Samples) and not index and whole.issuperset(a.dim for a in store.kept)
+    )
+
+
+def sampling(plan: Plan, names: Iterable[str]) -> bool:
+    """Are samples among these variables?"""
+    found = (plan.graph.nodes.get(name) for name in names)
+    return any(n is not None and isinstance(n.op, Samples) for n in found)
+
+
+def over(plan: Plan, ref: Ref) -> list[Range]:
+    """The dims of which all points are read, the first outermost."""
+    ranges = plan.graph[ref.name].domain
+    return [r for r, e in zip(ranges, ref.index, strict=True) if isinstance(e, Slice)]
+
+
+def nobody() -> None:
+    """No samples."""
+
+
+@dataclass
+class Sampler:
+    """Takes samples for a call, and those of the next one while launches go on.
+
+    The numbers of a permutation are known before a launch has them. What is taken early is wanted
+    with the same numbers, or taken again. Two calls' samples are in memory at most: the ones that
+    learning reads, and the next.
+    """
+
+    plan: Plan
+    node: Node
+    seed: int
+    before: Callable[[], np.ndarray | None] = nobody
+
+    def __call__(self, env: Mapping[str, Any], store: Paged, numbers: np.ndarray) -> np.ndarray:
+        """The rows with these numbers: [*numbers, *row]."""
+        plan, node = self.plan, self.node
+        found = store.samples(node.name, lambda: taken(plan, node, store, numbers), numbers)
+        before, self.before = self.before, weakref.ref(found)
+        after = following(plan, node, env)
+        if after is not None and permuted(plan, node) is not None:
+            known = {**plan.sizes, **after, "seed": np.uint32(self.seed)}
+
+            def take() -> tuple[np.ndarray, np.ndarray]:
+                mine = numbers_at(plan, node, known)
+                return mine, taken(plan, node, store, mine)
+
+            store.take_early(node.name, take, before)
+        return found
+
+
+def following(plan: Plan, node: Node, env: Mapping[str, Any]) -> dict[str, int] | None:
+    """The point of the next call, if that takes from the same points of the store."""
+    at = {r.dim: int(env[r.dim]) for r in node.domain}
+    for r in reversed(tuple(node.domain)):
+        if r.dim in plan.graph[node.args[0].name].domain:
+            return None
+        known = {**plan.sizes, **at}
+        if at[r.dim] + 1 < evaluate(r.hi, known):
+            return {**at, r.dim: at[r.dim] + 1}
+        at[r.dim] = evaluate(r.lo, known)
+    return None
+
+
+def permuted(plan: Plan, node: Node) -> Permutation | None:
+    """The permutation that says which rows are taken, with the dims as axes that are read whole."""
+    a = node.args[1]
+    k = plan.graph[a.name]
+    op = k.op
+    for r, e in reversed(tuple(zip(k.domain, a.index, strict=True))):
+        if not isinstance(op, Permutation):
+            return None
+        if isinstance(e, Slice):
+            if (e.lo, e.step, e.pad) != (0, 1, None) or e.hi != r.hi:
+                return None
+            op = op.batch_symbol(r.dim, r.hi, False)
+    return op if isinstance(op, Permutation) else None
+
+
+def numbers_at(plan: Plan, node: Node, env: Mapping[str, Any]) -> np.ndarray:
+    """Those of a permutation, as a launch makes them."""
+    op, a = permuted(plan, node), node.args[1]
+    assert op is not None
+    index = zip(plan.graph[a.name].domain.dims, a.index, strict=True)
+    at = {d: evaluate(e, env) for d, e in index if not isinstance(e, Slice)}
+    return np.asarray(op.run(np, {**env, **at}))
+
+
+def taken(plan: Plan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarray:
+    """The rows with these numbers: [*numbers, *row]."""
+    s, op, sizes = plan.stores[store.name], node.op, plan.sizes
+    assert isinstance(op, Samples)
+    assert s.apart is not None
+    ranges, point = over(plan, node.args[0]), s.type.sizes(sizes)
+    lead = op.lead(numbers.ndim, len(ranges) + len(point)) - len(ranges)
+    dims = (*(r.size(sizes) for r in ranges), *point[:lead])
+    places = op.places(numbers.reshape(-1), dims)
+    at = {r.dim: p + evaluate(r.lo, sizes) for r, p in zip(ranges, places, strict=False)}
+    along = [at[a.dim] * 0 if a is s.apart else at[a.dim] - a.lo for a in s.kept]
+    within = (*along, *places[len(ranges) :])
+    shape = s.shape(sizes)[: len(within)]
+    rows = np.asarray(np.ravel_multi_index(within, shape))
+    found = store.rows(at[s.apart.dim] - s.apart.lo, rows, len(shape))
+    return found.reshape(*numbers.shape, *found.shape[1:])

@@ -1,0 +1,470 @@
+"""walk: runs scheduled items on an array namespace, point by point or under a backend's trace.
+
+The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It
+keeps the emission contract: values that the next step needs travel as variables, a store has one
+linear chain of versions, and each step writes before it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from recurra.codegen.array_machine import Array, Machine
+from recurra.codegen.early_exit import Ended, Kept, PastEnd, endings, fillable, reach, read_inside
+from recurra.codegen.guarded_statements import Guard, Guarded, guarded
+from recurra.codegen.loop_segments import Segment, members, open_ends, segments
+from recurra.codegen.shared_boxes import settle, settled
+from recurra.codegen.store_access import masked, read, write
+from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.op import Op
+from recurra.ir.statement import Statement, StatementGraph
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ops.collective import JOIN
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Fold, identity
+from recurra.ops.source import Input
+from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+
+@dataclass
+class State:
+    """Variables and stores, by name; times of the loops around, by dim."""
+
+    vals: dict[str, Any]
+    stores: dict[str, Any]
+    env: dict[str, Any] = field(default_factory=dict)
+    clocks: tuple[tuple[Loop, Any], ...] = ()
+    ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
+    active: frozenset[str] = frozenset()  # what runs at these times
+    held: Guard = frozenset()  # conditions that hold here
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A plan on a machine."""
+
+    plan: Plan
+    machine: Machine
+    found: dict[Any, list[Guarded]] = field(default_factory=dict[Any, Any], compare=False)
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    @property
+    def statements(self) -> StatementGraph:
+        return self.plan.statements
+
+    @cached_property
+    def endings(self) -> tuple[Ended, ...]:
+        return endings(self.graph, self.plan.sizes)
+
+    def items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
+        state.active = active
+        if not self.statements.guarded:
+            self.run_items(items, state, active)
+            return
+        for g in self.guards(items, state, active):
+            if g.when:
+                self.when(g, state, active)
+            else:
+                self.run_items(g.items, state, active)
+
+    def guards(
+        self, items: tuple[Item, ...], state: State, active: frozenset[str]
+    ) -> list[Guarded]:
+        """Items by the conditions under which they run; found once for all steps of a loop."""
+        around = [loop for loop, _ in state.clocks]
+        first = items[0].name if isinstance(items[0], Exec) else items[0].id
+        key = (around[-1].id if around else TOP, first, len(items), active, state.held)
+        if key not in self.found:
+            self.found[key] = guarded(self.plan, items, active, around, state.held)
+        return self.found[key]
+
+    def when(self, guarded: Guarded, state: State, active: frozenset[str]) -> None:
+        """Items that run under a condition; what they do not make stays as it was."""
+        names = list(guarded.gives)
+        written = [n for n in guarded.stores if n in state.stores]
+        for n in names:
+            if n not in state.vals:
+                state.vals[n] = self.blank(n)
+
+        def body(carry: Any) -> Any:
+            vals, stores = carry
+            inner = replace(
+                state,
+                vals={**state.vals, **dict(zip(names, vals, strict=True))},
+                stores={**state.stores, **dict(zip(written, stores, strict=True))},
+                held=state.held | guarded.when,
+            )
+            self.run_items(guarded.items, inner, active)
+            return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
+
+        env = {**self.plan.sizes, **{loop.dim: time for loop, time in state.clocks}}
+        condition = evaluate(guarded.condition, env, self.machine.xp)
+        carry = ([state.vals[n] for n in names], [state.stores[n] for n in written])
+        vals, stores = self.machine.when(condition, body, carry)
+        state.vals.update(zip(names, vals, strict=True))
+        state.stores.update(zip(written, stores, strict=True))
+
+    def run_items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
+        for it in items:
+            if isinstance(it, Exec):
+                if it.name in active:
+                    self.execute(it.name, state)
+            else:
+                self.seed(it, state, active)
+                first = open_ends(self.statements, it, active, self.plan.sizes)
+                if first is not None:
+                    self.open(it, first, active, state)
+                    continue
+                ending = self.ending(it, active, state)
+                if ending is not None and it.step < 0:  # what it reads of points that it leaves out
+                    self.fill(ending, it, read_inside(self.plan, it, active), state)
+                for seg in segments(self.statements, it, active, self.plan.sizes):
+                    if ending is None:
+                        self.run(it, seg.lo, seg.hi, seg.active, state)
+                    else:
+                        self.part(ending, it, seg, state)
+                if ending is not None:
+                    self.fill(ending, it, active, state)
+
+    def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
+        """Variables that enter a loop with a value: the first branch of a merge."""
+        for name, init in self.plan.seeds.get(loop.id, ()):
+            if name in active:
+                state.vals[name] = self.latest(init, state)
+
+    def open(self, loop: Loop, first: str, active: frozenset[str], state: State) -> None:
+        """A loop whose ends depend on the point of the loops around it."""
+        env, xp = self.point(first, state), self.machine.xp
+        r = self.statements[first].domain[loop.dim]
+        lo, hi = evaluate(r.lo, env, xp), evaluate(r.hi, env, xp)
+        if loop.step < 0:
+            lo, hi = 1 - hi, 1 - lo
+        self.run(loop, lo, hi, active & frozenset(members(loop.body)), state)
+
+    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
+        """Times lo..hi-1 of one loop with a fixed set of statements."""
+        start, step, finish = self.steps(loop, active, state)
+
+        def body(time: Any, carry: Any) -> Any:
+            return step(time, carry)[1]
+
+        if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
+            finish(body(lo, start))
+        else:
+            finish(self.machine.loop(loop.dim, lo, hi, body, start))
+
+    def steps(self, loop: Loop, active: frozenset[str], state: State) -> tuple[Any, Any, Any]:
+        """What travels before the first step, one step of it, and where it goes after the last."""
+        mine = set(map(self.plan.written, active))
+        written = [n for n in self.plan.stores if n in mine and n in state.stores]
+        names = [
+            n for n in sorted(self.plan.carried.get(loop.id, ())) if n in active or n in state.vals
+        ]
+        for n in names:
+            if n not in state.vals:
+                state.vals[n] = self.blank(n)
+
+        def step(time: Any, carry: Any) -> tuple[State, Any]:
+            vals, stores = carry
+            inner = State(
+                {**state.vals, **dict(zip(names, vals, strict=True))},
+                {**state.stores, **dict(zip(written, stores, strict=True))},
+                dict(state.env),
+                (*state.clocks, (loop, time)),
+                dict(state.ends),
+                held=state.held,
+            )
+            self.begin(loop.id, inner, active)
+            self.items(loop.body, inner, active)
+            return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
+
+        def finish(carry: Any) -> None:
+            vals, stores = carry
+            state.vals.update(zip(names, vals, strict=True))
+            state.stores.update(zip(written, stores, strict=True))
+
+        start = ([state.vals[n] for n in names], [state.stores[n] for n in written])
+        return start, step, finish
+
+    # ---- loops that the data end
+
+    def stretch(self, loop: Loop, seg: Segment, state: State) -> None:
+        """Times of an outermost loop that is launched in chunks, as far as rows go."""
+        ending = next((e for e in self.endings if e.going in state.ends), None)
+        if ending is None:
+            self.run(loop, seg.lo, seg.hi, seg.active, state)
+        else:
+            self.part(ending, loop, seg, state)
+
+    def ending(self, loop: Loop, active: frozenset[str], state: State) -> Ended | None:
+        """What ends a loop before its time: a statement of its own, or of a loop before it."""
+        for e in self.endings:
+            if e.sets(loop) and e.going in active:
+                return e
+            if e.going in state.ends and loop.dim in e.units:
+                self.past_end(e, loop, active, state)
+                return e
+        return None
+
+    def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+        """A loop that runs backwards starts where rows end: with what would be past it."""
+        past = PastEnd(self.graph, ended, loop.dim)
+        for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
+            value = past.value(n) if n in active and n in self.graph.nodes else None
+            if isinstance(value, int | float):
+                state.vals[n] = self.full(n, value)
+
+    def part(self, ended: Ended, loop: Loop, seg: Segment, state: State) -> None:
+        """One segment, as far as rows go."""
+        shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
+        late = max(shifts)
+        if ended.sets(loop) and ended.going in seg.active:
+            self.until(ended, loop, seg, late, state)
+            return
+        if ended.going not in state.ends:
+            self.run(loop, seg.lo, seg.hi, seg.active, state)
+            return
+        end = self.steps_of(ended, loop, state)
+        if loop.step > 0:
+            self.run(loop, seg.lo, self.machine.lesser(seg.hi, end + late), seg.active, state)
+        else:
+            first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
+            self.run(loop, first, seg.hi, seg.active, state)
+
+    def steps_of(self, ended: Ended, loop: Loop, state: State) -> Any:
+        """How many steps of a loop rows go on for."""
+        unit, points = ended.units[loop.dim], state.ends[ended.going]
+        return (points + (unit - 1)) // unit if unit > 1 else points
+
+    def until(self, ended: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
+        """The segment that finds out where rows end."""
+        start, step, finish = self.steps(loop, seg.active, state)
+
+        def body(time: Any, carry: Any) -> tuple[Any, Any, Any]:
+            inner, after = step(time, carry)
+            more = inner.vals[ended.going]
+            goes_on = self.machine.xp.any(more) if len(more.shape) else more
+            if JOIN in state.env:  # all workers run as long as one of them has a row
+                goes_on = state.env[JOIN]("logical_or", goes_on)
+            return goes_on, time - loop.shift[ended.going] + 1, after
+
+        end = state.ends.get(ended.going, ended.points)
+        end, carry = self.machine.until(
+            loop.dim, seg.lo, seg.hi, end, late, ended.every, body, start
+        )
+        finish(carry)
+        state.ends[ended.going] = end
+
+    def tail(self, going: str, loop: Loop, active: frozenset[str], state: State) -> None:
+        """`fill`, of a loop that ran on the host."""
+        (e,) = [e for e in self.endings if e.going == going]
+        self.fill(e, loop, active, state)
+
+    def fill(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+        """Points that were left out get the value that a reader may rely on."""
+        past, end = PastEnd(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
+        groups: dict[tuple[int, int | None], list[str]] = {}
+        for n in fillable(self.plan, loop, active):
+            if n not in state.stores:
+                continue
+            hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
+            read = reach(self.plan, ended, n, len(state.clocks), active)
+            if read != 0:
+                groups.setdefault((hi, read), []).append(n)
+        for (hi, read), names in groups.items():
+
+            def body(point: Any, carry: Any, names: list[str] = names) -> Any:
+                filled = [
+                    self.filled(n, loop, point, x, past, state)
+                    for n, x in zip(names, carry[1], strict=True)
+                ]
+                return [], filled
+
+            last = hi if read is None else self.machine.lesser(hi, end + read)
+            start = ([], [state.stores[n] for n in names])
+            _, stores = self.machine.loop(loop.dim, end, last, body, start)
+            state.stores.update(zip(names, stores, strict=True))
+
+    def filled(
+        self, n: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: State
+    ) -> Array:
+        """A store with one point of a loop filled, for all points of the loops in it."""
+        store = self.plan.stores[n]
+        k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
+        writer = next(s for s in members(loop.body) if self.statements[s].array == n)
+        env = {**self.point(writer, state), loop.dim: point}
+        starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
+        value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
+        if isinstance(value, Kept):
+            return self.machine.write(array, starts, self.latest(value.name, state))
+        shape = (*inner, *store.behind(self.plan.sizes))
+        fill = value if isinstance(value, int | float) else 0
+        x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
+        return self.machine.write(array, starts, x)
+
+    def full(self, name: str, value: Any) -> Array:
+        return full(self.plan, name, value, self.machine.xp)
+
+    def begin(self, where: int, state: State, active: frozenset[str]) -> None:
+        """Folds that start anew here take their neutral value."""
+        for step in self.plan.starts.get(where, ()):
+            if step in active:
+                state.vals[step] = self.blank(step)
+
+    def blank(self, name: str) -> Array:
+        return blank(self.plan, name, self.machine.xp)
+
+    def execute(self, statement: str, state: State) -> None:
+        """One statement at the current point."""
+        env = self.point(statement, state)
+        node = self.statements[statement]
+        if node.accumulates:
+            assert isinstance(node.op, Fold)
+            part = self.value(statement, 0, node.args[0], state, env)
+            join = Op.registry[node.op.monoid_of]()
+            state.vals[node.array] = join.eval(self.machine.xp, state.vals[node.array], part)
+            return
+        if isinstance(node.op, Merge):
+            result = self.merge(node, node.op, state, env)
+        elif isinstance(node.op, Input):
+            state.vals[node.array] = self.read(self.plan.stores[node.array], node.write, state, env)
+            return
+        elif isinstance(node.op, Einsum):
+            result = self.product(node, node.op, state, env)
+        else:
+            args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
+            result = self.machine.apply(node, env, *args)
+        state.vals[node.array] = result
+        self.keep(node, result, state, env)
+
+    def product(self, node: Statement, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
+        """A contraction, of tiles as they lie in memory: labels say which axis is which."""
+        ins, out = op.parts()
+        labels, args = list(ins), list[Any]()
+        for k, a in enumerate(node.args):
+            store = self.plan.stores.get(a.name)
+            index = dict(zip(self.statements.arrays[a.name].domain.dims, a.index, strict=True))
+            stored = self.plan.accesses[node.name, k].how == "store"
+            if stored and a.name in self.plan.homes:
+                box, axes = self.at_home(a, state, env)
+                args.append(box)
+                labels[k] = "".join(ins[k][x] for x in axes)
+            elif stored and store is not None and only_tile(store, index):
+                array = state.stores[a.name]
+                box = stored_tile(self.machine, array, store, index, env)[0]
+                (part,) = (e for e in index.values() if isinstance(e, Slice))
+                args.append(masked(self.machine, box, store.order.index(0), part, env))
+                labels[k] = "".join(ins[k][x] for x in store.order)
+            else:
+                args.append(self.value(node.name, k, a, state, env))
+        same = replace(op, labels=f"{','.join(labels)}->{out}")
+        return self.machine.apply(replace(node, op=same), env, *args)
+
+    def point(self, statement: str, state: State) -> dict[str, Any]:
+        env: dict[str, Any] = {**self.plan.sizes, **state.env}
+        for loop, time in state.clocks:
+            env[loop.dim] = loop.point(statement, time)
+        return env
+
+    def merge(self, node: Statement, op: Merge, state: State, env: Mapping[str, Any]) -> Array:
+        """The branch whose condition holds; both sides are read where that is only known later."""
+        if node.name in self.plan.seeded:
+            return self.latest(node.args[1].name, state)
+        conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
+        if all(isinstance(c, bool) for c in conditions):
+            k = conditions.index(True)
+            return self.value(node.name, k, node.args[k], state, env)
+        may = self.plan.open(node, state.active)
+        live = [k for k, c in enumerate(conditions) if c is not False and k in may]
+        result = self.value(node.name, live[-1], node.args[live[-1]], state, env)
+        for k in reversed(live[:-1]):
+            other = self.value(node.name, k, node.args[k], state, env)
+            result = self.machine.xp.where(conditions[k], other, result)
+        return result
+
+    def value(self, sink: str, index: int, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
+        access = self.plan.accesses[sink, index]
+        if access.how == "store" and ref.name in self.plan.homes:
+            box, axes = self.at_home(ref, state, env)
+            return self.machine.xp.permute_dims(box, tuple(map(axes.index, range(len(axes)))))
+        if access.how == "store":
+            return self.read(self.plan.stores[ref.name], ref, state, env)
+        return self.latest(ref.name, state)
+
+    def latest(self, name: str, state: State) -> Array:
+        """The variable of an equation; constants are made where they are used."""
+        if name not in state.vals:
+            (writer, *_) = self.statements.writers[name]
+            if is_constant(writer):
+                env = {**self.plan.sizes, **state.env}
+                state.vals[name] = writer.op.run(self.machine.xp, env)
+            else:  # the step before the first: a branch that is not taken
+                state.vals[name] = self.blank(name)
+        return state.vals[name]
+
+    # ---- stores
+
+    def keep(
+        self, statement: Statement, value: Array, state: State, env: Mapping[str, Any]
+    ) -> None:
+        """Puts the value of a statement where it is kept, if it is."""
+        name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
+        env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, statement.places, strict=True)}}
+        home = self.plan.homes.get(name)
+        if home is not None:
+            store, array = self.plan.stores[home.store], state.stores[home.store]
+            state.stores[home.store] = settle(self.machine, array, store, home, value, env)
+        elif name in state.stores:
+            self.write(self.plan.stores[name], value, state, env)
+
+    def at_home(
+        self, ref: Ref, state: State, env: Mapping[str, Any]
+    ) -> tuple[Array, tuple[int, ...]]:
+        """A point of what is kept in another store, as it lies there; which axis each is."""
+        home = self.plan.homes[ref.name]
+        dims = self.statements.arrays[ref.name].domain.dims
+        at = {d: evaluate(e, env, self.machine.xp) for d, e in zip(dims, ref.index, strict=True)}
+        store, array = self.plan.stores[home.store], state.stores[home.store]
+        return settled(self.machine, array, store, home, {**env, **at})
+
+    def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
+        array = state.stores[store.name]
+        state.stores[store.name] = write(self.machine, array, store, value, env)
+
+    def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
+        """The value of a reference: points picked, slices as leading axes in the order of dims."""
+        dims = self.statements.arrays[store.name].domain.dims
+        index = dict(zip(dims, ref.index, strict=True))
+        return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)
+
+
+def neutral(op: Fold, dtype: str) -> Any:
+    """The neutral element of a fold in its type."""
+    return identity(op.monoid_of, dtype)
+
+
+def full(plan: Plan, name: str, value: Any, xp: Any) -> Array:
+    """One number everywhere, on an array namespace."""
+    type_: Any = plan.statements.arrays[name].type
+    return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
+
+
+def blank(plan: Plan, name: str, xp: Any) -> Array:
+    """Zeros, or the neutral element of a running sum."""
+    type_, value = plan.statements.arrays[name].type, 0
+    assert not isinstance(type_, Tuple)
+    for w in plan.statements.writers[name]:
+        if isinstance(w.op, Fold):
+            value = neutral(w.op, type_.dtype)
+    return full(plan, name, value, xp)

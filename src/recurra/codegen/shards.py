@@ -1,0 +1,68 @@
+"""Shards: where rows are, of a program that runs on several workers.
+
+Every array of such a run is [workers, *as one worker has it]; host functions see all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.expr import Sym
+from recurra.ir.graph import Graph, Node
+from recurra.ops.control import Call
+from recurra.storage.storage_plan import Plan
+from recurra.transforms.shard import Shard, reads_all
+from recurra.transforms.vectorize.plan import Axes
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows of `dim` are split over `workers`.
+
+    `axes`: the axis of each output that they lie along; one without is the same on all workers.
+    `operands`: of each host call, which operands have rows; these lie along their first axis.
+    """
+
+    dim: str
+    bound: str
+    workers: int
+    axes: Mapping[str, int | None]
+    operands: Mapping[str, tuple[bool, ...]]
+
+    def whole(self, name: str, parts: Any, xp: Any) -> Any:
+        """An output of all workers, of what each of them has: [workers, ..] → [..]"""
+        axis = self.axes[name]
+        return parts[0] if axis is None else xp.concat(list(parts), axis=axis)
+
+    def together(self, call: Node, operands: Iterable[Sequence[Any]]) -> list[Any]:
+        """Operands of a host call with the rows of all workers, of what each of them has."""
+        rows = zip(self.operands[call.name], operands, strict=True)
+        return [np.concatenate(parts) if split else parts[0] for split, parts in rows]
+
+    def apart(self, call: Node, results: Iterable[Any]) -> list[list[Any]]:
+        """Results of a host call for each worker."""
+        assert isinstance(call.op, Call)
+        out: list[list[Any]] = []
+        for (_, shape), y in zip(call.op.results, results, strict=True):
+            split = shape[:1] == (Sym(self.bound),)
+            out.append(np.split(y, self.workers) if split else [np.asarray(y)] * self.workers)
+        return out
+
+
+def shards(
+    plan: Plan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
+) -> Shards | None:
+    """`written`: the graph that was split, if any; `axes`: where dims of outputs are now."""
+    if written is None or shard is None:
+        return None
+    found: dict[str, int | None] = {}
+    for name, (_, inside) in zip(plan.graph.outputs, axes, strict=True):
+        places = [*(a.dim for a in plan.stores[name].kept), *inside]
+        found[name] = places.index(shard.dim) if shard.dim in places else None
+    calls = [n for n in written.nodes.values() if isinstance(n.op, Call)]
+    operands = {n.name: tuple(reads_all(written, a, shard.dim) for a in n.args) for n in calls}
+    return Shards(shard.dim, shard.bound, shard.workers, found, operands)

@@ -1,0 +1,95 @@
+"""single_launch: a program without host calls as one function, from the caller's arrays to results.
+
+f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from recurra.codegen.array_machine import Machine
+from recurra.codegen.host_program import ChunkLoop, Launch, Program
+from recurra.codegen.initial_buffers import as_stored, as_written
+from recurra.codegen.launch_size import items_ns
+from recurra.codegen.region import Region, needed, region
+from recurra.codegen.region_function import zeros
+from recurra.cost.prices import Prices
+from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
+from recurra.ir.types import NUMPY_NAME
+from recurra.ops.source import Input
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+Arrays = Mapping[str, Any]
+Finish = Callable[[Arrays, Any], tuple[Any, ...]]
+"""(the stores of outputs, a namespace) -> results"""
+WholeProgram = Callable[[Any, Arrays], tuple[Any, ...]]
+"""(seed, inputs as the caller has them) -> results"""
+
+
+def as_single_launch(plan: Plan, program: Program, prices: Prices) -> Program | None:
+    """The program of a plan as one launch; None: the host has something to do in `program`.
+
+    Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
+    pieces there, here it is whole.
+    """
+    items = plan.schedule.items
+    on_host = any(not isinstance(x, (Launch, ChunkLoop)) for x in program.items)
+    if (
+        on_host
+        or program.plan.arena is not None
+        or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
+    ):
+        return None
+    r = region(plan, "program", items, needed(plan), (), set())
+    local = tuple(s for s in r.stores if not plan.stores[s].output)
+    outputs = tuple(s for s in r.stores if s not in local)
+    # what is read before anything writes it is of branches that are not taken
+    r = replace(r, held=(), carried=(), stores=outputs, local=local)
+    return Program(plan, (Launch(r),))
+
+
+def single_launch(
+    plan: Plan, region: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
+) -> WholeProgram:
+    """The function; `launch` runs the region, which is all of the program."""
+    names = (*region.stores, *region.reads)
+    begin = {n: initial(plan, s, machine) for n, s in plan.stores.items() if n in names or s.output}
+
+    def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
+        stores = {n: make(inputs) for n, make in begin.items()}
+        made = launch(seed, *(stores[n] for n in names))
+        stores |= zip(region.stores, made, strict=True)
+        return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
+
+    return run
+
+
+def initial(plan: Plan, store: Store, machine: Machine) -> Callable[[Arrays], Any]:
+    """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
+    shape, xp = store.shape(plan.sizes), machine.xp
+    if not store.given:
+        return lambda _: xp.zeros(shape, dtype=NUMPY_NAME[store.type.dtype])
+    node = plan.graph[store.name]
+    op = node.op
+    assert isinstance(op, Input)
+
+    def taken(inputs: Arrays) -> Any:
+        array = as_stored(node.domain, store, op.given(node, plan.sizes, inputs), xp)
+        if tuple(array.shape) == shape:
+            return array
+        # there is room for padded reads
+        return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)
+
+    return taken
+
+
+def output_of(plan: Plan, name: str, array: Any, xp: Any) -> Any:
+    """An output [*dims, *shape] of its store, less the room for padded reads."""
+    store, domain = plan.stores[name], plan.graph[name].domain
+    lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)
+    if tuple(array.shape[: len(lengths)]) != lengths:
+        array = array[tuple(slice(0, n) for n in lengths)]
+    return as_written(domain, store, array, xp)

@@ -1,0 +1,101 @@
+"""rotate: a step of a host loop begins with its host call, so that it takes one launch, not two.
+
+    for t:  act  env.step  learn        →        for t:  env.step@-1  learn@-1  act
+
+What follows the call of one step and what leads to the call of the next are one region, or two:
+what leads to the next call goes first, see ahead.py. Groups of rows that take turns go round the
+loop over them:
+
+    for t:  for g:  act  env.step      →        for t:  for g:  env.step@-1  act
+
+While the environment of one group is stepped, the others act. What the host is not called in is
+done for one group after the other, each in one launch:
+
+    for t backwards:  for g:  learn    →        for g:  for t backwards:  learn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from recurra.codegen.early_exit import endings
+from recurra.codegen.loop_segments import calls_host, members
+from recurra.codegen.overlap_host_calls import ahead
+from recurra.ir.statement import StatementGraph
+from recurra.polyhedral.extent import varies
+from recurra.schedule.dependences import dependences
+from recurra.schedule.legality import waited
+from recurra.schedule.tree import Exec, Item, Loop, Schedule
+
+
+def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
+    """The schedule with every inner loop rotated that has a host call between two stretches.
+
+    The outermost loop is left as it is: a run is saved between its steps. So are loops that the
+    data end, whose next step is not known to be one. Loops over `groups` are turned in the loop
+    around them, or go outside of it.
+    """
+    ended = endings(schedule.graph, sizes)
+
+    def inside(it: Item, depth: int) -> Item:
+        if isinstance(it, Exec):
+            return it
+        inner = of_groups(schedule.statements, it, groups)
+        if inner is not None and not calls_host(schedule.statements, it):
+            within = inside(replace(it, body=inner.body), depth + 1)
+            return replace(inner, body=(within,))
+        ends = depth == 0 or any(e.sets(it) for e in ended)
+        open_ = any(varies(schedule.statements[m].domain[it.dim], sizes) for m in members(it.body))
+        if inner is not None and not ends and not open_:
+            body, late = from_call(schedule.statements, inner.body)
+            inner = ahead(schedule.statements, replace(inner, body=body))
+            return replace(it, body=(inner,), shifts=later(it, late))
+        loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
+        if ends or open_:
+            return loop
+        return ahead(
+            schedule.statements, loop if loop.dim in groups else turned(schedule.statements, loop)
+        )
+
+    return replace(schedule, items=tuple(inside(it, 0) for it in schedule.items))
+
+
+def turned(graph: StatementGraph, loop: Loop) -> Loop:
+    """A loop that begins with its first host call; one without is left as it is."""
+    body, late = from_call(graph, loop.body)
+    return replace(loop, body=body, shifts=later(loop, late))
+
+
+def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loop | None:
+    """The loop over groups that is all there is in a loop, where none reads another's."""
+    if len(loop.body) != 1 or not isinstance(inner := loop.body[0], Loop):
+        return None
+    mine = set(members(inner.body))
+    inside = [r for r in dependences(graph) if r.sink in mine and r.source in mine]
+    of_one = inner.dim in groups and all(waited(graph, r, inner).exact == 0 for r in inside)
+    return inner if of_one else None
+
+
+def from_call(
+    graph: StatementGraph, body: tuple[Item, ...]
+) -> tuple[tuple[Item, ...], frozenset[str]]:
+    """Items with the first host call in front, and the statements that are a step late then.
+
+    A sum that loops in front of the call have made is taken there: it starts anew with each step.
+    """
+    host = [k for k, it in enumerate(body) if calls_host(graph, it)]
+    if not host or host[0] == 0 or host[-1] == len(body) - 1:
+        return body, frozenset()
+    lead, rest = body[: host[0]], body[host[0] :]
+    sums = {graph.running(s) for s in members(rest)} & set(members(lead))
+    ends = tuple(it for it in rest if isinstance(it, Exec) and graph.running(it.name) in sums)
+    if len(ends) < len(sums):
+        return body, frozenset()
+    rest = tuple(it for it in rest if it not in ends)
+    return (*rest, *lead, *ends), frozenset(members(rest))
+
+
+def later(loop: Loop, late: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """The shifts of a loop in which some statements are one more step late."""
+    return tuple((s, k + (s in late)) for s, k in loop.shifts)

@@ -1,0 +1,103 @@
+"""Points and ranges of a store, read and written on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.codegen.array_machine import Array, Machine
+from recurra.codegen.tiled_stores import put, slot, tile
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Slice
+from recurra.storage.store import Axis, Store
+
+Index = Mapping[str, Any]  # by dim of the array that is kept
+
+
+def write(
+    machine: Machine, array: Array, store: Store, value: Array, env: Mapping[str, Any]
+) -> Array:
+    """The store with the value at a point."""
+    starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
+    if store.tiled is not None:
+        return put(machine, array, store, starts, value, env)
+    return machine.write(array, starts, value)
+
+
+def read(
+    machine: Machine,
+    array: Array,
+    store: Store,
+    index: Index,
+    env: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> Array:
+    """What an index asks for: points picked, slices as leading axes in the order of dims."""
+    xp = machine.xp
+    if store.tiled is not None:
+        return _arranged(machine, tile(machine, array, store, index, env), store, index, env)
+    starts: list[Any] = []
+    lengths: list[int] = []
+    rings: list[tuple[int, Slice, Axis]] = []
+    for k, a in enumerate(store.kept):
+        e = index[a.dim]
+        if not isinstance(e, Slice):
+            starts.append(slot(a, evaluate(e, env, xp)))
+            lengths.append(1)
+        elif a.kind == "block" and e.step == 1:
+            starts.append(evaluate(e.lo, env, xp) - a.lo)
+            lengths.append(evaluate(e.size, env))
+        else:
+            starts.append(0)
+            lengths.append(a.slots)
+            rings.append((k, e, a))
+    shape = store.type.sizes(sizes)
+    if 0 in array.shape and 0 not in shape:  # no point of it exists: a branch never taken
+        lengths = [
+            evaluate(e.size, env) if isinstance(e := index[a.dim], Slice) else 1 for a in store.kept
+        ]
+        box = xp.zeros((*lengths, *shape), dtype=array.dtype)
+        return _arranged(machine, box, store, index, env)
+    box = machine.read(array, (*starts, *(0,) * len(shape)), (*lengths, *shape))
+    for k, e, a in rings:
+        at = evaluate(e.lo, env, xp) + xp.arange(evaluate(e.size, env), dtype="int32") * e.step
+        box = machine.gather(box, k, slot(a, at))
+    return _arranged(machine, box, store, index, env)
+
+
+def _arranged(
+    machine: Machine, box: Array, store: Store, index: Index, env: Mapping[str, Any]
+) -> Array:
+    """Drops the axes of points, orders those of slices as the index does, masks padding."""
+    xp = machine.xp
+    sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
+    keep = [k for k, a in enumerate(store.kept) if isinstance(index[a.dim], Slice)]
+    lead = len(store.kept)
+    box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
+    wanted = [d for d, e in index.items() if isinstance(e, Slice)]
+    for d in wanted:
+        if d not in sliced:  # a folded dim read as a range of one, or of none
+            box = xp.expand_dims(box, axis=0)
+            box = box if evaluate(index[d].size, env) else box[:0]
+            sliced.insert(0, d)
+    if sliced != wanted:
+        rest = tuple(range(len(wanted), len(box.shape)))
+        box = xp.permute_dims(box, (*(sliced.index(d) for d in wanted), *rest))
+    for k, d in enumerate(wanted):
+        box = masked(machine, box, k, index[d], env)
+    return box
+
+
+def masked(
+    machine: Machine, box: Array, index: int, slice_: Slice, env: Mapping[str, Any]
+) -> Array:
+    """A range with zeros past its end, where it has room for more than there is."""
+    if slice_.pad is None or slice_.loose:
+        return box
+    xp, n = machine.xp, box.shape[index]
+    count = evaluate(slice_.count, env, xp)
+    if isinstance(count, int) and count >= n:
+        return box
+    there = xp.arange(n) < count
+    valid = xp.reshape(there, tuple(n if j == index else 1 for j in range(len(box.shape))))
+    return xp.where(valid, box, xp.zeros_like(box))

@@ -1,0 +1,101 @@
+"""Slots of stores, and stores in tiles: a point put into its tile, a tile as it lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.codegen.array_machine import Array, Machine
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Slice
+from recurra.storage.store import Axis, Store
+
+
+def slot(axis: Axis, at: Any) -> Any:
+    """Where along an axis a point is; of a tiled one, in which tile."""
+    match axis.kind:
+        case "block":
+            return at - axis.lo
+        case "tiled":
+            return (at - axis.lo) // axis.tile
+        case "ring" | "apart":
+            return 0
+        case _:
+            return at % axis.slots
+
+
+def place(axis: Axis, at: Any) -> Any:
+    """Where in its tile a point is."""
+    return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
+
+
+def put(
+    machine: Machine,
+    array: Array,
+    store: Store,
+    starts: tuple[Any, ...],
+    value: Array,
+    env: Mapping[str, Any],
+) -> Array:
+    """The store with a point written in its tile, where `starts` are those of the tile."""
+    axis = store.tiled
+    assert axis is not None
+    value = machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
+
+    def at(where: Any) -> tuple[Any, ...]:
+        return (*starts, *(where if k == 0 else None for k in store.order))
+
+    first = place(axis, env[axis.dim])
+    if not axis.room:
+        return machine.write(array, at(first), value)
+    # Points that have no second place are written to the last one, which no range reads.
+    second = machine.lesser(first + axis.tile, axis.tile + axis.room - 1)
+    return machine.write(array, at(first), value, at(second))
+
+
+def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
+    """Is one tile read, and nothing else a range?"""
+    axis = store.tiled
+    ranges = [d for d, e in index.items() if isinstance(e, Slice)]
+    return axis is not None and ranges == [axis.dim]
+
+
+def stored_tile(
+    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+) -> tuple[Array, list[int]]:
+    """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
+
+    Of these, those of one point are left out of the array.
+    """
+    kept, xp = store.kept, machine.xp
+    starts: list[Any] = []
+    lead: list[int] = []
+    first: Any = 0
+    length = 1
+    for a in kept:
+        e = index[a.dim]
+        lo = evaluate(e.lo if isinstance(e, Slice) else e, env, xp)
+        starts.append(slot(a, lo))
+        if a is not store.tiled:
+            lead.append(evaluate(e.size, env) if isinstance(e, Slice) else 1)
+            continue
+        if a.kind == "ring" or not isinstance(e, Slice):
+            first = place(a, lo)
+        if isinstance(e, Slice):
+            length = a.tile if a.kind == "tiled" else evaluate(e.size, env)
+    at = next(k for k, a in enumerate(kept) if a is store.tiled)
+    behind = [length if k == 0 else n for k, n in zip(store.order, store.behind(env), strict=True)]
+    sizes = (*lead[:at], 1, *lead[at:], *behind)
+    box = machine.read(array, (*starts, *(first if k == 0 else 0 for k in store.order)), sizes)
+    return xp.reshape(box, (*(n for n in lead if n != 1), *behind)), lead
+
+
+def tile(
+    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+) -> Array:
+    """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
+    box, lead = stored_tile(machine, array, store, index, env)
+    at = next(k for k, a in enumerate(store.kept) if a is store.tiled)
+    box = machine.xp.reshape(box, (*lead, *box.shape[len(box.shape) - len(store.order) :]))
+    back = [len(lead) + store.order.index(k) for k in range(len(store.order))]
+    return machine.xp.permute_dims(box, (*range(at), back[0], *range(at, len(lead)), *back[1:]))

@@ -1,0 +1,446 @@
+"""backward: cotangents along inverted reads.
+
+    y[p] = f(x[φ(p)])  where ψ(p)      gives      ∇x[q] = Σ over p in (φ∩ψ)⁻¹(q) of f'(∇y[p])
+
+Each read is inverted dim by dim. A dim of p that q fixes is substituted; a dim that q leaves free
+becomes a range and a sum; what is left of the relation becomes a guard (a merge with zero) or, for
+an axis that a slice made, a `pick`. Recurrences need nothing special: ∇x may read ∇x later in time,
+which is back-propagation through time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.analysis.tracer import Tracer
+from recurra.errors import RecurraError, here
+from recurra.frontend.dims import wrap
+from recurra.frontend.gradient_paths import (
+    has_slope,
+    heard,
+    passing,
+    paths_between,
+    snapshot,
+    written_from,
+)
+from recurra.frontend.read import Read
+from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
+from recurra.ir.dims import Role
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Sym,
+    both,
+    compare,
+    lin,
+    maximum,
+    mul,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
+from recurra.ir.op import Elementwise
+from recurra.ir.types import Domain, Range, Tuple, is_shift
+from recurra.ops.indexing import Pick
+from recurra.ops.movement import Cut, Expand
+from recurra.ops.reduction import Sum
+from recurra.polyhedral.dependence import readers
+
+
+def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
+    """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
+    tracer = loss.tracer
+    leaves = tracer.params if wrt is None else _leaves(wrt)
+    if loss.shape:
+        raise RecurraError(
+            "backward() needs a scalar loss",
+            facts=f"this one is {loss!r}",
+            hint="reduce it: .mean() or .sum()",
+            loc=here(),
+        )
+    loss = _named(loss)
+    names = {p.name for p in leaves}
+    graph = snapshot(tracer)
+    passed = passing(graph) - (set() if through_updates else {p.name for p in tracer.params})
+    needed = paths_between(graph, loss.name, names, passed)
+    reached = [p for p in leaves if p.name in needed]
+    if not reached:
+        raise _unreached(graph, loss, names, passed)
+    for p in reached if wrt is None else ():
+        if p.grad is not None:
+            raise RecurraError(
+                f"{p.name} has a gradient already",
+                facts=f"of {tracer.nodes[p.grad.name].loc}; gradients do not add up by themselves",
+                hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
+                loc=here(),
+            )
+    asked = heard(graph, loss.name, needed & passed)
+    cotangents = _Cotangents(tracer, graph, needed, passed, asked)
+    cotangents.seed(loss)
+    cotangents.propagate()
+    tracer.gradients += 1
+    _refuse_later_branches(loss, {p: cotangents.of(p.name) for p in reached}, through_updates)
+    for p in reached if wrt is None else leaves:
+        p.grad = cotangents.of(p.name) if p.name in needed else None
+
+
+def _leaves(wrt: Any) -> list[Any]:
+    """The tensors of `wrt`. Raises RecurraError if one is none, or a read of another point."""
+    given = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
+    for x in given:
+        if not isinstance(x, Read):
+            raise RecurraError(
+                f"backward(wrt=...) takes tensors, not {type(x).__name__}",
+                facts=f"it was given {x!r}",
+                hint="of a module: backward(wrt=net.params)",
+                loc=here(),
+            )
+        if not x.graph.is_identity(x.ref):
+            raise RecurraError(
+                f"backward(wrt=...) is given the read {x.ref}",
+                facts=f"gradients are of tensors, at every point; {x.name} is over "
+                f"{x.graph[x.name].domain}",
+                hint=f"ask for all of it, and read the gradient there: backward(wrt=[{x.name}])",
+                loc=here(),
+            )
+    return given
+
+
+def _unreached(
+    graph: Graph, loss: RecurrentTensor, leaves: set[str], passed: set[str]
+) -> RecurraError:
+    """The refusal of a loss that no gradient leads back to a leaf from."""
+    on_the_way = paths_between(graph, loss.name, leaves, passing(graph)) - leaves
+    ends = sorted(on_the_way - passed)
+    facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
+    return RecurraError(
+        "the loss does not depend on any parameter",
+        facts=f"{facts}; gradients stop at {', '.join(ends)}" if ends else facts,
+        hint="backward(.., through_updates=True) follows the values of parameters to where they "
+        "come from"
+        if ends
+        else "a sample, env.step and .detach() stop gradients",
+        loc=here(),
+    )
+
+
+def _refuse_later_branches(
+    loss: RecurrentTensor, gradients: Mapping[Any, RecurrentTensor], through_updates: bool
+) -> None:
+    """Has the finished program checked for branches that the gradients should have gone through."""
+    tracer, line = loss.tracer, here()
+    taken = tracer.gradients
+
+    def check(_: Graph) -> None:
+        later = {
+            name: late
+            for name, branches in tracer.branches.items()
+            if (late := [b for b in branches if b.gradients >= taken])
+        }
+        params = {p.name for p in tracer.params}
+        if later.keys() <= params:
+            return
+        graph = snapshot(tracer)
+        passed = passing(graph) - (params & later.keys() if through_updates else params)
+        for p, gradient in gradients.items():  # written by hand: w[i + 1] = w - w.grad * lr
+            if p.name in later and gradient.name in written_from(graph, later[p.name], params):
+                passed.discard(p.name)
+        needed = paths_between(graph, loss.name, {p.name for p in gradients}, passed)
+        for name in (n for n in later if n in needed & passed):
+            missed = [b for b in later[name] if b.value.name in needed]
+            if missed:
+                raise RecurraError(
+                    f"a branch of {name} comes after the backward() that should go through it",
+                    facts=f"the gradients are those of {line}; the loss there depends on {name}",
+                    hint=f"write all of {name} before backward(), or {name}.detach() in the loss",
+                    loc=missed[0].loc,
+                )
+
+    tracer.checks.append(check)
+
+
+@dataclass
+class _Cotangents:
+    """∇x for every x in `needed`: declared first, so that equations may refer to each other."""
+
+    tracer: Tracer
+    graph: Graph
+    needed: set[str]
+    passed: set[str]
+    heard: Mapping[str, Expr]  # where a cotangent is 0 it goes on as 0, through any slope
+
+    def __post_init__(self) -> None:
+        here = [n for n in self.graph.nodes if n in self.needed]
+        self.terms: dict[str, list[RecurrentTensor]] = {n: [] for n in here}
+        self.handle: dict[str, RecurrentTensor] = {}
+        for name in here:
+            node = self.graph[name]
+            assert not isinstance(node.type, Tuple)
+            made = self.tracer.declare(f"d_{name}", node.domain, node.type)
+            self.handle[name] = RecurrentTensor(self.tracer, Ref(made.name, node.domain.identity))
+
+    def of(self, name: str) -> RecurrentTensor:
+        return self.handle[name]
+
+    def seed(self, loss: RecurrentTensor) -> None:
+        node = self.graph[loss.name]
+        assert not isinstance(node.type, Tuple)
+        one = zeros(node.type)
+        ones = self.tracer.emit(replace(one, value=1.0), (), Domain(), "one")
+        self.terms[loss.name].append(RecurrentTensor(self.tracer, Ref(ones.name)))
+
+    def propagate(self) -> None:
+        through = self.needed & self.passed
+        for name in list(self.graph.nodes):
+            if name in through:
+                self.tracer.line = self.graph[name].loc
+                try:
+                    self._through(self.graph[name])
+                finally:
+                    self.tracer.line = None
+        for name, terms in self.terms.items():
+            total = terms[0] if terms else None
+            for t in terms[1:]:
+                assert total is not None
+                total = total + t
+            if total is None:
+                node = self.graph[name]
+                assert not isinstance(node.type, Tuple)
+                total = self.handle[name].apply(zeros(node.type))
+            self.tracer.define(self.handle[name].name, TRUE, total.ref)
+
+    def _through(self, node: Node) -> None:
+        """Adds the cotangents that `node` sends to what it reads."""
+        if not any(a.name in self.needed for a in node.args):
+            return
+        g = self.of(node.name)
+        y = RecurrentTensor(self.tracer, self.graph.read(node.name))
+        xs = [RecurrentTensor(self.tracer, a, indexed=True) for a in node.args]
+        grads = (
+            self._elementwise(node, g, y, xs)
+            if isinstance(node.op, Elementwise)
+            else node.op.vjp(g, y, *xs)
+        )
+        for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
+            if a.name in self.needed and d is not None:
+                when = self.heard.get(node.name, TRUE) if has_slope(d, g, [y, *xs]) else TRUE
+                pulled = pull(self.tracer, self.graph, node, k, d, when)
+                if pulled is not None:
+                    self.terms[a.name].append(pulled)
+
+    def _elementwise(
+        self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]
+    ) -> tuple[Any, ...]:
+        """The rule of a pointwise op, on operands copied to the shape of the result."""
+        assert isinstance(node.op, Elementwise)
+        ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
+        sizes = dict(zip(out, y.shape, strict=True))
+
+        def widen(x: RecurrentTensor, axes: str) -> RecurrentTensor:
+            if axes == out:
+                return x
+            new = tuple(sizes[c] for c in out if c not in axes)
+            return x.apply(Expand(labels=f"{axes}->{out}", sizes=new), x)
+
+        wide = [widen(x, a) for x, a in zip(xs, ins, strict=True)]
+        grads = node.op.vjp(g, y, *wide)
+        return tuple(
+            None if d is None or a.name not in self.needed else d.reduce_to(out, axes)
+            for d, axes, a in zip(grads, ins, node.args, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and its free dims."""
+
+    source: Domain
+    free: tuple[Range, ...]  # dims of the reader that q leaves open, by names that q has not
+    fixed: dict[str, Expr | int]  # dims of the reader that q determines: p = q - c
+    by: dict[str, Expr | int]  # every dim of the reader
+    ref: Ref  # the read at that point
+    when: Expr  # does the reader read there at all
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        return {r.dim: r for r in (*self.source, *self.free)}
+
+
+def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> Inverse:
+    """The inverse of operand `index` of `node`, of the points of `node` where a condition holds."""
+    ref, source = node.args[index], graph[node.args[index].name].domain
+    fixed = _fixed(node.domain, ref, source)
+    left = (r for r in node.domain if r.dim not in fixed)
+    free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
+    by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
+    chosen = substitute(both(when, merge_condition(node, index) or TRUE), by)
+    return Inverse(source, tuple(free.values()), fixed, by, ref.at(by), chosen)
+
+
+def pull(
+    tracer: Tracer, graph: Graph, node: Node, index: int, d: RecurrentTensor, when: Expr
+) -> RecurrentTensor | None:
+    """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
+
+    It is 0 where a condition on the reader's point does not hold.
+    """
+    inv = invert(tracer, graph, node, index, when)
+    edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
+    guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
+    value = _view(d, inv.by)
+    if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
+        # picking an element reads the value, also where no reader is
+        value = _view(_ended(d), inv.by)
+        value, edges = _guarded(tracer, value, both(*edges), inv), []
+    for e, r in zip(inv.ref.index, inv.source, strict=True):
+        if isinstance(e, Slice):
+            value = _unslice(value, e, r, guards)
+    cond = both(*edges, *guards)
+    if cond == FALSE:
+        return None
+    return _total(_guarded(tracer, value, cond, inv), inv)
+
+
+def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
+    """The dims of the reader that the point of the source determines: p = q - c."""
+    out: dict[str, Expr | int] = {}
+    for e, r in zip(ref.index, source, strict=True):
+        if isinstance(e, Slice):
+            continue
+        for p in domain.dims:
+            c = is_shift(e, p)
+            if c is not None and p not in out:
+                out[p] = r.sym - c
+    return out
+
+
+def _apart(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
+    """The range of a dim of the reader, of a second dim where the source has the same one."""
+    if extent.dim not in source:
+        return extent
+    for d in tracer.dims:
+        mine = d.role is Role.ADJOINT and d.parent == extent.dim
+        same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
+        if mine and same and d.name not in source and d.name not in reader:
+            return d.range
+    graph = Graph(tracer.nodes, (), tuple(tracer.dims))
+    made = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
+    made = replace(made, range=replace(made.range, lo=extent.lo))
+    tracer.dims.append(made)
+    return made.range
+
+
+def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
+    """What must hold at q for the point that would read it to be a point of the reader."""
+    out: list[Expr] = []
+    for p, e in inv.fixed.items():
+        r = domain[p]
+        q = next(s for s in inv.source if s.dim in symbols(e))
+        c = is_shift(e, q.dim) or 0
+        if _less(lin([(q.lo, 1), (c, 1)]), r.lo):
+            out.append(compare(">=", e, r.lo))
+        if _less(r.hi, lin([(q.hi, 1), (c, 1)])):
+            out.append(compare("<", e, r.hi))
+    return out
+
+
+def _guards(inv: Inverse) -> list[Expr]:
+    """What else must hold at (q, free dims) for q to be read there."""
+    out = [inv.when]
+    for e, r in zip(inv.ref.index, inv.source, strict=True):
+        if not isinstance(e, Slice) and e != r.sym:
+            out.append(compare("==", r.sym, e))
+    return out
+
+
+def _implied(expr: Expr, source: Domain) -> bool:
+    """Does the box of the source say so already?"""
+    return any(expr in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
+
+
+def _less(left: Expr | int, right: Expr | int) -> bool:
+    """Can a < b be?"""
+    gap = lin([(right, 1), (left, -1)])
+    return gap > 0 if isinstance(gap, int) else True
+
+
+def _view(d: RecurrentTensor, by: dict[str, Expr | int]) -> RecurrentTensor:
+    """`d` with the reader's dims replaced."""
+    if all(isinstance(e, Sym) and e.name == p for p, e in by.items()):
+        return d
+    return RecurrentTensor(d.tracer, d.ref.at(by), indexed=True)
+
+
+def _unslice(
+    value: RecurrentTensor, slice_: Slice, extent: Range, guards: list[Expr]
+) -> RecurrentTensor:
+    """The element of the leading axis that point q of the source was read into."""
+    at: Any = extent.sym - slice_.lo
+    if slice_.step != 1:
+        guards.append(compare("==", at % slice_.step, 0))
+        at = at // slice_.step
+    if slice_.pad is not None:
+        guards.append(compare("<", extent.sym, slice_.hi))
+    return value.apply(Pick(axis=0, at_=at, zero=True), value)
+
+
+def _ended(value: RecurrentTensor) -> RecurrentTensor:
+    """`value` with no axis of negative length where it is not defined: f[B-t] is f[max(B-t,0)]."""
+    dims = set(value.tracer.dim_names())
+    for k, n in enumerate(value.type.shape):
+        if symbols(n) & dims and (size := maximum(n, 0)) != n:
+            value = value.apply(Cut(axis=k, start=0, size=size), value)
+    return value
+
+
+def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:
+    """`value` where `cond` holds, else zero, over all of the inverse's box."""
+    have = value.domain
+    if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
+        return value
+    dims = (symbols(cond) & set(tracer.dim_names())) | set(have.dims)
+    node = tracer.declare("guarded", tracer.domain(dims, inv.ranges), value.type)
+    tracer.define(node.name, cond, value.ref)
+    if cond != TRUE:
+        tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _total(value: RecurrentTensor, inv: Inverse) -> RecurrentTensor:
+    """Σ over the free dims, each over the tightest interval that the read allows."""
+    have = value.domain
+    varying = [r for r in inv.free if r.dim in have]
+    times: Expr | int = 1
+    for r in inv.free:
+        if r not in varying:  # the value does not depend on it: count the points
+            times = mul(times, lin([(r.hi, 1), (r.lo, -1)]))
+    if varying:
+        value = _named(value)
+        index = tuple(
+            _interval(*readers(r, inv.free, inv.source, inv.ref.index, inv.when))
+            if r in varying
+            else r.sym
+            for r in have
+        )
+        value = RecurrentTensor(value.tracer, Ref(value.name, index), indexed=True)
+        axes = tuple(range(len(value.ref.slices)))
+        value = value.apply(Sum(axes=axes), value) if axes else value
+    return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
+
+
+def _interval(lo: Expr | int, hi: Expr | int) -> Index:
+    """The points from `lo` to `hi`: a range, or the one point that it is."""
+    return lo if lin([(hi, 1), (lo, -1)]) == 1 else Slice(lo, hi)
+
+
+def _named(value: RecurrentTensor) -> RecurrentTensor:
+    """The value as an equation of its own, read at the identity over its whole domain."""
+    if value.graph.is_identity(value.ref):
+        return value
+    node = value.tracer.declare("pulled", value.domain, value.type)
+    value.tracer.define(node.name, TRUE, value.ref)
+    return RecurrentTensor(value.tracer, Ref(node.name, node.domain.identity))

@@ -1,0 +1,214 @@
+"""Tensors from numbers, index expressions and arrays; operands brought to one shape and type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recurra.analysis.tracer import current
+from recurra.errors import ShapeError, here
+from recurra.frontend.dims import Index, is_condition
+from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.read import Read, tensor
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Ref
+from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
+from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
+from recurra.ir.values import array_of, fitted
+from recurra.ops import elementwise as el
+from recurra.ops import reduction
+from recurra.ops.scan import CumSum
+from recurra.ops.source import Const, Data, Value
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor
+
+_NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
+
+
+def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
+    if isinstance(x, Read):
+        return x  # pyright: ignore[reportReturnType]
+    tracer, dtype = current(), dtype and dtype_name(dtype)
+    dims: set[str] = set()
+    if isinstance(x, Index) and x.constant is not None:
+        x = x.constant
+    if isinstance(x, Index):
+        op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
+        dims = op.mentions() & set(tracer.dim_names())
+        stem = "value"
+    elif getattr(x, "ndim", 0) == 0 and isinstance(value := _python(x), (bool, int, float)):
+        to = dtype or _weak_type(value)
+        fitted(value, to, "the number", hint=_other_type(value), loc=here())
+        op, stem = Const(value=value, dtype=to), "const"
+    else:
+        op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
+    node = tracer.emit(op, (), tracer.domain(dims), stem)
+    return tensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _array(x: Any, dtype: str | None) -> np.ndarray:
+    to = dtype or array_type(x)
+    # a copy: the caller may write to his array
+    return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
+
+
+def array_type(x: Any) -> str:
+    """The type of a tensor made of an array, unless one is asked for."""
+    array = array_of(x, "the constant")
+    found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
+    if found is None:
+        draws = hasattr(x, "sample")  # a distribution
+        raise ShapeError(
+            f"{type(x).__name__} is no tensor"
+            if draws
+            else f"no tensor has the type {array.dtype}",
+            facts=f"of {x!r}" if not draws else "it is a distribution, of which values are drawn",
+            hint="draw one: pi = dnn(o), a = pi.sample(), env.step(a)"
+            if draws
+            else "a tensor holds numbers, or truth values",
+            loc=here(),
+        )
+    return found
+
+
+def _other_type(x: Any) -> str:
+    """The way out for a constant that does not fit."""
+    if array_of(x).dtype.kind in "fc":
+        return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
+    return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
+
+
+def _python(x: Any) -> Any:
+    return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
+
+
+def _weak_type(x: Any) -> str:
+    return "bool" if isinstance(x, bool) else "i32" if isinstance(x, int) else "f32"
+
+
+def zeros(type_: Type) -> Const:
+    return Const(value=0.0 if is_float(type_.dtype) else 0, dtype=type_.dtype, shape=type_.shape)
+
+
+def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
+    """`op` on operands that broadcast from the right and meet in one type."""
+    if op is el.Where:
+        tensors = [as_tensor(xs[0]), *promote(*xs[1:])]
+    elif issubclass(op, Floating):
+        tensors = list(map(as_float, promote(*xs)))
+    else:
+        tensors = promote(*xs)
+    rank = max(len(x.shape) for x in tensors)
+    widest = _common_shape(op, tensors, rank)
+    ins: list[str] = []
+    for k, x in enumerate(tensors):
+        axes = LETTERS[rank - len(x.shape) : rank]
+        ones = tuple(a for a, c in enumerate(axes) if x.shape[a] == 1 and widest[c] != 1)
+        tensors[k] = dropped(x, ones)  # they broadcast
+        ins.append("".join(c for a, c in enumerate(axes) if a not in ones))
+    labels = join_labels(tuple(ins), LETTERS[:rank])
+    return tensors[0].apply(op(labels=labels), *tensors)
+
+
+def dropped(x: RecurrentTensor, ones: tuple[int, ...]) -> RecurrentTensor:
+    """Without axes, each of size 1."""
+    if not ones:
+        return x
+    is_summed = accumulator(x.dtype) == x.dtype
+    drop = reduction.Sum if is_summed else reduction.Max
+    return x.apply(drop(axes=ones), x)
+
+
+def as_float(x: RecurrentTensor) -> RecurrentTensor:
+    """Integers and truth values as f32; floats as they are."""
+    return x if is_float(x.dtype) else x.cast("f32")
+
+
+def counted(size: Expr | int) -> RecurrentTensor:
+    """0, 1, .. size - 1, i32; of a size that is known later a running count."""
+    if isinstance(size, int):
+        return as_tensor(np.arange(size))
+    tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
+    over = tracer.domain(op.mentions() & set(tracer.dim_names()))
+    one = tracer.emit(op, (), over, "one")
+    ones = tensor(tracer, Ref(one.name, one.domain.identity))
+    return ones.apply(CumSum(axis=0), ones) - 1
+
+
+def logical(op: type[Elementwise], bits: type[Elementwise], *xs: Any) -> RecurrentTensor:
+    """`op` of truth values, `bits` of integers."""
+    tensors = promote(*xs)
+    return elementwise(op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
+
+
+def with_slope_of(x: RecurrentTensor, other: Callable[[], RecurrentTensor]) -> RecurrentTensor:
+    """`x` with the gradient of what `other` writes, where it has one."""
+    return elementwise(el.WithGradient, x, other()) if is_float(x.dtype) else x
+
+
+def promote(*xs: Any) -> list[RecurrentTensor]:
+    """Operands in one type; numbers take that of the tensors, or make integers a float."""
+    dtype = reduce(join, [t for x in xs if (t := _strong_type(x))] or ["bool"])
+    weak = [_weak_kind(x) for x in xs if not _strong_type(x)]
+    if "f32" in weak and not is_float(dtype):
+        dtype = "f32"
+    elif "i32" in weak and dtype == "bool":
+        dtype = "i32"
+    return [as_tensor(x, dtype).cast(dtype) for x in xs]
+
+
+def _strong_type(x: Any) -> str | None:
+    """The type that a tensor or an array brings along; a number has none."""
+    if isinstance(x, Read):
+        return x.dtype
+    return array_type(x) if _is_array(x) else None
+
+
+def assigned(name: str, x: Any, want: Type) -> RecurrentTensor:
+    """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
+    have = _strong_type(x) or _weak_kind(x)
+    is_number = _strong_type(x) is None
+    takes = is_number and (have != "f32" or is_float(want.dtype))
+    if takes or join(want.dtype, have) == want.dtype:
+        return as_tensor(x, want.dtype).cast(want.dtype)
+    raise ShapeError(
+        f"a branch of {name} has another type",
+        facts=f"{name} is {want}, this branch is {repr(x) if is_number else as_tensor(x).type}",
+        hint=f'cut it off by .cast("{want.dtype}"), or declare {name} by rc.like(rc.{have}, ..)',
+        loc=here(),
+    )
+
+
+def _is_array(x: Any) -> bool:
+    return not isinstance(x, (Read, Index)) and np.ndim(x) > 0
+
+
+def _weak_kind(x: Any) -> str:
+    if isinstance(x, Index):
+        return "bool" if is_condition(x.expr) else "i32"
+    return _weak_type(_python(x))
+
+
+def _common_shape(
+    op: type[Elementwise], tensors: list[RecurrentTensor], rank: int
+) -> dict[str, Expr | int]:
+    """The size of each axis of the result, by label."""
+    sizes: dict[str, Expr | int] = {}
+    for x in tensors:
+        for c, n in zip(LETTERS[rank - len(x.shape) : rank], x.shape, strict=True):
+            known = sizes.get(c, 1)
+            if known != 1 and n not in (1, known):
+                shapes = " and ".join(str(t.type) for t in tensors)
+                raise ShapeError(
+                    f"{op.name} of {shapes}: sizes {known} and {n} do not match",
+                    facts="shapes meet axis by axis from the right",
+                    hint="expand, reshape or transpose one of them",
+                    loc=here(),
+                )
+            sizes[c] = n if known == 1 else known
+    return sizes

@@ -1,0 +1,402 @@
+"""Context: where a program is written, compiled and run."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal
+
+from recurra.analysis.tracer import Tracer, current, enter, leave
+from recurra.errors import DomainError, RecurraError, caller, here
+from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.dynamic_bounds import resolved, until
+from recurra.frontend.functions import foreign
+from recurra.frontend.read import Read
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.dims import Dim, is_reserved
+from recurra.ir.expr import Sym
+from recurra.ir.graph import Graph
+from recurra.ir.resource import Resource
+from recurra.ir.types import Range, Type
+from recurra.ops.control import Traceable
+from recurra.ops.source import Input
+from recurra.report.html import code_html
+
+if TYPE_CHECKING:
+    from recurra.backends.protocol import Backend
+    from recurra.compiler.options import Scheduler
+    from recurra.cost.tuning import Tuning
+    from recurra.runtime.executable import Executable
+    from recurra.storage.arena_solvers import Asked
+    from recurra.storage.offload import Swap, Tier
+
+Pairs = tuple[tuple[Index, Index], ...]
+
+_OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
+
+
+@contextmanager
+def compiling(**options: Any) -> Generator[None]:
+    """Within, `ctx.compile` has these options where it is given none."""
+    token = _OPTIONS.set({**_OPTIONS.get(), **options})
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
+
+
+Compile = Callable[["Context", Mapping[Any, Any]], Any]
+_COMPILE: ContextVar[Compile | None] = ContextVar("compile", default=None)
+
+
+@contextmanager
+def compiled_by(compile: Compile) -> Generator[None]:
+    """Within, `ctx.compile` gives what a function of the context and the bounds gives."""
+    token = _COMPILE.set(compile)
+    try:
+        yield
+    finally:
+        _COMPILE.reset(token)
+
+
+class Context:
+    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — named as you name them.
+
+    Of one dim `as (t, T)` will do.
+    """
+
+    def __init__(self, num_dims: int | None = None, dims: str | None = None):
+        if num_dims is None and dims is None:
+            num_dims = 0
+        self.num_dims = len(dims.split()) if dims is not None else num_dims or 0
+        self.names = dims.split() if dims is not None else None
+        self.tracer = Tracer()
+        self.pairs: Pairs = ()
+        self._graph: Graph | None = None
+
+    def __enter__(self) -> Any:
+        frame = caller()
+        targets = _targets_in_source(frame)
+        is_pair = self.num_dims == 1 and _takes_two(frame)
+        if is_pair and targets is not None:
+            targets = [ast.Tuple(list(targets))]
+        names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
+        if targets is not None:
+            _expect_pairs(targets, names, self.names is not None)
+        if self.names is None and targets is not None:
+            names = _pairs(targets, self.num_dims) or names
+        if self.pairs:
+            self._expect_same(names, targets is not None)
+        else:
+            _expect_names([x for pair in names for x in pair])
+            self.tracer.dims = [Dim(Range(d, Sym(n))) for d, n in names]
+            self.pairs = tuple((Index(Sym(d)), Index(Sym(n))) for d, n in names)
+        enter(self.tracer)
+        return self.pairs[0] if is_pair else self.pairs
+
+    def _expect_same(self, names: list[tuple[str, str]], are_read: bool) -> None:
+        """A program may be written in several blocks, with the names of the first."""
+        mine = [(str(d), str(n)) for d, n in self.pairs]
+        if names != mine and are_read:
+            raise RecurraError(
+                f"the dims of this context are called {', '.join(d for d, _ in mine)}",
+                facts=f"this block calls them {', '.join(d for d, _ in names)}",
+                hint="write `with ctx:` to go on with the program, or make a context of its own",
+                loc=here(),
+            )
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        leave()
+        if kind is None:
+            _name_after_variables(self.tracer, caller().f_locals)
+
+    @property
+    def graph(self) -> Graph:
+        """The program as equations, before any pass."""
+        return self.tracer.graph()
+
+    def compile(
+        self,
+        bounds: Mapping[Any, Any] | None = None,
+        *,
+        backend: str | Backend = "jax",
+        memory: int | str | None = None,
+        check: Literal["", "nan", "bounds"] | None = None,
+        workers: int = 1,
+        groups: int = 1,
+        swap: Swap | Tier | None = None,
+        placement: Asked | None = None,
+        scheduler: Scheduler = "own",
+        tuning: Tuning | None = None,
+        **knobs: object,
+    ) -> Executable:
+        """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
+
+        A bound is a number, made of other bounds, `N: B * T`, or what the data set: `T: d` ends
+        rows where `d` holds, and `T: rc.until(d, max=200)` at 200 points at most.
+
+        Args:
+            backend: "jax", "numpy", "torch", or one of these with "+nest".
+            memory: "2GiB", the most that is held at once; more is computed twice where it has to
+                be, and what does not fit even so is refused.
+            check: with "nan", a run that makes a NaN or inf is refused with the op, the point and
+                the line that made it; launches are then short, and slower. With "bounds", a read
+                by data that leaves its axis is.
+            workers: devices that share the rows of a dim that orders nothing.
+            groups: groups of rows of host environments, which take turns.
+            swap: "host" or "disk", where large stores lie; or a `rc.Swap`.
+            placement: the solver that places stores in one block of memory.
+            scheduler: "own", or "isl" for the order that isl's scheduler finds.
+            tuning: knobs for experts; each of them is a keyword, too (docs/options.md).
+
+        Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
+        it runs.
+        """
+        from recurra.compiler.options import CompileOptions, expect_known
+        from recurra.cost.tuning import Tuning
+        from recurra.runtime.executable import Executable
+        from recurra.runtime.memory_budget import fitted
+
+        if (other := _COMPILE.get()) is not None:
+            return other(self, bounds or {})
+        sizes = self._sizes(bounds or {})
+        expect_known(knobs, [d.name.upper() for d in self.tracer.dims])
+        options = CompileOptions(
+            backend=backend,
+            memory=memory,
+            check=check,
+            workers=workers,
+            groups=groups,
+            swap=swap,
+            placement=placement,
+            scheduler=scheduler,
+            tuning=tuning or Tuning(),
+        )
+        options = options.but(knobs).filled(_OPTIONS.get())
+        return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+
+    def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
+        """The bounds by name; raises DomainError if one of them is a dim.
+
+        Truth values end rows where they hold, {T: d}, and a bound may be made of others,
+        {N: B * T}.
+        """
+        sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
+        for d in self.tracer.dims:
+            if d.name in sizes:
+                raise DomainError(
+                    f"{d.name} is a dim, no bound",
+                    facts=f"it counts from 0 to {d.hi} - 1, and {d.hi} is its bound",
+                    hint=f"give the bound: {d.hi}: {sizes[d.name]}",
+                    loc=here(),
+                )
+        return resolved(sizes)
+
+    def run(
+        self,
+        bounds: Mapping[Any, Any],
+        *,
+        seed: int = 0,
+        inputs: Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+        overwrite: bool = False,
+        native: bool = False,
+        backend: str | Backend = "jax",
+        memory: int | str | None = None,
+        check: Literal["", "nan", "bounds"] | None = None,
+        workers: int = 1,
+        groups: int = 1,
+        swap: Swap | Tier | None = None,
+        placement: Asked | None = None,
+        scheduler: Scheduler = "own",
+        tuning: Tuning | None = None,
+        **knobs: object,
+    ) -> dict[str, Any]:
+        """Compile with the options, then run with the others, those of `program.run`."""
+        program = self.compile(
+            bounds,
+            backend=backend,
+            memory=memory,
+            check=check,
+            workers=workers,
+            groups=groups,
+            swap=swap,
+            placement=placement,
+            scheduler=scheduler,
+            tuning=tuning,
+            **knobs,
+        )
+        return program.run(
+            seed=seed, inputs=inputs, folder=folder, overwrite=overwrite, native=native
+        )
+
+    def __repr__(self) -> str:
+        dims = " ".join(d.name for d in self.tracer.dims)
+        names = ", ".join(self.tracer.logs) or "nothing"
+        return f'rc.Context(dims="{dims}") of {len(self.tracer.nodes)} equations, gives {names}'
+
+    def _repr_html_(self) -> str:
+        return code_html(str(self.graph))
+
+
+_DEFAULT = {
+    n: [f"d{k}" for k in range(n)]
+    if n > 3
+    else [["t"], ["i", "t"], ["b", "i", "t"]][n - 1]
+    if n
+    else []
+    for n in range(9)
+}
+
+
+def _bound(dim: str) -> str:
+    return dim.upper() if dim.upper() != dim else dim + "_n"
+
+
+def _targets_in_source(frame: FrameType) -> Sequence[ast.expr] | None:
+    """The targets (b, B), .. of `with ctx as ((b, B), ..)`, read from the source line."""
+    lines = linecache.getlines(frame.f_code.co_filename)[frame.f_lineno - 1 : frame.f_lineno + 8]
+    for k in range(1, len(lines) + 1):
+        try:
+            tree = ast.parse("".join(line.strip() + "\n" for line in lines[:k]) + " pass")
+        except SyntaxError:
+            continue
+        match tree.body:
+            case [ast.With(items=[ast.withitem(optional_vars=ast.Tuple(elts=targets))])]:
+                return targets
+            case [ast.With(items=[ast.withitem(ctx, ast.Tuple() as first), *more])]:
+                _expect_brackets(ctx, first, [x.context_expr for x in more])
+                return None
+            case _:
+                return None
+    return None
+
+
+def _expect_names(names: list[str]) -> None:
+    """Dims and bounds are words, each its own, that mean nothing else in an index."""
+    for k, name in enumerate(names):
+        if name.isidentifier() and not is_reserved(name) and name not in names[:k]:
+            continue
+        raise RecurraError(
+            f"no dim or bound can be called {name!r}",
+            facts=f"{name} is a word of Python or of the language of sets"
+            if is_reserved(name)
+            else f"the names are {', '.join(names)}",
+            hint="take another name, of letters, digits and _",
+            loc=here(),
+        )
+
+
+def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> None:
+    """`with ctx as (b, B), (t, T):` has two context managers, ctx and (t, T)."""
+    if not all(isinstance(x, ast.Tuple) for x in more):
+        return
+    pairs = ", ".join(map(ast.unparse, (first, *more)))
+    raise RecurraError(
+        "the pairs of dims stand in brackets of their own",
+        facts=f"to Python {ast.unparse(more[0])} is another context manager, behind the comma",
+        hint=f"write `with {ast.unparse(ctx)} as ({pairs}):`",
+        loc=here(),
+    )
+
+
+def _takes_two(frame: FrameType) -> bool:
+    """Does what calls __enter__ unpack two values: `as (t, T)`? Its code tells, source or not."""
+    after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
+    first = next(after, None)
+    return first is not None and (first.opname, first.arg) == ("UNPACK_SEQUENCE", 2)
+
+
+def _expect_pairs(
+    targets: Sequence[ast.expr], dims: list[tuple[str, str]], are_given: bool
+) -> None:
+    """There must be as many pairs as dims."""
+    n = len(dims)
+    if len(targets) == n or any(isinstance(x, ast.Starred) for x in targets):
+        return
+    names = ", ".join(map(ast.unparse, targets))
+    pairs = ", ".join(f"({d}, {bound})" for d, bound in dims)
+    raise RecurraError(
+        f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"
+        if n != 1
+        else f"a context of one dim gives one pair, and {len(targets)} names are there for it",
+        facts=f"the names are {names}",
+        hint=f"write `as ({pairs}{',' if n == 1 else ''}):`"
+        if are_given
+        else f"write num_dims={len(targets)}",
+        loc=here(),
+    )
+
+
+def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | None:
+    """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
+    found: list[list[str]] = [
+        [e.id if isinstance(e, ast.Name) else "" for e in p.elts]
+        for p in targets
+        if isinstance(p, ast.Tuple) and len(p.elts) == 2
+    ]
+    if len({d for d, _ in found} - {""}) != count:
+        return None
+    every = [x for pair in found for x in pair]
+    return [(d, b if b.strip("_") and every.count(b) == 1 else _bound(d)) for d, b in found]
+
+
+def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
+    """Equations take the names of the user's variables that hold them, where those are free.
+
+    For an input, which a run is given by its name, an equation that has it makes room.
+    """
+    held = {
+        k: x
+        for k, x in variables.items()
+        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
+    }
+    fixed = tracer.final | {x.name for k, x in held.items() if x.name == k}
+    names: dict[str, str] = {}
+    taken = set(tracer.nodes)
+    for name, x in [*held.items()] * 2:  # the second time, names that others have given up
+        is_free = name not in taken or isinstance(tracer.nodes[x.name].op, Input)
+        if is_free and x.name not in fixed | names.keys() and name not in fixed:
+            names[x.name] = name
+            taken = taken - {x.name} | {name}
+    for name in [n for n in names.values() if n in tracer.nodes and n not in names]:
+        names[name] = next(n for k in count(2) if (n := f"{name}_{k}") not in taken)
+        taken.add(names[name])
+    tracer.rename(names)
+
+
+def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    """A pure function written in jax.numpy, as part of the program: traced into its regions.
+
+    Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
+    Gradients pass, by JAX; rc.import_jax takes a function apart instead. Sizes may be bounds, as of
+    x[0:B, t], but may not change from point to point, as that of x[b, 0:t+1].
+    """
+    from recurra.backends.jax.function import Traced, untraceable
+    from recurra.frontend.jax.jaxpr import expect_one_size
+
+    traced = Traced(fn)
+    stem = name or getattr(fn, "__name__", "fn").strip("<>")
+
+    def apply(*xs: Any) -> Any:
+        tensors = [as_tensor(x) for x in xs]
+        types: list[Type] = [x.type for x in tensors]
+        expect_one_size(stem, fn, types, current().dim_names())
+        try:
+            results, tree = traced.result_types(types)
+        except Exception as e:
+            raise untraceable(stem, e, types, "jax_fn") from None
+        held: Resource[Traceable] = current().function(Resource, stem, traced)
+        return traced.unflatten(tree, foreign(held, results, tensors))
+
+    return apply
+
+
+__all__ = ["Context", "current", "jax_fn"]

@@ -1,0 +1,94 @@
+"""Tensors made of a shape: constants, counts, and draws that are not numbers from [0, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError, here
+from recurra.frontend.construct import as_tensor, counted
+from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.dtypes import Dtype
+from recurra.frontend.functions import dims_of, uniform
+from recurra.frontend.operators import operator
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.expr import Expr
+
+Shape = int | Index | Sequence[int | Index]
+MOST = 2**23  # numbers that a draw of `uniform` tells apart
+
+
+@operator("rc.full(shape=(2, 3), value=1.0)", "np.full", "torch.full")
+def full(shape: Shape, value: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+    """One number in every element, the same at every point; a size may be a bound."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    y = as_tensor(value, dtype)
+    for n in reversed(sizes):
+        y = y.expand(n)
+    return y
+
+
+@operator("rc.zeros(shape=(2, 3))", "np.zeros", "torch.zeros")
+def zeros(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
+    """0 in every element."""
+    return full(shape, 0, dtype)
+
+
+@operator("rc.ones(shape=(2, 3))", "np.ones", "torch.ones")
+def ones(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
+    """1 in every element."""
+    return full(shape, 1, dtype)
+
+
+@operator("rc.arange(start=0, stop=10, step=2)", "np.arange", "torch.arange")
+def arange(
+    start: Any, stop: Any = None, step: float = 1, dtype: str | Dtype | None = None
+) -> RecurrentTensor:
+    """start, start + step, .. before stop; of one number from 0. Ends may be bounds."""
+    if stop is None:
+        start, stop = 0, start
+    ends = (unwrap(start), unwrap(stop), unwrap(step))
+    if not any(isinstance(e, Expr) for e in ends):
+        return as_tensor(np.arange(start, stop, step), dtype)
+    if step != 1:
+        raise RecurraError(
+            f"arange({start}, {stop}, {step}) has no size that is known",
+            facts="between ends that are bounds it counts by 1",
+            hint=f"count, then multiply: rc.arange(n) * {step} + {start}",
+            loc=here(),
+        )
+    found = counted(ends[1] - ends[0]) + as_tensor(start)
+    return found if dtype is None else found.cast(dtype)
+
+
+@operator("rc.randint(low=0, high=10, domain=(t,), shape=(2, 3))", "rng.integers", "torch.randint")
+def randint(
+    low: Any,
+    high: Any,
+    domain: Sequence[Any] = (),
+    shape: tuple[int, ...] = (),
+    dtype: str | Dtype = "i32",
+) -> RecurrentTensor:
+    """Whole numbers drawn from low .. high - 1; without a domain one draw for the whole run."""
+    if type(low) is type(high) is int and not 0 < high - low <= MOST:
+        raise RecurraError(
+            f"randint cannot draw from {low} .. {high - 1}",
+            facts=f"these are {high - low} numbers; it draws from 1 to {MOST} of them",
+            hint="put two draws together: rc.randint(0, m) * n + rc.randint(0, n)",
+            loc=here(),
+        )
+    lo, hi = as_tensor(low), as_tensor(high)
+    return lo.cast(dtype) + (uniform(domain, shape) * (hi - lo)).floor().cast(dtype)
+
+
+@operator("rc.bernoulli(p=0.5, domain=(t,), shape=(2, 3))", "rng.random() < p", "torch.bernoulli")
+def bernoulli(
+    p: Any, domain: Sequence[Any] | None = None, shape: tuple[int, ...] | None = None
+) -> RecurrentTensor:
+    """Truth values that hold with probability p; of a tensor over its domain, in its shape."""
+    chance = as_tensor(p)
+    box = chance.domain if domain is None else dims_of(domain)
+    own: Any = chance.shape if shape is None else shape
+    return uniform(box, own) < chance

@@ -1,0 +1,224 @@
+"""What the user writes in brackets: dims and bounds, with arithmetic; numbers where read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import DomainError, here
+from recurra.frontend.no_value import Opaque
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
+
+
+class Index(Opaque):
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor.
+
+    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
+    is no longer about i. Such a one is also a number or a truth value of Python.
+    """
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Expr | int):
+        self.expr = expr
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    @property
+    def constant(self) -> int | bool | None:
+        """The number or truth value that it has folded to, if it has."""
+        if isinstance(self.expr, int):
+            return self.expr
+        return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
+
+    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__index__()
+
+    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__int__()
+
+    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return float(self.expr) if isinstance(self.expr, int) else super().__float__()
+
+    def _affine(self, other: Any, f: Any) -> Any:
+        if isinstance(other, Index) or type(other) is int:
+            return Index(f(self.expr, unwrap(other)))
+        return NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return (
+            self._read(other, lambda a, b: a + b)
+            if not _is_int(other)
+            else self._affine(other, lambda a, b: a + b)
+        )
+
+    def __sub__(self, other: Any) -> Any:
+        return (
+            self._read(other, lambda a, b: a - b)
+            if not _is_int(other)
+            else self._affine(other, lambda a, b: a - b)
+        )
+
+    def __rsub__(self, other: Any) -> Any:
+        if _is_int(other):
+            return Index(ex.lin([(unwrap(other), 1), (self.expr, -1)]))
+        return self._read(other, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return (
+            self._affine(other, ex.mul) if _is_int(other) else self._read(other, lambda a, b: a * b)
+        )
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Any:
+        return Index(-self.expr)
+
+    def __floordiv__(self, count: int) -> Any:
+        return self._divide(count, ex.div, "//")
+
+    def __mod__(self, count: int) -> Any:
+        return self._divide(count, ex.mod, "%")
+
+    def _divide(self, n: Any, f: Any, sign: str) -> Any:
+        n = unwrap(n)
+        if type(n) is not int or n <= 0:
+            raise DomainError(
+                f"{self} {sign} {n}: the right side must be a positive constant",
+                facts="index expressions are quasi-affine, so that reads can be inverted exactly",
+                hint="use a constant, or read the dim as a number: rc.value(...)",
+                loc=here(),
+            )
+        return Index(f(self.expr, n))
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: b / a)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: a**b)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: b**a)
+
+    def _read(self, other: Any, f: Any) -> Any:
+        from recurra.frontend.construct import as_tensor
+        from recurra.frontend.read import Read
+
+        if not isinstance(other, Read):
+            return f(as_tensor(self, "f32"), as_tensor(other, "f32"))
+        return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
+
+    def __eq__(self, o: object) -> Any:
+        return self._compare("==", o)
+
+    def __ne__(self, o: object) -> Any:
+        return self._compare("!=", o)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", other)
+
+    def _compare(self, op: str, other: Any) -> Any:
+        return Index(ex.compare(op, self.expr, unwrap(other))) if _is_int(other) else NotImplemented
+
+    def _joined(self, o: Any, join: Any) -> Any:
+        mine, other = condition(self), condition(o)
+        return NotImplemented if mine is None or other is None else Index(join(mine, other))
+
+    def __and__(self, other: Any) -> Any:
+        return self._joined(other, ex.both)
+
+    def __or__(self, other: Any) -> Any:
+        return self._joined(other, ex.either)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> Index:
+        mine = condition(self)
+        if mine is None:
+            raise DomainError(
+                f"~ of {self}, which is no condition",
+                facts="~ says where a condition does not hold",
+                hint=f"compare it first: ~({self} == 0)",
+                loc=here(),
+            )
+        return Index(ex.negate(mine))
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __bool__(self) -> bool:
+        if self.constant is not None:
+            return bool(self.constant)
+        raise DomainError(
+            f"{self} has no truth value while the program is written",
+            facts="it stands for every point of its dims at once",
+            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~",
+            loc=here(),
+        )
+
+
+def _is_int(other: Any) -> bool:
+    return isinstance(other, Index) or type(other) is int
+
+
+def wrap(expr: Expr | int) -> Any:
+    return Index(expr) if isinstance(expr, Expr) else expr
+
+
+def unwrap(e: Any) -> Any:
+    return e.expr if isinstance(e, Index) else e
+
+
+def minimum(*args: Any) -> Any:
+    """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
+    _only_indices("min", args)
+    return _like(args, ex.minimum(*map(unwrap, args)))
+
+
+def maximum(*args: Any) -> Any:
+    """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
+    _only_indices("max", args)
+    return _like(args, ex.maximum(*map(unwrap, args)))
+
+
+def _like(args: tuple[Any, ...], expr: Expr | int) -> Any:
+    """An index if one of the operands is, else a number."""
+    return Index(expr) if any(isinstance(x, Index) for x in args) else expr
+
+
+def _only_indices(name: str, args: tuple[Any, ...]) -> None:
+    for x in args:
+        if not _is_int(x):
+            raise DomainError(
+                f"rc.{name} of {x!r}",
+                facts="it takes index expressions, and is one",
+                hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
+                loc=here(),
+            )
+
+
+def is_condition(e: Any) -> bool:
+    return isinstance(e, (ex.Cmp, ex.Logic))
+
+
+def condition(x: Any) -> Expr | None:
+    """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
+    if isinstance(x, (bool, np.bool_)):
+        return ex.TRUE if x else ex.FALSE
+    e = unwrap(x)
+    return e if is_condition(e) else None

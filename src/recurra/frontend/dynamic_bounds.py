@@ -1,0 +1,123 @@
+"""rc.until: a bound that the data set, row by row, while the program runs.
+
+{T: rc.until(d, max=500)}    T[b,i] = 1 + the first t at which d[b,i,t] holds, at most 500
+{T: rc.until(d)}             without a limit, where no tensor has to be kept at every t
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.errors import DomainError, Loc, here
+from recurra.frontend.dims import Index, is_condition, unwrap
+from recurra.frontend.read import Read
+from recurra.ir.expr import Expr, evaluate, symbols
+
+NEVER = 2**30 - 35  # more points than any run has; prime, and with room above it in an i32
+
+
+@dataclass(frozen=True, eq=False)
+class Until:
+    """`done` ends a row at the first point where it holds, from point `first` on."""
+
+    done: Read
+    first: Expr | int
+    most: int  # NEVER: no limit
+    loc: Loc | None
+    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
+
+    def __repr__(self) -> str:
+        most = "" if self.most == NEVER else f", max={self.most}"
+        return f"until({self.done.ref}, from_={self.first}{most})"
+
+
+def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
+    """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
+
+    Points before `from_` do not end a row; no row has more than `max` points. In the program, T is
+    then the length of the row that it stands in (TimeRL §5.1). Without `max` a run goes on until
+    the data end every row; the program is refused if a tensor is kept at every point of its dim,
+    as reads of all the past are, and gradients.
+
+    A loop asks after `every` steps whether any row goes on: a device has to be waited for then. The
+    steps past the last end that this makes, less than `every`, are in no result. Without it a CPU
+    is asked after each step, another device by cost (`transforms/early_exit/poll_interval.py`). Host functions are never
+    called past the end: a loop with one asks after each step. Raises DomainError.
+    """
+    if not isinstance(done, Read) or done.type.dtype != "bool" or done.type.shape:
+        raise DomainError(
+            f"rc.until takes a tensor of truth values, not {done!r}",
+            facts="it says at every point whether its row ends there: bool[]",
+            hint="compare or reduce it first: rc.until(x > 0, max=100)",
+            loc=here(),
+        )
+    if not done.graph.is_identity(done.ref):
+        raise DomainError(
+            f"rc.until reads {done.ref}",
+            facts="a row ends at the point at which its own tensor holds",
+            hint="give the tensor itself, without an index",
+            loc=here(),
+        )
+    first = unwrap(from_)
+    if not isinstance(first, (int, Expr)) or isinstance(first, bool) or is_condition(first):
+        raise DomainError(
+            f"rows cannot run from {from_!r}",
+            facts="from_ is the first point that may end a row: a number or an index expression",
+            hint="from_=0 is what is taken if none is named",
+            loc=here(),
+        )
+    asks = 0 if every is None else _whole(every)
+    if every is not None and asks < 1:
+        raise DomainError(
+            f"a loop cannot ask every {every!r} steps whether rows go on",
+            facts="every is the number of steps between two questions, 1 or more",
+            hint="leave it out: what is best where the program runs is taken",
+            loc=here(),
+        )
+    if max is None:
+        return Until(done, first, NEVER, here(), asks)
+    most = _whole(max)
+    if not 1 <= most < NEVER:
+        raise DomainError(
+            f"the longest row cannot have {max!r} points",
+            facts="tensors over a dim that the data end are given this much room",
+            hint="max=100",
+            loc=here(),
+        )
+    return Until(done, first, most, here(), asks)
+
+
+def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounds, with numbers for those that are made of others: {B: 2, T: 3, N: B * T}.
+
+    Raises DomainError where what one is made of has no number.
+    """
+    out = {name: v for name, v in given.items() if not isinstance(v, Index)}
+    numbers = {name: n for name, v in out.items() if (n := _whole(v)) > 0}
+    left = {name: v.expr for name, v in given.items() if isinstance(v, Index)}
+    while ready := [name for name, e in left.items() if symbols(e) <= numbers.keys()]:
+        for name in ready:
+            out[name] = numbers[name] = evaluate(left.pop(name), numbers)
+    for name, e in left.items():
+        lacking = sorted(symbols(e) - numbers.keys())
+        ended = [x for x in lacking if isinstance(given.get(x), Until)]
+        raise DomainError(
+            f"the bound {name} is {e}, and {', '.join(lacking)} has no number",
+            facts=f"the data set {ended[0]}, row by row, while the program runs"
+            if ended
+            else f"the numbers are {', '.join(f'{n}={v}' for n, v in numbers.items()) or 'none'}",
+            hint=f"give it a number itself: {name}: 10",
+            loc=here(),
+        )
+    return {name: out[name] for name in given}
+
+
+def _whole(x: Any) -> int:
+    """A number, or -1 for what is none."""
+    try:
+        return -1 if isinstance(x, bool) else operator.index(x)
+    except TypeError:
+        return -1

@@ -1,0 +1,406 @@
+"""The functions a program is written with, beside the methods of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from keyword import iskeyword
+from math import prod
+from string import ascii_letters
+from typing import Any
+
+from recurra.analysis.tracer import Tracer, current
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend.construct import as_tensor, elementwise, promote
+from recurra.frontend.dims import Index, is_condition, unwrap
+from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.operators import operator
+from recurra.frontend.reductions import axis_of
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.expr import Sym, symbols
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.resource import HostFunction, Resource
+from recurra.ir.types import Domain, Range, Type, accumulator
+from recurra.ops import elementwise as el
+from recurra.ops import movement
+from recurra.ops.control import Call, Foreign, Item, Traceable
+from recurra.ops.permutation import Permutation
+from recurra.ops.source import Input, Uniform
+
+
+def dims_of(domain: Any) -> Domain:
+    """The box over dims given as the user holds them: (b, i, t)."""
+    tracer = current()
+    if not isinstance(domain, Sequence) or isinstance(domain, str):
+        raise RecurraError(
+            f"{domain} is no domain",
+            facts=f"a domain is a tuple of dims, of {', '.join(tracer.dim_names()) or 'none'} here",
+            hint=f"write domain=({domain},)",
+            loc=here(),
+        )
+    names = [str(unwrap(d)) for d in domain]
+    for n in names:
+        if n not in tracer.dim_names():
+            bound = next((d.name for d in tracer.dims if str(d.hi) == n), None)
+            raise RecurraError(
+                f"{n} is no dim of this context",
+                facts=f"its dims are {', '.join(tracer.dim_names()) or 'none'}"
+                + (f", and {n} is the bound of {bound}" if bound else ""),
+                hint=f"write {bound}" if bound else "dims come first, the shape of a point second",
+                loc=here(),
+            )
+        if names.count(n) > 1:
+            once = ", ".join(dict.fromkeys(names))
+            raise RecurraError(
+                f"{n} stands {names.count(n)} times among the dims ({', '.join(names)})",
+                facts="a domain is a set of dims: a tensor has one value for each point of them",
+                hint=f"write domain=({once}{',' if once in names else ''})",
+                loc=here(),
+            )
+    return tracer.domain(set(names))
+
+
+def type_of(of: Type | Any) -> Type:
+    """A type, or that of a dtype (a scalar) or of a space."""
+    found = of if isinstance(of, Type) else getattr(of, "type", None)
+    if not isinstance(found, Type):
+        raise RecurraError(
+            f"{of!r} is no type",
+            facts="rc.like(type, domain) declares a tensor of one type at every point of its dims",
+            hint="a type is rc.f32[4, 2], a scalar rc.f32",
+            loc=here(),
+        )
+    return found
+
+
+def like(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
+    """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
+
+    For a space of several parts it is a tree of such tensors, which is defined in the same way.
+    Without a `name` it has the variable's.
+    """
+    if not isinstance(of, Type) and hasattr(of, "like"):
+        return of.like(domain, name)
+    return declared(of, domain, "x") if name is None else named(of, domain, name)
+
+
+def named(of: Type | Any, domain: Sequence[Any], name: str) -> RecurrentTensor:
+    """A tensor that is yet to be defined, with a name that is final; a second one is x_2."""
+    tracer = current()
+    if name not in tracer.final:
+        tracer.free(name)
+    x = declared(of, domain, name)
+    tracer.final.add(x.name)
+    return x
+
+
+def declared(of: Type | Any, domain: Sequence[Any], stem: str) -> RecurrentTensor:
+    """A tensor that is yet to be defined, called like `stem` until a variable holds it."""
+    tracer = current()
+    node = tracer.declare(stem, dims_of(domain), type_of(of))
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def bound(name: str) -> Index:
+    """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
+    tracer = current()
+    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
+    if not name.isidentifier() or iskeyword(name) or name in taken:
+        raise RecurraError(
+            f"a bound cannot be called {name!r}",
+            facts=f"it needs a name of its own; taken are {', '.join(sorted(taken))}",
+            hint='N = rc.bound("N")',
+            loc=here(),
+        )
+    tracer.bounds.append(name)
+    return Index(Sym(name))
+
+
+@operator("rc.constant([1.0, 2.0])", "np.asarray", "torch.as_tensor")
+def constant(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+    """A tensor that is the same everywhere, from a number or an array."""
+    return as_tensor(x, dtype)
+
+
+def value(x: Any, dtype: str | Dtype = "f32") -> RecurrentTensor:
+    """An index expression as a number: value(t), value(i + 1)."""
+    return as_tensor(x, dtype)
+
+
+def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
+    """A tensor that the caller gives at every point of its domain.
+
+    A `name`, any text, is the one that `run(inputs=..)` is given it by; without one it has the
+    variable's. Raises RecurraError if another input has it.
+    """
+    tracer, given = current(), type_of(of)
+    if name is not None:
+        _expect_input_name(tracer, name)
+        tracer.free(name)
+    op = Input(dtype=given.dtype, shape=given.shape)
+    node = tracer.emit(op, (), dims_of(domain), "input" if name is None else name)
+    tracer.final |= set() if name is None else {node.name}
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _expect_input_name(tracer: Tracer, name: str) -> None:
+    """Raises RecurraError where an array could not be given by this name."""
+    if not name:
+        raise RecurraError(
+            "an input cannot be called ''",
+            facts="a run is given its array by its name",
+            hint="leave name out: it is then called as the variable that holds it",
+            loc=here(),
+        )
+    first = tracer.nodes.get(name)
+    if first is not None and isinstance(first.op, Input) and name in tracer.final:
+        raise RecurraError(
+            f"two inputs are called {name!r}",
+            facts="a run is given one array of each name"
+            + (f"\n  the first of them   --> {first.loc}" if first.loc else ""),
+            hint="give this one another name, or read the first one twice",
+            loc=here(),
+        )
+
+
+@operator("rc.where(x > 0.0, x, y)", "np.where", "torch.where")
+def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
+    """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
+    if isinstance(cond, Index) and is_condition(cond.expr):
+        a, b = promote(a, b)
+        tracer = current()
+        dims = {r.dim for x in (a, b) for r in x.domain}
+        dims |= symbols(cond.expr) & set(tracer.dim_names())
+        longest = a if len(a.shape) >= len(b.shape) else b
+        node = tracer.declare("where", tracer.domain(dims), longest.type)
+        out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+        out[cond] = a
+        out[~cond] = b
+        return out
+    return elementwise(el.Where, cond, a, b)
+
+
+@operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")
+def maximum(a: Any, b: Any) -> RecurrentTensor:
+    """The greater of two tensors, element by element; `rc.max` is for index expressions."""
+    return elementwise(el.Maximum, a, b)
+
+
+@operator("rc.minimum(x, y)", "np.minimum", "torch.minimum")
+def minimum(a: Any, b: Any) -> RecurrentTensor:
+    """The lesser of two tensors, element by element; `rc.min` is for index expressions."""
+    return elementwise(el.Minimum, a, b)
+
+
+@operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
+def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    """The tensors one after another along an axis, in the type in which they meet."""
+    xs = promote(*xs)
+    return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
+
+
+@operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
+def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    """The tensors one after another along a new axis."""
+    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in xs], axis=axis)
+
+
+@operator('rc.einsum("ab,bc->ac", x, y)', "np.einsum", "torch.einsum")
+def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
+    """Σ over the labels that the result lacks: einsum("hk,k->h", w, x).
+
+    Sums have the type that `sum` gives them, and so have the products in them.
+    """
+    from recurra.ops.contraction import Einsum
+
+    labels = labels.replace(" ", "")
+    if "->" not in labels:  # as in NumPy: those that stand once, in the order of the alphabet
+        labels += f"->{''.join(sorted(c for c in set(labels) - {','} if labels.count(c) == 1))}"
+    if strange := set(labels.replace("->", "").replace(",", "")) - set(ascii_letters):
+        raise ShapeError(
+            f"einsum: {labels!r} has labels that are no letters: {' '.join(sorted(strange))}",
+            facts="each axis of each operand has one letter; axes that others lack broadcast in "
+            "x * y and x @ y",
+            hint='write rc.einsum("ab,bc->ac", x, y)',
+            loc=here(),
+        )
+    op = Einsum(labels=labels)
+    if op.sums:
+        xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
+    return xs[0].apply(op, *xs)
+
+
+@operator("rc.uniform(domain=(t,), shape=(2, 3))", "rng.random", "torch.rand")
+def uniform(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
+) -> RecurrentTensor:
+    """Draws from [0, 1), independent of schedule, tiling and backend.
+
+    The first coordinate (of domain and element) and the last are counters; the rest is in the key,
+    so that one key serves a whole batch of rows.
+    """
+    tracer = current()
+    box = domain if isinstance(domain, Domain) else dims_of(domain)
+    box = box if len(box) else tracer.domain(set(tracer.members))
+    sizes: tuple[Any, ...] = shape
+    if not all(isinstance(n, int) for n in sizes):
+        raise ShapeError(
+            f"a draw cannot have the shape {shape}",
+            facts="its sizes are numbers, also when the bounds are not known",
+            hint="draw over a dim, and read its points: rc.uniform((t,))[0:T]",
+            loc=here(),
+        )
+    tracer.draws += 1
+    dims: list[Any] = list(box.identity)
+    room = 1 if prod(shape) > 1 or shape else 2
+    if len(dims) <= room:
+        key, counter = [], dims
+    elif room == 1:
+        key, counter = dims[1:], dims[:1]
+    else:
+        key, counter = dims[1:-1], [dims[0], dims[-1]]
+    op = Uniform(
+        id=tracer.draws,
+        key=tuple(key),
+        counter=tuple(counter),
+        shape=shape,
+        dtype=dtype_name(dtype),
+    )
+    node = tracer.emit(op, (), box, "u")
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+@operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
+def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTensor:
+    """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
+
+    Computed for each element by itself: rc.permutation(B * T, at=m * N + n, domain=(i, e)) is
+    minibatch m of epoch e, of N samples. All `at` from 0 to size - 1 give every place once.
+    """
+    tracer = current()
+    key = dims_of(domain)
+    size, at = unwrap(size), unwrap(at)
+    mentioned = {d for d in tracer.dim_names() if d in symbols(at)}
+    tracer.draws += 1
+    op = Permutation(id=tracer.draws, size=size, at_=at, key=key.identity)
+    node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
+    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+@operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
+def normal(
+    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
+) -> RecurrentTensor:
+    """Standard normal draws (Box and Muller)."""
+    u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)
+    return ((1.0 - u).log() * -2.0).sqrt() * (v * 6.283185307179586).cos()
+
+
+def foreign(
+    fn: Resource[Traceable], types: Sequence[Type], xs: Sequence[RecurrentTensor]
+) -> tuple[RecurrentTensor, ...]:
+    """The results of a traceable function `fn`, one equation each."""
+    return tuple(
+        xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs)
+        for k, t in enumerate(types)
+    )
+
+
+def call(
+    fn: HostFunction,
+    results: Sequence[Type],
+    xs: Sequence[RecurrentTensor],
+    batch: Sequence[Any],
+    domain: Domain,
+    *,
+    token: RecurrentTensor | None = None,
+    stem: str = "call",
+) -> tuple[RecurrentTensor, ...]:
+    """The results of the host function `fn`, run once per point of `domain` without `batch`.
+
+    Dims in `batch` are taken whole: operands that vary with them are read over all of them, and
+    results, whose types are those of one row, are given back per row. With a `token` (i32[],
+    without the dims in `batch`) it takes that last and returns, last, the token of the next call.
+    """
+    tracer = current()
+    whole = tuple(str(unwrap(d)) for d in batch)
+    ranges = [domain[d] for d in whole]
+    args = [_over_all(x, ranges) for x in xs]
+    sizes = tuple(r.hi - r.lo for r in ranges)
+    types = [(t.dtype, (*sizes, *t.shape)) for t in results]
+    if token is not None:
+        args.append(token.ref)
+        types.append(("i32", ()))
+    op = Call(fn=fn, results=tuple(types), batch_dims=whole)
+    node = tracer.emit(op, tuple(args), domain.without(*whole), stem)
+    out: list[RecurrentTensor] = []
+    for k in range(len(types)):
+        read = Ref(node.name, node.domain.identity)
+        item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
+        x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
+        for r in ranges if k < len(results) else ():
+            x = x.index(Index(r.sym) - r.lo, axis=0)
+        out.append(x)
+    return tuple(out)
+
+
+def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
+    """A read of `x` over the whole of some dims, which become its leading axes."""
+    varying = [r for r in ranges if r.dim in x.domain]
+    if not varying:
+        return x.ref
+    if not x.graph.is_identity(x.ref):
+        x = RecurrentTensor(x.tracer, x.graph.read(_equation_of(x, "operand")))
+    whole = {r.dim: Slice(r.lo, r.hi) for r in varying}
+    return Ref(x.name, tuple(whole.get(str(e), e) for e in x.ref.index))
+
+
+def output(**tensors: RecurrentTensor) -> None:
+    """Keeps tensors: after a run, their values at every point are at `result[name]`."""
+    tracer = current()
+    taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
+    for name, given in tensors.items():
+        x = as_tensor(given)
+        if name in tracer.logs:
+            first = tracer.nodes[tracer.logs[name]]
+            raise RecurraError(
+                f"{name} is put out twice",
+                facts=f"it is {first.name}" + (f", of {first.loc}" if first.loc else ""),
+                hint="give one of them another name",
+                loc=here(),
+            )
+        free = name.isidentifier() and not iskeyword(name) and name not in taken
+        if free:
+            tracer.suggest(x.ref, name)
+        tracer.logs[name] = _equation_of(x, name if free else "output")
+
+
+def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
+    """Metrics of the run: scalars, one per point of their domain; they go to metrics.jsonl."""
+    if unnamed:
+        raise RecurraError(
+            "rc.log keeps metrics, and each has a name",
+            facts=f"{unnamed[0]!r} has none",
+            hint="write x.log() for the logarithm, rc.log(loss=x.mean()) for a metric",
+            loc=here(),
+        )
+    given = {name: as_tensor(x) for name, x in metrics.items()}
+    for name, x in given.items():
+        if x.shape:
+            raise RecurraError(
+                f"the metric {name} is no scalar",
+                facts=f"it is {x!r}",
+                hint="log a mean or a sum of it, or rc.output it",
+                loc=here(),
+            )
+    output(**given)
+
+
+def _equation_of(x: RecurrentTensor, name: str) -> str:
+    if x.indexed and not x.graph.is_identity(x.ref):
+        tracer = x.tracer
+        node = tracer.declare(name, x.domain, x.type)
+        RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
+            node.domain.identity or ()
+        ] = x
+        return node.name
+    return x.name

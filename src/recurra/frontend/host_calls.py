@@ -1,0 +1,200 @@
+"""Host calls: functions of the user's that run outside the program, once per point and in order.
+
+    y[t<T] = call(x, token, fn='f')
+    token[t<T] = merge(0, after[t-1], when=(t == 0, t > 0)), after being what y returned of it
+
+The calls of a function hang on one string, an i32 token that each reads and returns: by the dims of
+the context, the first outermost. A pure function needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from recurra.analysis.demanded_points import chosen
+from recurra.analysis.tracer import current
+from recurra.errors import Loc, RecurraError, ShapeError, here
+from recurra.frontend.dims import Index
+from recurra.frontend.functions import call as emit_call
+from recurra.frontend.functions import dims_of, type_of
+from recurra.frontend.read import union
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.expr import TRUE, both, compare, negate
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.resource import HostFunction
+from recurra.ir.types import NUMPY_NAME, Domain, Type
+from recurra.ir.values import fitted
+from recurra.ops.control import Call, Item, Merge
+from recurra.ops.source import Const
+
+
+@dataclass(frozen=True)
+class Host:
+    """A function as the program calls it: arrays in, arrays of the promised types out."""
+
+    fn: Callable[..., Any]
+    name: str
+    results: tuple[Type, ...]
+    one: bool
+    pure: bool
+    batch: int
+    loc: Loc | None = field(default=None, compare=False)  # where the program calls it
+
+    def __call__(self, *xs: Any) -> tuple[Any, ...]:
+        arrays = [np.asarray(x) for x in xs]
+        token = () if self.pure else (arrays.pop(),)
+        found = self.fn(*arrays)
+        ys = (found,) if self.one else tuple(found)
+        if len(ys) != len(self.results):
+            raise ShapeError(
+                f"{self.name} gives {len(ys)} results, not {len(self.results)}",
+                facts=f"it was to give {', '.join(map(str, self.results))}",
+                hint="return as many values as the call names types",
+                loc=self.loc,
+            )
+        return *(self.result(y, t) for y, t in zip(ys, self.results, strict=True)), *token
+
+    def result(self, given: Any, want: Type) -> Any:
+        """One result as an array of its type; raises ShapeError where it is not what it should."""
+        hint = f'return an array of "{NUMPY_NAME[want.dtype]}", or name another type in rc.call'
+        what = f"what {self.name} gives"
+        array = fitted(given, want.dtype, what, hint=hint, loc=self.loc)
+        shape = array.shape[self.batch :]
+        rank = self.batch + want.rank
+        if array.ndim != rank or any(
+            isinstance(n, int) and n != m for n, m in zip(want.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"{self.name} gives an array of shape {array.shape}",
+                facts=f"it was to give {want}" + (", one per row" if self.batch else ""),
+                hint="for one result of all rows read them as an axis, and leave batch out: "
+                "rc.call(f, type, x[0:B, t])"
+                if array.shape == want.shape
+                else "return that shape, or name the type that it has in rc.call(f, type, ...)",
+                loc=self.loc,
+            )
+        return array
+
+
+def call(
+    fn: Callable[..., Any],
+    results: Type | Any,
+    *xs: Any,
+    batch: Sequence[Any] = (),
+    domain: Sequence[Any] = (),
+    pure: bool = False,
+) -> Any:
+    """What `fn` returns on the host for NumPy arrays of one point: a type, or a sequence of types.
+
+    It is called once per point of the operands' domain and of `domain`; the dims in `batch` are
+    taken whole, as leading axes of every operand and result. A function may have state: its calls
+    are made in order. With `pure` they are not, and no call waits for another. No gradient passes.
+    """
+    one = not isinstance(results, Sequence)
+    types = tuple(type_of(t) for t in ((results,) if one else results))
+    tensors = [as_tensor(x) for x in xs]
+    tracer, extra = current(), dims_of((*domain, *batch))
+    box = union(tracer, tuple(tensors), Const(value=0))
+    ranges = {r.dim: r for r in (*extra, *box)}
+    box = tracer.domain(set(ranges), ranges)
+    outer = box.without(*dims_of(batch).dims)
+    host = _held(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
+    if pure:
+        ys = emit_call(host, types, tensors, batch, box, stem=_name_of(fn))
+    else:
+        token = first_token(outer)
+        *ys, after = emit_call(host, types, tensors, batch, box, token=token, stem=_name_of(fn))
+        in_order(token, after, outer)
+        tracer.finishing[where_taken] = None
+    return ys[0] if one else tuple(ys)
+
+
+def _name_of(fn: Any) -> str:
+    return getattr(fn, "__name__", type(fn).__name__).strip("<>")
+
+
+def _held(host: Host) -> HostFunction:
+    """A function as the program holds it; it is called at one place if it has state."""
+    for n in current().nodes.values():
+        if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
+            raise RecurraError(
+                f"{host.name} is called at two places of one program",
+                facts="the order of its calls would be open",
+                hint="say pure=True if it has no state, or make one call of both",
+                loc=here(),
+            )
+    return current().function(HostFunction, host.name, host)
+
+
+def _fn(op: Call) -> Any:
+    return getattr(op.fn.value, "fn", None)
+
+
+def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
+    """What the call at each point of `outer` waits for: the first one for nothing."""
+    zero = as_tensor(0, "i32")
+    if not len(outer):
+        return zero
+    tracer = current()
+    node = tracer.declare(name, outer, Type("i32"))
+    token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
+    return token
+
+
+def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> None:
+    """Each point of `outer` but the first waits for the one before it: the last dim counts fastest.
+
+    `after` may have more dims: it is waited for at the end of those.
+    """
+    within: dict[str, Any] = {r.dim: r.hi - 1 for r in after.domain if r.dim not in outer}
+    for k, r in enumerate(outer):
+        inner = list(outer)[k + 1 :]
+        ends: dict[str, Any] = within | {q.dim: q.hi - 1 for q in inner}
+        index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in after.domain)
+        when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
+        token[Index(when)] = after[index]
+
+
+def where_taken(graph: Graph) -> Graph:
+    """Return the graph with calls made at those points only at which a branch takes their results.
+
+        y[i<I] = merge(f_0[i], y[i-1], when=(i % 50 == 0, ..))
+        token[i<I] = merge(0, f_1[i-1], ..)    →    token[i<I] = merge(0, f_passed[i-1], ..)
+                                    f_passed[i<I] = merge(f_1[i], token[i], when=(i % 50 == 0, ..))
+
+    Between them the token is handed on. A call whose results nobody reads is made everywhere.
+    """
+    tokens = {n.args[0].name: n for n in graph.nodes.values() if _is_token(graph, n)}
+    if not tokens:
+        return graph
+    apart = graph.update(
+        replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens.values()
+    )
+    taken = chosen(apart)
+    nodes, passed = dict(graph.nodes), dict[str, str]()
+    for name, after in tokens.items():
+        condition, call = taken.get(name, TRUE), graph[name]
+        if condition == TRUE:
+            continue
+        passed[after.name] = fresh = graph.fresh(f"{name}_passed", nodes)
+        args = (Ref(after.name, after.domain.identity), call.args[-1])
+        op = Merge(when=(condition, negate(condition)))
+        nodes[fresh] = Node(fresh, op, args, call.domain, after.type, call.loc)
+    for n in graph.nodes.values():
+        args = tuple(replace(a, name=passed.get(a.name, a.name)) for a in n.args)
+        nodes[n.name] = replace(n, args=args) if args != n.args else n
+    return replace(graph, nodes=nodes)
+
+
+def _is_token(graph: Graph, node: Node) -> bool:
+    """Is it what a call hands on to the next?"""
+    if not isinstance(node.op, Item):
+        return False
+    op = graph[node.args[0].name].op
+    host = op.fn.value if isinstance(op, Call) else None
+    return isinstance(host, Host) and not host.pure and node.op.k == len(host.results)

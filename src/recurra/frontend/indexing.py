@@ -1,0 +1,304 @@
+"""Brackets: x[b, i, t:T] reads, x[b, i, t+1] = e defines, and more brackets index the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recurra.analysis.affine import quasi_affine
+from recurra.errors import DomainError, ShapeError, here
+from recurra.frontend.construct import as_tensor, assigned
+from recurra.frontend.dims import condition, is_condition, unwrap
+from recurra.frontend.read import Read, tensor
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr, symbols
+from recurra.ir.graph import Ref, Slice, index_symbols
+from recurra.ir.types import Domain, Range, Type, is_float, is_shift
+from recurra.ops import indexing, movement
+from recurra.polyhedral import isl
+
+
+def read(x: Any, keys: tuple[Any, ...]) -> Any:
+    """x[keys]: over its domain if it is not indexed yet, else inside of its value.
+
+    x[..., 0] leaves all dims as they are.
+    """
+    source = x.graph[x.name].domain
+    if x.indexed or not len(source) or keys[0] is ...:
+        return inner(x, keys)
+    if len(keys) != len(source):
+        raise DomainError(
+            f"{x.called} is indexed with {len(keys)} expressions",
+            facts=f"its domain is {source}, with {len(source)} dims; more brackets index the value",
+            hint=_brackets(x, keys, source),
+            loc=here(),
+        )
+    index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
+    x.tracer.know(set[str]().union(*map(index_symbols, index)))
+    return tensor(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
+    """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
+    outer, rest = keys[: len(source)], keys[len(source) :]
+    if not rest:
+        return f"index every dim: {x.called}[{', '.join(source.dims)}]"
+    whole = [":" for k in outer if isinstance(k, slice)]  # ranges become the first axes
+    return (
+        f"write {x.called}[{', '.join(map(_written, outer))}]"
+        f"[{', '.join([*whole, *map(_written, rest)])}]"
+    )
+
+
+def _index(key: Any, extent: Range) -> Any:
+    if isinstance(key, slice):
+        lo = extent.lo if key.start is None else _place(key.start, extent)
+        hi = extent.hi if key.stop is None else _place(key.stop, extent)
+        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
+        quasi_affine("the range", s, here())
+        return s
+    return _place(key, extent)
+
+
+def _place(key: Any, extent: Range) -> Expr | int:
+    """A quasi-affine position; a negative constant counts from the end."""
+    e = unwrap(key)
+    if type(e) is not int and not (
+        isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
+    ):
+        raise DomainError(
+            f"{key!r} is no index for dim {extent.dim}",
+            facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
+            hint=_by_data(key, extent),
+            loc=here(),
+        )
+    quasi_affine("the index", e, here())
+    return extent.hi + e if isinstance(e, int) and e < 0 else e
+
+
+def _by_data(key: Any, extent: Range) -> str:
+    """How elements are chosen that no index expression names."""
+    if key is None:
+        return "a new axis is one of the value: x.reshape(1, *x.shape)"
+    if getattr(key, "dtype", None) == "bool" or condition(key) is not None:
+        return "nothing is left out, but another value chosen: rc.where(x > 0.0, x, 0.0)"
+    return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
+
+
+def inner(x: Any, keys: tuple[Any, ...]) -> Any:
+    """Indexing inside the value, as NumPy's: numbers, index expressions, ranges, integer tensors,
+    `...` for the axes that are not named, None for a new axis."""
+    out, axis = x, 0
+    named = sum(k is not None and k is not ... for k in keys)
+    if named > len(x.shape):
+        raise ShapeError(
+            f"{named} expression{'s index' if named > 1 else ' indexes'} {len(x.shape)} axes",
+            facts=f"{x.called} is {x!r}",
+            hint=_over(x, keys),
+            loc=here(),
+        )
+    for k in keys:
+        if k is ...:
+            axis += len(x.shape) - named
+        elif k is None:
+            out = out.expand(1, axis=axis)
+            axis += 1
+        elif isinstance(k, slice):
+            out = cut(out, k, axis)
+            axis += 1
+        elif isinstance(k, (list, np.ndarray, Read)):
+            places = _places(k)
+            out = out.take(places, axis=axis)
+            axis += len(places.shape)
+        else:
+            out = out.index(k, axis=axis)
+    return out
+
+
+def _places(k: Any) -> Any:
+    """Positions along an axis, whole numbers."""
+    places = as_tensor(k)
+    if is_float(places.dtype) or places.dtype == "bool":
+        raise ShapeError(
+            f"{k!r} is no position on an axis",
+            facts=f"positions are whole numbers, these are {places.type}",
+            hint="write rc.where(x > 0.0, x, 0.0) for a choice, x.take(i, axis=0) for positions",
+            loc=here(),
+        )
+    return places
+
+
+def _over(x: Any, keys: tuple[Any, ...]) -> str:
+    """How a value without axes is read at other points: of a read, or of a number such as T."""
+    read = ", ".join(map(_written, keys))
+    if x.domain:
+        over = x.indexed and len(keys) == len(x.domain)
+        return f"write ({x.called} * 1.0)[{read}]" if over else f"the axes are those of {x!r}"
+    mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
+    dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
+    if len(dims) != len(keys) or x.shape:
+        return ""
+    place = ", ".join(r.dim for r in dims)
+    box = f"({place}{',' if len(dims) == 1 else ''})"
+    return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
+
+
+def _parts(key: Any) -> list[Any]:
+    """The index expressions of a key."""
+    every = (key.start, key.stop) if isinstance(key, slice) else (key,)
+    return [e for k in every if isinstance(e := unwrap(k), Expr)]
+
+
+def cut(x: Any, k: slice, axis: int) -> Any:
+    if k.step not in (None, 1):
+        raise ShapeError(
+            f"a range inside a tensor has step {k.step}",
+            facts="only ranges over dims have steps",
+            hint="reshape, or .take(...) the positions",
+            loc=here(),
+        )
+    n = x.shape[axis]
+    lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
+    if lo == 0 and hi == n:
+        return x
+    size: Any = hi - lo
+    size = max(size, 0) if isinstance(size, int) else size
+    return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
+
+
+def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:
+    """One end of a range on an axis of size n; constants as in Python."""
+    if e is None:
+        return default
+    e = unwrap(e)
+    if isinstance(e, int) and e < 0:
+        e = divisor + e
+    return min(max(e, 0), divisor) if isinstance(e, int) and isinstance(divisor, int) else e
+
+
+def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
+    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
+    node = x.graph[x.name]
+    if x.name not in x.tracer.branches:
+        raise DomainError(
+            f"{x.called} already has its equation",
+            facts=f"it is {node.text(lambda _: False)}",
+            hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
+            "what rc.like(type, domain) declares",
+            loc=here(),
+        )
+    assert isinstance(node.type, Type), f"{x.name} is the results of a call"
+    value = assigned(x.name, value, node.type)
+    conditions = [c for k in keys if (c := condition(k)) is not None]
+    places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
+    if conditions and len(keys) == len(node.domain):
+        # a condition in the place of a dim chooses among all points of it
+        pairs = [(k, r.sym) for k, r in zip(keys, node.domain, strict=True)]
+        places = [unwrap(k) if condition(k) is None else dim for k, dim in pairs]
+    if len(places) != len(node.domain):
+        raise DomainError(
+            f"{x.name} is defined at {len(places)} expressions",
+            facts=f"its domain is {node.domain}",
+            hint=f"write {x.called}[{', '.join(node.domain.dims)}] = ...",
+            loc=here(),
+        )
+    value, places, ranges = _ranges(x, places, value)
+    conditions += ranges
+    value = value.broadcast_to(node.type.shape)
+    _no_other_dims(x.name, node.domain, value)
+    where: list[Expr] = []
+    back: dict[str, Expr | int] = {}
+    for r, e in zip(node.domain, places, strict=True):
+        c = None if isinstance(e, slice) else is_shift(e, r.dim)
+        if c is None:
+            where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
+        elif c:
+            back[r.dim] = r.sym - c
+    quasi_affine("the condition", ex.both(*conditions), here())
+    where += [ex.substitute(e, back) for e in conditions]
+    for r in node.domain:
+        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+    folded = ex.TRUE in conditions
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+
+
+def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list[Expr]]:
+    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
+    node = x.graph[x.name]
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - node.type.rank)
+    conditions: list[Expr] = []
+    out: list[Any] = []
+    for r, e in zip(node.domain, places, strict=True):
+        out.append(r.sym if isinstance(e, slice) else e)
+        if not isinstance(e, slice):
+            continue
+        s = _index(e, r)
+        if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
+            _fixed_place(x, e, r)
+        inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
+        inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
+        conditions += [c for c in inside if not isl.always(c, node.domain)]
+        value = _row(x, value, s, r) if without <= 0 else value
+        without -= 1
+    return value, out, conditions
+
+
+def _row(x: Any, value: Any, slice_: Slice, extent: Range) -> Any:
+    """The element of the first axis of a value that goes to a point of a range."""
+    if value.shape[0] not in (1, slice_.count):
+        raise ShapeError(
+            f"{x.name} is defined over {slice_}, which are {slice_.count} points, by {value.shape[0]} values",
+            facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
+            hint="give as many rows as points, or one value for all of them",
+            loc=here(),
+        )
+    at: Any = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
+    part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
+    ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
+    box = x.tracer.domain(set(ranges), ranges)
+    node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return tensor(x.tracer, Ref(node.name, node.domain.identity))
+
+
+def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
+    edge = next((x for x in have if x.dim == extent.dim), extent)
+    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
+    return [c for c in inside if not isl.always(c, box, tuple(where))]
+
+
+def _fixed_place(x: Any, e: Any, extent: Range) -> Expr | int:
+    """A place free of dims: x[b, i, 0] = ..."""
+    if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
+        raise DomainError(
+            f"{x.name} cannot be defined at {_written(e)}",
+            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, or free of dims",
+            hint=_other_place(x, e, extent),
+            loc=here(),
+        )
+    return _place(e, extent)
+
+
+def _other_place(x: Any, e: Any, extent: Range) -> str:
+    """In the right order, if that is what is wrong; else under a condition."""
+    if str(e) in x.domain.dims:
+        return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
+    return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
+
+
+def _written(e: Any) -> str:
+    if not isinstance(e, slice):
+        return "..." if e is ... else str(e)
+    return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
+
+
+def _no_other_dims(name: str, domain: Domain, value: Any) -> None:
+    extra = set(value.domain.dims) - set(domain.dims)
+    if extra:
+        raise DomainError(
+            f"{name} is defined by a value that varies with {', '.join(sorted(extra))}",
+            facts=f"{name} has the domain {domain}, the value {value.domain}",
+            hint="add the dim to its domain, or index the value",
+            loc=here(),
+        )

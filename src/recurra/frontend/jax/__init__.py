@@ -1,0 +1,1 @@
+"""Functions of JAX's libraries as equations: `rc.import_jax`."""

@@ -1,0 +1,74 @@
+"""conv_general_dilated as windows and a contraction; groups of channels are one more label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.backends.jax.function import number, refused
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.op import LETTERS
+from recurra.ops.contraction import Einsum
+from recurra.ops.movement import Pad
+from recurra.ops.window import Windows
+
+
+def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) -> RecurrentTensor:
+    """Any axes, strides, padding, dilation of kernel and image, and groups of channels.
+
+    An image is dilated by what is a transposed convolution.
+    """
+    if p["batch_group_count"] != 1:
+        refused(
+            p["refuse"],
+            "a convolution of groups of images",
+            f"its images are in {p['batch_group_count']} groups",
+        )
+    spec, groups, n = p["dimension_numbers"], p["feature_group_count"], len(p["window_strides"])
+    x, w = x.transpose(*spec.lhs_spec), w.transpose(*spec.rhs_spec)  # [N, C, ..], [O, C / G, ..]
+    batch, channels, *image = x.shape
+    outputs, inputs, *sizes = w.shape
+    name, kind = p["refuse"], "a convolution"
+    channels, outputs = number(channels, name, kind), number(outputs, name, kind)
+    sizes = [number(n, name, kind) for n in sizes]
+    x = x.reshape(batch, groups, channels // groups, *image)
+    w = w.reshape(groups, outputs // groups, inputs, *sizes)
+    for k, apart in enumerate(p["lhs_dilation"], 3):
+        number(x.shape[k], name, kind)
+        x = _dilated(x, k, apart)
+    for k, (before, after) in enumerate(p["padding"], 3):
+        x = _padded(x, k, before, after)
+    windows = Windows(
+        axis=3,
+        sizes=tuple(sizes),
+        strides=tuple(p["window_strides"]),
+        gaps=tuple(p["rhs_dilation"]),
+    )
+    seen = x.apply(windows, x)
+    b, g, c, o, *rest = LETTERS[: 4 + 2 * n]
+    k, at = "".join(rest[:n]), "".join(rest[n:])
+    y = x.apply(Einsum(labels=f"{g}{o}{c}{k},{b}{g}{c}{k}{at}->{b}{g}{o}{at}"), w, seen)
+    y = y.reshape(batch, outputs, *y.shape[3:])
+    order = spec.out_spec  # where batch, channels, .. are in the result
+    return y.transpose(*(order.index(k) for k in range(len(order))))
+
+
+def _dilated(x: RecurrentTensor, axis: int, apart: int) -> RecurrentTensor:
+    """Zeros between the elements of an axis, which come to lie `apart`."""
+    *lead, n = x.shape[: axis + 1]
+    rest = x.shape[axis + 1 :]
+    assert isinstance(n, int)
+    if apart == 1 or n < 2:
+        return x
+    wide = _padded(x.reshape(*lead, n, 1, *rest), axis + 1, 0, apart - 1)
+    return wide.reshape(*lead, n * apart, *rest).cut(0, (n - 1) * apart + 1, axis=axis)
+
+
+def _padded(x: RecurrentTensor, axis: int, before: int, after: int) -> RecurrentTensor:
+    """Zeros around an axis; less than none is a cut."""
+    n = x.shape[axis]
+    assert isinstance(n, int)
+    if before < 0 or after < 0:
+        x = x.cut(max(0, -before), n + min(0, after), axis=axis)
+        before, after = max(0, before), max(0, after)
+    return x.apply(Pad(axis=axis, before=before, after=after), x) if before or after else x

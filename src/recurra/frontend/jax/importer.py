@@ -1,0 +1,85 @@
+"""rc.import_jax: functions and modules of JAX's libraries as equations, fused and differentiated.
+
+net = rc.import_jax(lambda m, x: m(x), params=equinox_mlp, domain=(i,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from recurra.errors import RecurraError, here
+from recurra.frontend.nn.modules import Module, Parameter
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
+
+
+def import_jax(
+    fn: Callable[..., Any],
+    name: str | None = None,
+    *,
+    params: Any = None,
+    domain: Sequence[Any] = (),
+) -> Imported:
+    """A pure function of jax.numpy, primitive by primitive as equations of the program.
+
+    Operands and results are trees of tensors of one point. With `params`, a tree of arrays (an
+    equinox module, the state of a flax one), each array of floats becomes a parameter over `domain`
+    and the tree is `fn`'s first operand; everything else in it stays as it is.
+    Calling it raises RecurraError at a primitive that is not known; rc.jax_fn knows all.
+    """
+    stem = name or getattr(fn, "__name__", "fn").strip("<>")
+    return Imported(fn, stem, params, domain)
+
+
+class Imported(Module):
+    """A function of jax with parameters: call it, give `.params` to an optimizer."""
+
+    def __init__(self, fn: Callable[..., Any], name: str, params: Any, domain: Sequence[Any]):
+        from recurra.frontend.jax import jaxpr
+
+        self.fn, self.name = fn, name
+        self.bound = () if params is None else (params,)
+        self.named = [
+            (k, _parameter(x, k, domain) if _trainable(x) else x)
+            for k, x in jaxpr.named_leaves(params)
+        ]
+
+    def named_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        for key, x in self.named:
+            if isinstance(x, Parameter):
+                yield prefix + key, x
+
+    def forward(self, *xs: Any, **options: Any) -> Any:
+        from recurra.frontend.jax import jaxpr
+
+        _, tree = jaxpr.flattened(self.bound)
+        leaves, given = jaxpr.flattened(xs)
+        tensors = [p for _, p in self.named_params()] + [as_tensor(x) for x in leaves]
+        n = len(self.params)
+
+        def whole(*arrays: Any) -> Any:
+            mine = iter(arrays[:n])
+            own = [next(mine) if isinstance(x, Parameter) else x for _, x in self.named]
+            args = (*jaxpr.unflattened(tree, own), *jaxpr.unflattened(given, arrays[n:]))
+            return self.fn(*args, **options)
+
+        return jaxpr.imported(whole, self.name, tensors)
+
+
+def _trainable(x: Any) -> bool:
+    dtype = getattr(x, "dtype", None)
+    return hasattr(x, "shape") and getattr(dtype, "kind", "") in ("f", "V") and _known(dtype)
+
+
+def _known(dtype: Any) -> bool:
+    return str(dtype) in ("float16", "bfloat16", "float32", "float64")
+
+
+def _parameter(x: Any, name: str, domain: Sequence[Any]) -> Parameter:
+    if isinstance(x, RecurrentTensor):
+        raise RecurraError(
+            "params are arrays", facts=f"{name} is {x!r}", hint="pass it as an operand", loc=here()
+        )
+    return Parameter(as_tensor(np.asarray(x)), domain, name)

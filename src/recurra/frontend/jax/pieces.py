@@ -1,0 +1,149 @@
+"""A JAX function → pieces that are compiled and run one by one, with names for what is in between.
+
+A piece is a contraction, a loop, or what XLA can fuse: equations whose result has one reader go
+into that reader's piece. Nested calls are written out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from recurra.frontend.jax.jaxpr import CALLS
+
+_CALLS = {**CALLS, "custom_vjp_call": "call_jaxpr"}
+_WHOLE = (
+    *("dot_general", "conv_general_dilated", "scan", "while", "cond", "sort", "gather"),
+    *("scatter-add", "select_and_scatter_add", "reduce_window_max", "reduce_window_sum"),
+)
+_TURNS = ("transpose", "reshape", "squeeze", "expand_dims")  # what a contraction reads as it is
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A compiled function of arrays; what it reads and writes, by number."""
+
+    name: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    call: Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Shapes and types of all values; of them the function's arguments and results, constants."""
+
+    values: tuple[jax.ShapeDtypeStruct, ...]
+    pieces: tuple[Piece, ...]
+    arguments: tuple[int, ...]
+    constants: Mapping[int, np.ndarray]
+    results: tuple[int, ...]
+
+
+def pieces_of(function: Callable[..., Any], *arguments: Any) -> Pieces:
+    """Arguments are trees of arrays or `jax.ShapeDtypeStruct`s; nothing runs.
+
+    A result that is an argument, or a number, is left out.
+    """
+    closed = jax.make_jaxpr(function)(*arguments)
+    flat: Any = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(
+        *closed.in_avals
+    )
+    return _Cut(flat).pieces()
+
+
+def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    """Runs a jaxpr, calls written out."""
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    env |= zip(jaxpr.invars, arguments, strict=True)
+
+    def value(v: Any) -> Any:
+        return v.val if isinstance(v, core.Literal) else env[v]
+
+    for eqn in jaxpr.eqns:
+        given = [value(v) for v in eqn.invars]
+        if eqn.primitive.name in _CALLS:
+            inner = eqn.params[_CALLS[eqn.primitive.name]]
+            found = _inlined(inner.jaxpr, inner.consts, given)
+        else:
+            found = eqn.primitive.bind(*given, **eqn.params)
+            found = found if eqn.primitive.multiple_results else [found]
+        env |= zip(eqn.outvars, found, strict=True)
+    return [value(v) for v in jaxpr.outvars]
+
+
+class _Cut:
+    """Groups of equations, by the last one of each."""
+
+    def __init__(self, closed: Any) -> None:
+        self.closed, self.jaxpr = closed, closed.jaxpr
+        self.results = [v for v in self.jaxpr.outvars if not isinstance(v, core.Literal)]
+        self.groups: dict[int, list[int]] = {}
+        home: dict[Any, set[int]] = {v: {-1} for v in self.results}  # variable -> who reads it
+        for k in reversed(range(len(self.jaxpr.eqns))):
+            eqn = self.jaxpr.eqns[k]
+            readers = set[int]().union(*(home.get(v, set()) for v in eqn.outvars))
+            if not readers:
+                continue  # nobody wants it
+            group = self._joined(eqn, readers)
+            group = k if group is None else group
+            self.groups.setdefault(group, []).insert(0, k)
+            for v in eqn.invars:
+                if not isinstance(v, core.Literal):
+                    home.setdefault(v, set()).add(group)
+
+    def _joined(self, eqn: Any, readers: set[int]) -> int | None:
+        """The group that an equation goes into, None for one of its own."""
+        name = eqn.primitive.name
+        if len(readers) > 1 or -1 in readers or name in _WHOLE:
+            return None
+        (group,) = readers
+        whole = self.jaxpr.eqns[group].primitive.name in _WHOLE
+        return None if whole and name not in _TURNS else group
+
+    def pieces(self) -> Pieces:
+        """In the order of their last equations."""
+        number: dict[Any, int] = {}
+        constants = dict(zip(self.jaxpr.constvars, self.closed.consts, strict=True))
+        for v in (*self.jaxpr.invars, *constants):
+            number.setdefault(v, len(number))
+        compiled: dict[str, Callable[..., Any]] = {}
+        found: list[Piece] = []
+        for last in sorted(self.groups):
+            eqns = [self.jaxpr.eqns[k] for k in self.groups[last]]
+            made = {v for e in eqns for v in e.outvars}
+            read = (v for e in eqns for v in e.invars if not isinstance(v, core.Literal))
+            reads = [v for v in dict.fromkeys(read) if v not in made]
+            writes = [v for v in eqns[-1].outvars if type(v).__name__ != "DropVar"]
+            for v in writes:
+                number.setdefault(v, len(number))
+            inner = self.jaxpr.replace(constvars=[], invars=reads, outvars=writes, eqns=eqns)
+            with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+                text = str(inner)  # all of it: equal texts are compiled once
+            call = compiled.setdefault(text, _compiled(inner))
+            read_ids, written_ids = (tuple(number[v] for v in vs) for vs in (reads, writes))
+            found.append(Piece(_named(eqns), read_ids, written_ids, call))
+        taken = (*self.jaxpr.invars, *constants)
+        results = [v for v in dict.fromkeys(self.results) if v not in taken]
+        return Pieces(
+            tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in number),
+            tuple(found),
+            tuple(number[v] for v in self.jaxpr.invars),
+            {number[v]: np.asarray(x) for v, x in constants.items()},
+            tuple(number[v] for v in results),
+        )
+
+
+def _compiled(jaxpr: Any) -> Callable[..., Any]:
+    return jax.jit(lambda *xs: _inlined(jaxpr, (), xs))
+
+
+def _named(eqns: Sequence[Any]) -> str:
+    whole = [e.primitive.name for e in eqns if e.primitive.name in _WHOLE]
+    return whole[0] if whole else f"{eqns[-1].primitive.name}.{len(eqns)}"

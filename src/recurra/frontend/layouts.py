@@ -1,0 +1,238 @@
+"""Methods of tensors that move elements: the order of axes, their shape, copies, triangles."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import ShapeError, here
+from recurra.frontend.construct import as_tensor, counted, dropped, elementwise
+from recurra.frontend.dims import unwrap, wrap
+from recurra.frontend.operators import operator
+from recurra.frontend.reductions import Axes, axes_of, axis_of
+from recurra.ir.expr import Expr, div, mul
+from recurra.ir.op import LETTERS
+from recurra.ops import elementwise as el
+from recurra.ops import indexing, movement
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
+
+
+def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments one by one, or as one tuple."""
+    one = sizes[0] if len(sizes) == 1 else None
+    return tuple(one) if isinstance(one, (tuple, list)) else sizes
+
+
+@operator("x.transpose(1, 0)", "np.transpose", "torch.permute")
+def transpose(x: Tensor, *order: Any) -> Tensor:
+    """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
+    rank = len(x.shape)
+    axes = _given(order) or tuple(range(rank))[::-1]
+    turned = tuple(a % rank if isinstance(a, int) and -rank <= a < rank else a for a in axes)
+    if sorted(map(str, turned)) != sorted(map(str, range(rank))):
+        raise ShapeError(
+            f"{axes} is no order of the axes of {x.type}",
+            facts=f"it has {rank} axes, and each stands in the order once",
+            hint=_full_order(turned, rank),
+            loc=here(),
+        )
+    return x.apply(movement.Transpose(order=turned), x)
+
+
+def _full_order(axes: tuple[Any, ...], rank: int) -> str:
+    """Two axes are what torch's transpose swaps."""
+    every = list(range(rank))
+    if len(axes) == 2 and set(axes) <= set(every):
+        a, b = axes
+        every[a], every[b] = b, a
+    return f"write x.transpose({', '.join(map(str, every))})"
+
+
+@operator("x.permute(1, 0)", "np.permute_dims", "torch.permute")
+def permute(x: Tensor, *order: Any) -> Tensor:
+    """The same as `transpose`."""
+    return transpose(x, *order)
+
+
+@operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left."""
+    sizes = [unwrap(n) for n in _given(shape)]
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = _left(x, sizes)
+    return x.apply(movement.Reshape(shape=tuple(sizes)), x)
+
+
+def _left(x: Tensor, sizes: list[Any]) -> Any:
+    """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
+    given, of, by = list(sizes), list(x.shape), 1
+    given.remove(-1)
+    for n in given:
+        if isinstance(n, Expr) and n in of:
+            of.remove(n)
+        else:
+            by = by * n
+    total: Any = prod(of)  # pyright: ignore[reportArgumentType]
+    left = div(total, by) if isinstance(by, int) and by > 0 else -1
+    if left == -1 or left * by != total:
+        raise ShapeError(
+            f"-1 has no value in the shape {', '.join(map(str, sizes))}",
+            facts=f"this is {x!r}, and {total} elements are not a multiple of {by}",
+            hint="write the size instead of -1, a number or an index expression such as B * 2",
+            loc=here(),
+        )
+    return left
+
+
+@operator("x.squeeze()", "np.squeeze", "torch.squeeze")
+def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
+    """Without axes of size 1: those named, or all."""
+    ones = tuple(a for a, n in enumerate(x.shape) if n == 1)
+    axes = ones if axis is None else axes_of(x, axis)
+    for a in axes:
+        if a not in ones:
+            raise ShapeError(
+                f"axis {a} cannot be squeezed: its size is {x.shape[a]}",
+                facts=f"the tensor is {x!r}",
+                hint=f"an element of it is x.index(0, axis={a})",
+                loc=here(),
+            )
+    return dropped(x, axes)
+
+
+@operator("x.flip(axis=0)", "np.flip", "torch.flip")
+def flip(x: Tensor, axis: Axes = None) -> Tensor:
+    """Reversed along axes, all of them if none is named."""
+    for a in axes_of(x, axis):
+        x = x.apply(movement.Flip(axis=a), x)
+    return x
+
+
+@operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
+def roll(x: Tensor, shift: Any, axis: Axes = None) -> Tensor:
+    """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
+    if axis is None and len(x.shape) != 1:
+        return roll(x.reshape(-1), shift, 0).reshape(x.shape)
+    axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    for a, s in zip(axes, shifts, strict=True):
+        x = _rolled(x, s, axis_of(x, a))
+    return x
+
+
+def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
+    n = x.shape[axis]
+    if type(shift) is not int or not isinstance(n, int):
+        return x.take((counted(n) - shift) % as_tensor(wrap(n)), axis)
+    k = -shift % n if n else 0
+    return x.apply(movement.Concat(axis=axis), x.cut(k, n, axis), x.cut(0, k, axis)) if k else x
+
+
+@operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
+def repeat(x: Tensor, times: int, *more: Any, axis: int | None = None) -> Tensor:
+    """Each element `times` times along an axis; torch's `repeat` is `tile`."""
+    if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
+        raise ShapeError(
+            "repeat takes one number and an axis",
+            facts="NumPy's repeats every element, torch's the whole tensor",
+            hint="write x.repeat(2, axis=0) for NumPy's, x.tile(2, 3) for torch's x.repeat(2, 3)",
+            loc=here(),
+        )
+    axis = axis_of(x, axis)
+    return _copies(x, times, axis, axis + 1)
+
+
+@operator("x.tile(2, 3)", "np.tile", "torch.tile")
+def tile(x: Tensor, *times: Any) -> Tensor:
+    """The whole tensor again and again along its last axes, or new ones before them."""
+    counts = _given(times)
+    for _ in range(len(counts) - len(x.shape)):
+        x = x.expand(1)
+    for a, n in zip(range(-len(counts), 0), counts, strict=True):
+        if n != 1:
+            axis = axis_of(x, a)
+            x = _copies(x, n, axis, axis)
+    return x
+
+
+def _copies(x: Tensor, times: Any, axis: int, new: int) -> Tensor:
+    """Copies along a new axis, which becomes one with `axis`."""
+    size = mul(unwrap(times), x.shape[axis])
+    return x.expand(times, axis=new).reshape(*x.shape[:axis], size, *x.shape[axis + 1 :])
+
+
+@operator("x.tril(k=0)", "np.tril", "torch.tril")
+def tril(x: Tensor, k: Any = 0) -> Tensor:
+    """Zero above the k-th diagonal of the last two axes."""
+    return elementwise(el.Where, _diagonal(x) <= k, x, as_tensor(0, x.dtype))
+
+
+@operator("x.triu(k=0)", "np.triu", "torch.triu")
+def triu(x: Tensor, k: Any = 0) -> Tensor:
+    """Zero below the k-th diagonal of the last two axes."""
+    return elementwise(el.Where, _diagonal(x) >= k, x, as_tensor(0, x.dtype))
+
+
+def _diagonal(x: Tensor) -> Tensor:
+    """Column minus row, of the last two axes."""
+    if len(x.shape) < 2:
+        raise ShapeError(
+            f"{x.type} has no diagonal",
+            facts="diagonals are of the last two axes",
+            hint="read a range of a dim as an axis: x[0:T]",
+            loc=here(),
+        )
+    return counted(x.shape[-1]) - counted(x.shape[-2]).expand(1, axis=1)
+
+
+@operator("x.outer(y)", "np.outer", "torch.outer")
+def outer(x: Tensor, y: Any) -> Tensor:
+    """x[j] · y[k], of vectors; other tensors are read row by row."""
+    x, y = (v if len(v.shape) == 1 else v.reshape(-1) for v in (x, as_tensor(y)))
+    return x.expand(1, axis=1) * y
+
+
+@operator("x.index(at=0, axis=0)", "x[at]", "torch.select")
+def index(x: Tensor, at: Any, axis: int = 0) -> Tensor:
+    """Element `at` (a number or an index expression) of an axis, proved to be on it."""
+    at, axis = unwrap(at), axis_of(x, axis)
+    if type(at) is not int and not isinstance(at, Expr):
+        raise ShapeError(
+            f"{at!r} is no position on axis {axis}",
+            facts=f"the tensor is {x!r}",
+            hint="for positions by data use .take(i)",
+            loc=here(),
+        )
+    if type(at) is int and at < 0:
+        at = x.shape[axis] + at
+    return x.apply(indexing.Pick(axis=axis, at_=at), x)
+
+
+@operator("x.cut(lo=0, hi=2, axis=0)", "x[lo:hi]", "torch.narrow")
+def cut(x: Tensor, lo: Any, hi: Any, axis: int = 0) -> Tensor:
+    """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
+    axis, lo = axis_of(x, axis), unwrap(lo)
+    return x.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), x)
+
+
+@operator("x.expand(size=4, axis=0)", "np.broadcast_to", "torch.Tensor.expand")
+def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
+    """Copies along a new axis of (possibly symbolic) size."""
+    full = LETTERS[: len(x.shape) + 1]
+    axis %= len(full)
+    kept = full[:axis] + full[axis + 1 :]
+    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=(unwrap(size),)), x)
+
+
+@operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
+def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
+    """Copies along new axes before the others."""
+    lead = len(shape) - len(x.shape)
+    if lead < 0 or x.shape != shape[lead:]:
+        raise ShapeError(f"{x.shape} does not fit {shape}", facts=f"this is {x!r}", loc=here())
+    if not lead:
+        return x
+    full = LETTERS[: len(shape)]
+    return x.apply(movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), x)

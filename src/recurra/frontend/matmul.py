@@ -1,0 +1,67 @@
+"""matmul: products of matrices, whose batches broadcast, as one contraction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import ShapeError, here
+from recurra.frontend.construct import promote
+from recurra.ir.expr import Expr
+from recurra.ir.op import LETTERS
+from recurra.ir.types import accumulator
+from recurra.ops.contraction import Einsum
+from recurra.ops.reduction import Sum
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor
+
+_ROW, _INNER, _COLUMN = LETTERS[-3:]
+
+
+def matmul(a: Any, b: Any) -> RecurrentTensor:
+    """[.., m, k] @ [.., k, n] → [.., m, n]; an operand of one axis is a row or a column."""
+    a, b = (x.cast(accumulator(x.dtype)) for x in promote(a, b))
+    if not a.shape or not b.shape:
+        raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())
+    have, want = a.shape[-1], b.shape[max(len(b.shape) - 2, 0)]
+    if have != want:
+        raise ShapeError(
+            f"{a.type} @ {b.type}: sizes {have} and {want} do not match",
+            facts="the last axis on the left meets the last but one (or only) on the right",
+            hint=f"transpose or reshape one of them; a layer's inputs are to be {have}",
+            loc=here(),
+        )
+    row = _ROW if len(a.shape) > 1 else ""
+    column = _COLUMN if len(b.shape) > 1 else ""
+    batches = _batch_sizes(a, b)
+    a, left = _without_ones(a, a.shape[:-2], batches)
+    b, right = _without_ones(b, b.shape[:-2], batches)
+    both = LETTERS[: len(batches)] + row + column
+    labels = f"{left}{row}{_INNER},{right}{_INNER}{column}->{both}"
+    return a.apply(Einsum(labels=labels), a, b)
+
+
+def _batch_sizes(a: RecurrentTensor, b: RecurrentTensor) -> list[Expr | int]:
+    """The axes before the matrices, of both together: they meet one by one from the right."""
+    mine, other = list(a.shape[:-2]), list(b.shape[:-2])
+    rank = max(len(mine), len(other))
+    mine, other = [1] * (rank - len(mine)) + mine, [1] * (rank - len(other)) + other
+    for m, n in zip(mine, other, strict=True):
+        if m != n and 1 not in (m, n):
+            raise ShapeError(
+                f"{a.type} @ {b.type}: batches of {m} and {n} do not match",
+                facts="axes before the last two meet one by one from the right, as in np.matmul",
+                hint="expand or transpose one of them; rc.einsum contracts any axes",
+                loc=here(),
+            )
+    return [n if m == 1 else m for m, n in zip(mine, other, strict=True)]
+
+
+def _without_ones(
+    x: RecurrentTensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
+) -> tuple[RecurrentTensor, str]:
+    """`x` without the axes of size 1 that the other operand widens, and labels for the rest."""
+    lead = len(batches) - len(own)
+    ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
+    labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)
+    return (x.apply(Sum(axes=ones), x) if ones else x), labels

@@ -1,0 +1,148 @@
+"""What a policy returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import log, pi
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from recurra.analysis.tracer import Drawn, current
+from recurra.errors import ShapeError, here
+from recurra.frontend.creation import zeros
+from recurra.frontend.dims import wrap
+from recurra.frontend.functions import constant, dims_of, normal, stack, uniform, where
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.types import Domain
+
+
+def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
+    """i32[]: the first class whose w₀ + .. + wₖ tops u of the whole, 0 ≤ u < 1; weights [A] ≥ 0.
+
+    A class that weighs nothing is never drawn, also where the sums do not grow, as they round: it
+    has no sum here, and the whole is the largest sum that there is.
+    """
+    size = weights.shape[-1]
+    if weights.dtype in ("f16", "bf16"):
+        weights = weights.cast("f32")  # in which u stays below 1
+    sums = where(weights > 0.0, weights.cumsum(), 0.0)
+    if isinstance(size, int):
+        place = constant(np.arange(size, dtype=np.int32))
+    else:  # of a range: x[0:t+1]
+        place = constant(1, "i32").expand(size).cumsum() - 1
+    return where(sums > u * sums.max(), place, wrap(size) - 1).min()
+
+
+def _drawn_over(domain: Sequence[Any] | None, x: RecurrentTensor) -> Domain:
+    """Where draws differ from each other: by default where what they are drawn from does."""
+    return x.domain if domain is None else dims_of(domain)
+
+
+def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
+    """The sample, of which the program knows what it was drawn by."""
+    current().drawn.append(Drawn(sample, kind, params))
+    return sample
+
+
+class Categorical:
+    """Over {0..A-1}, by logits [A]"""
+
+    def __init__(self, logits: RecurrentTensor):
+        if len(logits.shape) != 1:
+            raise ShapeError(
+                "a categorical distribution has logits of one axis",
+                facts=f"these are {logits!r}; one of its elements is drawn at every point",
+                hint="let rows be a dim, not an axis: logits over (b, t); of one row: logits[0]",
+                loc=here(),
+            )
+        self.logits = logits
+
+    @property
+    def probs(self) -> RecurrentTensor:
+        return self.logits.softmax()
+
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0
+
+        The draws differ at every point of `domain`, by default that of the logits.
+        """
+        a = class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
+        return _noted(a, "categorical", self.logits)
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """ln p[a], f32[]"""
+        return self.logits.log_softmax().take(a)
+
+    def entropy(self) -> RecurrentTensor:
+        """-Σ p ln p; a class of probability 0, whose ln is infinite, adds nothing"""
+        p = self.probs
+        return -(p * where(p > 0.0, self.logits.log_softmax(), 0.0)).sum()
+
+
+class MultiCategorical:
+    """Several choices at once, independent: the k-th among `sizes[k]`; logits [Σ sizes]"""
+
+    def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]):
+        if logits.shape != (sum(sizes),):
+            raise ShapeError(
+                f"the logits of {len(sizes)} choices lie one after the other in one axis",
+                facts=f"these are {logits!r}, and the sizes {', '.join(map(str, sizes))}",
+                hint=f"give logits of shape ({sum(sizes)},)",
+                loc=here(),
+            )
+        ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
+        self.parts = [
+            Categorical(logits.cut(end - n, end)) for n, end in zip(sizes, ends, strict=True)
+        ]
+
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """i32[n]"""
+        return stack([p.sample(domain) for p in self.parts])
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """Σ ln p[a], f32[]"""
+        if a.shape != (len(self.parts),):
+            raise ShapeError(
+                f"what was chosen of {len(self.parts)} choices is {len(self.parts)} numbers",
+                facts=f"this is {a!r}",
+                hint=f"give integers of shape ({len(self.parts)},), as sample() does",
+                loc=here(),
+            )
+        return reduce(add, (p.log_prob(a.index(k)) for k, p in enumerate(self.parts)))
+
+    def entropy(self) -> RecurrentTensor:
+        return reduce(add, (p.entropy() for p in self.parts))
+
+
+class Gaussian:
+    """Independent normals, by mean [A] and the logarithm of the standard deviation [A]"""
+
+    def __init__(self, mean: RecurrentTensor, log_std: RecurrentTensor):
+        if mean.shape != log_std.shape:  # each has a number for every draw
+            sizes, dtype = [wrap(n) for n in log_std.shape], log_std.dtype
+            log_std = log_std + zeros([wrap(n) for n in mean.shape], dtype)
+            mean = mean + zeros(sizes, mean.dtype)
+        self.mean, self.log_std = mean, log_std
+
+    def rsample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """f32[A]; gradients pass to mean and deviation. `domain`: where the draws differ."""
+        spread = self.log_std.exp()
+        over = _drawn_over(domain, self.mean + spread)
+        draws = normal(over, self.mean.shape, self.mean.dtype)  # pyright: ignore[reportArgumentType]
+        return _noted(self.mean + spread * draws, "gaussian", self.mean, self.log_std)
+
+    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+        """f32[A]"""
+        return self.rsample(domain).detach()
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """ln of the density, f32[]"""
+        z = (a - self.mean) / self.log_std.exp()
+        return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()
+
+    def entropy(self) -> RecurrentTensor:
+        """f32[]"""
+        return (self.log_std + 0.5 * (1 + log(2 * pi))).sum()

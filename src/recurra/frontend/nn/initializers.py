@@ -1,0 +1,98 @@
+"""Initial values of parameters: functions of a shape. Draws of the run's seed, as all draws are.
+
+Of a matrix [in, out] the fans are its sizes; of a convolution's weight [out, in, *window] they
+count the elements of a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from recurra.frontend import functions
+from recurra.frontend.host_calls import call
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.types import Type
+
+Initializer = Callable[[tuple[int, ...]], RecurrentTensor]
+
+
+def constant(x: float) -> Initializer:
+    return lambda shape: as_tensor(x, "f32").broadcast_to(shape)
+
+
+def zeros() -> Initializer:
+    return constant(0.0)
+
+
+def ones() -> Initializer:
+    return constant(1.0)
+
+
+def normal(std: float = 1.0) -> Initializer:
+    """N(0, std²)"""
+    return lambda shape: functions.normal((), shape) * std
+
+
+def uniform(bound: float) -> Initializer:
+    """U(-bound, bound)"""
+    return lambda shape: (functions.uniform((), shape) * 2.0 - 1.0) * bound
+
+
+def he_normal(gain: float = 1.0) -> Initializer:
+    """N(0, 2 / fan_in), scaled by `gain`."""
+    return lambda shape: functions.normal((), shape) * (gain * (2.0 / fans(shape)[0]) ** 0.5)
+
+
+def kaiming_normal(gain: float = sqrt(2.0)) -> Initializer:
+    """N(0, gain² / fan_in) (He et al., 2015); the default is for relu."""
+    return lambda shape: normal(gain / sqrt(fans(shape)[0]))(shape)
+
+
+def kaiming_uniform(gain: float = sqrt(2.0)) -> Initializer:
+    """As kaiming_normal, from an interval; `gain` √⅓ is what torch's layers start with."""
+    return lambda shape: uniform(gain * sqrt(3.0 / fans(shape)[0]))(shape)
+
+
+def xavier_normal(gain: float = 1.0) -> Initializer:
+    """N(0, 2 gain² / (fan_in + fan_out)) (Glorot and Bengio, 2010)"""
+    return lambda shape: normal(gain * sqrt(2.0 / sum(fans(shape))))(shape)
+
+
+def xavier_uniform(gain: float = 1.0) -> Initializer:
+    """As xavier_normal, from an interval."""
+    return lambda shape: uniform(gain * sqrt(6.0 / sum(fans(shape))))(shape)
+
+
+def orthogonal(gain: float = 1.0) -> Initializer:
+    """Rows (or columns, if there are more rows) orthogonal, of length `gain` (Saxe et al., 2013).
+
+    The shape is taken as a matrix [shape[0], rest].
+    """
+
+    def initial(shape: tuple[int, ...]) -> RecurrentTensor:
+        rows, columns = shape[0], prod(shape[1:])
+        draws = functions.normal((), (rows, columns))
+        found = call(orthonormal, Type("f32", (rows, columns)), draws, pure=True)
+        return found.reshape(*shape) * gain
+
+    return initial
+
+
+def orthonormal(x: Any) -> Any:
+    """The orthogonal factor of a matrix, uniform if its elements are normal: signs are fixed."""
+    wide = x.shape[0] < x.shape[1]
+    q, r = np.linalg.qr(x.T if wide else x)
+    q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
+    return q.T if wide else q
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many elements go into one of the result, and come from one of the operand."""
+    if len(shape) == 2:
+        return shape
+    window = prod(shape[2:])
+    return prod(shape[1:2]) * window, shape[0] * window

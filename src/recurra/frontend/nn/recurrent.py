@@ -1,0 +1,168 @@
+"""Recurrent layers: h[t] = cell(x[t], h[t-1]) along a dim. As in torch.nn, but weights [in, gates].
+
+The gates of x wait for nothing in time; only those of h are a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recurra.errors import DomainError, here
+from recurra.frontend.dims import unwrap
+from recurra.frontend.nn import initializers
+from recurra.frontend.nn.initializers import Initializer
+from recurra.frontend.nn.modules import Module, Parameter
+from recurra.frontend.read import union
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.graph import Ref
+from recurra.ir.types import Domain, Type
+from recurra.ops.source import Const
+
+State = tuple[RecurrentTensor, ...]
+
+
+class Cell(Module):
+    """One step; `gates` matrices side by side, of x and of h"""
+
+    gates = 1
+    states = 1  # how many tensors of the hidden size go from step to step
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        domain: Sequence[Any],
+        init: Initializer | None = None,
+    ):
+        self.hidden_size = hidden_size
+        width = self.gates * hidden_size
+        start = init or initializers.uniform(hidden_size**-0.5)
+        bias = initializers.zeros() if init else start
+        self.weight_ih = Parameter.drawn(start, (input_size, width), domain, "weight_ih")
+        self.weight_hh = Parameter.drawn(start, (hidden_size, width), domain, "weight_hh")
+        self.bias_ih = Parameter.drawn(bias, (width,), domain, "bias_ih")
+        self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
+
+    def of_input(self, x: RecurrentTensor) -> State:
+        """What x [input_size] adds to each gate."""
+        return self.parts(x @ self.weight_ih + self.bias_ih)
+
+    def of_hidden(self, h: RecurrentTensor) -> State:
+        return self.parts(h @ self.weight_hh + self.bias_hh)
+
+    def parts(self, y: RecurrentTensor) -> State:
+        n = self.hidden_size
+        return tuple(y.cut(k * n, (k + 1) * n) for k in range(self.gates))
+
+    def step(self, x: State, state: State) -> State:
+        """The next state, from the gates of x."""
+        raise NotImplementedError
+
+    def forward(self, x: RecurrentTensor, *state: RecurrentTensor) -> Any:
+        new = self.step(self.of_input(x), state)
+        return new if self.states > 1 else new[0]
+
+
+class RNNCell(Cell):
+    """h' = tanh(W x + b + V h + c) (Elman, 1990)"""
+
+    def step(self, x: State, state: State) -> State:
+        (h,) = state
+        return ((x[0] + self.of_hidden(h)[0]).tanh(),)
+
+
+class GRUCell(Cell):
+    """h' = (1 - z) n + z h, with reset, update and new gates in this order (Cho et al., 2014)"""
+
+    gates = 3
+
+    def step(self, x: State, state: State) -> State:
+        (h,) = state
+        u = self.of_hidden(h)
+        r, z = (x[0] + u[0]).sigmoid(), (x[1] + u[1]).sigmoid()
+        n = (x[2] + r * u[2]).tanh()
+        return ((1.0 - z) * n + z * h,)
+
+
+class LSTMCell(Cell):
+    """c' = f c + i g, h' = o tanh c'; gates i, f, g, o (Hochreiter and Schmidhuber, 1997)"""
+
+    gates = 4
+    states = 2
+
+    def step(self, x: State, state: State) -> State:
+        h, c = state
+        i, f, g, o = (a + b for a, b in zip(x, self.of_hidden(h), strict=True))
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class Recurrent(Module):
+    """A cell along a dim: `layer(x)` along the last dim of x, `layer(x, over=t)` along t.
+
+    x [input_size] over (.., t) gives h [hidden_size] at every t; `initial` is what comes before the
+    first, by default zeros.
+    """
+
+    cell: Cell
+
+    def forward(
+        self, x: RecurrentTensor, *initial: RecurrentTensor, over: Any = None
+    ) -> RecurrentTensor:
+        return self.unrolled(x, initial, over)[0]
+
+    def unrolled(self, x: RecurrentTensor, initial: State, over: Any) -> State:
+        """Every state at every step."""
+        box = union(x.tracer, (x, *self.params), Const(value=0))
+        t = time_of(x, over)
+        zero = initializers.zeros()((self.cell.hidden_size,))
+        first = initial or (zero,) * self.cell.states
+        before = tuple(previous(x, box, t, f) for f in first)
+        after = self.cell.step(self.cell.of_input(x), before)
+        for old, new in zip(before, after, strict=True):
+            old[tuple(r.sym + 1 if r.dim == t else r.sym for r in box)] = new
+        return after
+
+
+def previous(x: RecurrentTensor, box: Domain, text: str, first: RecurrentTensor) -> RecurrentTensor:
+    """A tensor over `box` that is `first` at the first t."""
+    node = x.tracer.declare("before", box, Type(x.dtype, first.shape))
+    out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
+    out[tuple(r.lo if r.dim == text else r.sym for r in box)] = first
+    return out
+
+
+def time_of(x: RecurrentTensor, over: Any) -> str:
+    """The dim along which a layer goes: the last one of its operand, unless another is named."""
+    dims = x.domain.dims
+    name = str(unwrap(over)) if over is not None else dims[-1] if dims else ""
+    if name not in dims:
+        raise DomainError(
+            f"there is no dim {name} to go along" if name else "there is no dim to go along",
+            facts=f"the operand is {x!r}",
+            hint="declare it over the dim: rc.like(rc.f32[4], domain=(b, t))",
+            loc=here(),
+        )
+    return name
+
+
+class RNN(Recurrent):
+    """RNNCell along a dim"""
+
+    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+        self.cell = RNNCell(input_size, hidden_size, domain)
+
+
+class GRU(Recurrent):
+    """GRUCell along a dim"""
+
+    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+        self.cell = GRUCell(input_size, hidden_size, domain)
+
+
+class LSTM(Recurrent):
+    """LSTMCell along a dim: h at every t; `unrolled` gives (h, c)"""
+
+    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+        self.cell = LSTMCell(input_size, hidden_size, domain)

@@ -1,0 +1,142 @@
+"""Opaque: dims, bounds and tensors have no number while a program is written, and say so."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from recurra.errors import DomainError, here
+from recurra.frontend.words import hint, unknown
+
+# NumPy's name → Python's: array + tensor is NumPy's to begin with
+_OPERATORS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "truediv",
+    "power": "pow",
+    "matmul": "matmul",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+    "logical_and": "and_",
+    "logical_or": "or_",
+}
+
+
+_IN_JAX = "write rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x), of any function in the place"
+
+
+class Opaque:
+    """What Python and NumPy would turn into a number or an array is refused."""
+
+    __slots__ = ()
+
+    def __float__(self) -> NoReturn:
+        raise _no_number(
+            self, "a number", "write x.exp() for math.exp(x); to look at it: rc.output(x=x)"
+        )
+
+    def __format__(self, spec: str) -> str:
+        return format(operator.index(self), spec) if spec else str(self)
+
+    def __int__(self) -> NoReturn:
+        raise _no_number(self, "a number", 'write x.cast("i32"), or x.floor()')
+
+    def __index__(self) -> NoReturn:
+        raise _no_number(
+            self, "an integer", "a loop over a dim is an equation over it: x[t + 1] = f(x[t])"
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise _no_number(self, "an array", "write rc.output(x=x); then ctx.run({T: 3})['x'] is one")
+
+
+class OpaqueTensor(Opaque):
+    """A tensor: NumPy's operators are its own, NumPy's other functions are refused."""
+
+    def __len__(self) -> NoReturn:
+        raise _no_number(self, "a length", "write x.shape[0]; the length of a dim is its bound")
+
+    def __iter__(self) -> NoReturn:
+        raise DomainError(
+            "a recurrent tensor cannot be iterated over while the program is written",
+            facts=f"this one is {self!r}",
+            hint="write x.index(0, axis=0) for an element of an axis, x[t] for a point of a dim",
+            loc=here(),
+        )
+
+    def __bool__(self) -> NoReturn:
+        raise DomainError(
+            "a recurrent tensor has no truth value while the program is written",
+            facts=f"this one is {self!r}",
+            hint="write rc.where(x > 0.0, x, 0.0) to choose, rc.maximum(x, 0.0) for the greater, "
+            "(x > 0.0) & (x < 1.0) for both",
+            loc=here(),
+        )
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __str__(self) -> str:
+            if _is_of_jax(sys._getframe(1)):  # its compiled part asks for words of what it refuses
+                raise _not_taken_by_jax()
+            return repr(self)
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name == "__jax_array__" and not _is_operand(sys._getframe(1)):
+                raise _not_taken_by_jax()
+            if name.startswith("__"):  # Python and NumPy ask for these
+                raise AttributeError(name)
+            raise unknown("a recurrent tensor", name, dir(type(self)))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
+        from recurra.frontend.construct import as_tensor
+
+        name = _OPERATORS.get(ufunc.__name__)
+        if name is None or method != "__call__":
+            raise _not_taken(f"np.{ufunc.__name__}")
+        return getattr(operator, name)(*map(as_tensor, operands))
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        raise _not_taken(f"np.{function.__name__}")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+        raise _not_taken(f"torch.{function.__name__}")
+
+
+def _is_operand(frame: FrameType) -> bool:
+    """Tell whether an operator of a JAX array asks, which leaves what it does not know to us."""
+    return frame.f_globals.get("__name__", "").endswith(".array_methods")
+
+
+def _is_of_jax(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] == "jax"
+
+
+def _not_taken_by_jax() -> DomainError:
+    return _not_taken("a function of JAX", _IN_JAX)
+
+
+def _not_taken(name: str, instead: str = "") -> DomainError:
+    """A function of another library, and what stands for it here."""
+    return DomainError(
+        f"{name} does not take recurrent tensors",
+        facts="a recurrent tensor has no values while the program is written",
+        hint=instead or hint(name),
+        loc=here(),
+    )
+
+
+def _no_number(x: Any, what: str, hint: str) -> DomainError:
+    return DomainError(
+        f"{x!r} is not {what} while the program is written",
+        facts="it stands for every point of its dims, and for bounds that come with compile",
+        hint=hint,
+        loc=here(),
+    )

@@ -1,0 +1,87 @@
+"""Optimizers that scale every element by the size of its past gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recurra.frontend.nn.modules import Parameter, advance
+from recurra.frontend.optim.gradient_descent import accelerated, decayed
+from recurra.frontend.optim.optimizer import Optimizer, count, state
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.support import adam
+
+
+class RMSprop(Optimizer):
+    """Hinton (2012): g / (√v + eps), v the mean of g²; `centered` takes the variance instead"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+    ):
+        super().__init__(params, lr)
+        self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
+        self.momentum, self.centered = momentum, centered
+
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        g = decayed(parameter, g, self.weight_decay)
+        size = self.averaged(parameter, "v", g.square())
+        if self.centered:
+            size = size - self.averaged(parameter, "m", g).square()
+        step = g / (size.sqrt() + self.eps)
+        return accelerated(parameter, step, self.momentum) if self.momentum else step
+
+    def averaged(self, parameter: Parameter, name: str, x: RecurrentTensor) -> RecurrentTensor:
+        old = state(parameter, name)
+        new = old * self.alpha + x * (1 - self.alpha)
+        advance(old, new)
+        return new
+
+
+class Adam(Optimizer):
+    """Kingma and Ba (2015), bias-corrected"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr)
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return self.moments(parameter, decayed(parameter, g, self.weight_decay))
+
+    def moments(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        """The mean of g over the root of the mean of g²."""
+        m, v = state(parameter, "m"), state(parameter, "v")
+        m1, v1 = adam.moments(RecurrentTensor, g, m, v, self.betas)
+        advance(m, m1)
+        advance(v, v1)
+        return adam.direction(RecurrentTensor, m1, v1, count(parameter), self.betas, self.eps)
+
+
+class AdamW(Adam):
+    """Loshchilov and Hutter (2019): Adam, with a decay of the weights that is not scaled"""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = adam.BETAS,
+        eps: float = adam.EPS,
+        weight_decay: float = 1e-2,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return decayed(parameter, self.moments(parameter, g), self.weight_decay)

@@ -1,0 +1,32 @@
+"""Clipping: gradients made smaller between backward() and step()."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+from recurra.frontend.functions import where
+from recurra.frontend.nn.modules import Parameter
+from recurra.frontend.optim.optimizer import gradient
+from recurra.frontend.tensor import RecurrentTensor
+
+
+def clip_grad_value(params: Sequence[Parameter], limit: Any) -> None:
+    """Every element of every gradient into [-limit, limit]."""
+    for p in params:
+        p.grad = gradient(p).clip(-limit, limit)
+
+
+def clip_grad_norm(params: Sequence[Parameter], max_norm: Any) -> RecurrentTensor:
+    """Scales the gradients of all `params` together to a norm of at most `max_norm`.
+
+    Gives the norm [] that they had, for `rc.log`.
+    """
+    squares = [gradient(p).square().sum() for p in params]
+    norm = reduce(add, squares).sqrt()
+    for p in params:
+        g = gradient(p)
+        p.grad = where(norm < max_norm, g, g / norm * max_norm)
+    return norm

@@ -1,0 +1,55 @@
+"""Gradient descent: plain, with momentum, with Nesterov's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.frontend.nn.modules import Parameter, advance
+from recurra.frontend.optim.optimizer import Optimizer, state
+from recurra.frontend.tensor import RecurrentTensor
+
+
+class SGD(Optimizer):
+    """p[i+1] = p[i] - lr · u, where v[i+1] = momentum · v[i] + grad and u = v[i+1]
+
+    With `nesterov` u = grad + momentum · v[i+1]; `weight_decay` adds that much of p to grad.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Any = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ):
+        super().__init__(params, lr)
+        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+        if nesterov and not momentum:
+            raise RecurraError(
+                "Nesterov's method needs momentum",
+                facts=f"momentum is {momentum}",
+                hint="say momentum=0.9",
+                loc=here(),
+            )
+
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        g = decayed(parameter, g, self.weight_decay)
+        return accelerated(parameter, g, self.momentum, self.nesterov) if self.momentum else g
+
+
+def decayed(parameter: Parameter, g: RecurrentTensor, weight_decay: float) -> RecurrentTensor:
+    """The gradient of the loss plus ½ weight_decay · |p|²"""
+    return g + parameter * weight_decay if weight_decay else g
+
+
+def accelerated(
+    parameter: Parameter, g: RecurrentTensor, momentum: float, nesterov: bool = False
+) -> RecurrentTensor:
+    """The velocity {p}_velocity, or what Nesterov makes of it."""
+    velocity = state(parameter, "velocity")
+    new = velocity * momentum + g
+    advance(velocity, new)
+    return g + new * momentum if nesterov else new

@@ -1,0 +1,119 @@
+"""rc.optim: our optimizers, and those of optax as one step of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend.context import jax_fn
+from recurra.frontend.nn.modules import Parameter, advance, clock, start, steps_of, written_domain
+from recurra.frontend.optim import (
+    SGD,
+    Adam,
+    AdamW,
+    Optimizer,
+    RMSprop,
+    clip_grad_norm,
+    clip_grad_value,
+)
+from recurra.frontend.optim.optimizer import After, gradient, update
+from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.words import only
+from recurra.ir.graph import Ref
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Optimizer",
+    "RMSprop",
+    "Transformed",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "from_optax",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = only("recurra.frontend.optim.optax", __all__)
+
+
+Via = Callable[..., Callable[..., Any]]
+
+
+def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
+    """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
+
+    `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
+    recurrence along the dim that the parameters step along, s[i+1] = update(grad[i], s[i], p[i]). A
+    step is one operation; with `via=rc.import_jax` it is as many equations as the update has
+    primitives.
+    Raises RecurraError where tx is no transformation or the parameters have several domains, or
+    step along several dims.
+    """
+    return Transformed(tx, params, via)
+
+
+class Transformed:
+    """An optax transformation and its parameters."""
+
+    def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
+        from recurra.backends.jax import transformation
+
+        if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
+            raise RecurraError(
+                f"{tx!r} is no optax transformation",
+                facts="it has no init and update",
+                hint="give what a function of optax returns: from_optax(optax.adam(1e-3), params)",
+                loc=here(),
+            )
+        self.tx, self.via = tx, via
+        self.tree = {p.name: p for p in params} if isinstance(params, list) else params
+        self.params: list[Parameter] = transformation.leaves(self.tree)
+        self._one_domain()
+
+    def _one_domain(self) -> None:
+        for p in self.params:
+            first = self.params[0]
+            if p.domain != first.domain or clock(p) != clock(first):
+                raise RecurraError(
+                    "the parameters of one transformation have several domains",
+                    facts=f"{first.name} is over {written_domain(first)}, {p.name} over "
+                    f"{written_domain(p)}, and each steps along the last",
+                    hint="make a transformation for each domain",
+                    loc=here(),
+                )
+
+    def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
+        """Writes the next value of every parameter and of the state.
+
+        `after(p, new)` is what becomes of each next value, as in `Optimizer.step`. `extra` goes to
+        the transformation, e.g. step(value=loss) for reduce_on_plateau.
+        """
+        from recurra.backends.jax.transformation import transformation
+
+        grads = [gradient(p) for p in self.params]
+        t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))
+        first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
+        state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
+        args = (*grads, *state, *self.params, *extra.values())
+        new, changed = self.via(t.step, "optax_step")(*args)
+        for p, x in zip(self.params, new, strict=True):
+            update(p, x, after)
+        for s, x in zip(state, changed, strict=True):
+            if x.type != s.type:
+                raise ShapeError(
+                    f"the transformation changes its state {s.name}",
+                    facts=f"it starts as {s.type}, a step makes it {x.type}",
+                    loc=here(),
+                )
+            advance(s, x)
+
+    def _state(self, name: str, first: RecurrentTensor) -> RecurrentTensor:
+        (p, *_) = self.params
+        steps_of(p)
+        node = p.tracer.declare(name, p.domain, first.type)
+        p.tracer.share_clock(node.name, p.name)
+        x = RecurrentTensor(p.tracer, Ref(node.name, node.domain.identity))
+        start(x, first)
+        return x

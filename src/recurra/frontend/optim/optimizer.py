@@ -1,0 +1,81 @@
+"""Optimizer: for every parameter p[i+1] = p[i] - lr · direction(grad[i], state[i])."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recurra.errors import RecurraError, here
+from recurra.frontend.dims import Index, wrap
+from recurra.frontend.nn.modules import Parameter, start, steps_of
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.graph import Ref
+
+After = Callable[[Parameter, RecurrentTensor], Any]
+
+
+class Optimizer:
+    """`lr` is a number or a recurrent tensor: a schedule is an expression of the parameters' dim"""
+
+    def __init__(self, params: Sequence[Parameter], lr: Any):
+        self.params, self.lr = list(params), lr
+
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        """Where `parameter` goes, against: the gradient, scaled and averaged."""
+        raise NotImplementedError
+
+    def step(self, after: After | None = None) -> None:
+        """Writes the next value of every parameter, from its `.grad`.
+
+        Args:
+            after: what becomes of each next value: lambda p, new: new.clip(-1, 1). Masks and limits
+                of weights are such functions.
+
+        Raises RecurraError for a parameter without gradient, or without a dim to go along.
+        """
+        for p in self.params:
+            update(p, p - self.direction(p, gradient(p)) * self.lr, after)
+
+
+def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> None:
+    """p[i+1] = after(p, new)[i]; raises RecurraError if `after` gives nothing."""
+    changed = new if after is None else after(parameter, new)
+    if changed is None:
+        raise RecurraError(
+            f"what is to follow the step gives no value for {parameter.name}",
+            facts="it is given the parameter and its next value, and returns what that becomes",
+            hint="write step(after=lambda p, new: new.clip(-1, 1))",
+            loc=here(),
+        )
+    parameter.update(changed)
+
+
+def state(parameter: Parameter, name: str) -> RecurrentTensor:
+    """A tensor like the parameter that starts at zero, called {p}_{name}."""
+    tracer = parameter.tracer
+    node = tracer.declare(f"{parameter.name}_{name}", parameter.domain, parameter.type)
+    tracer.share_clock(node.name, parameter.name)
+    x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    start(x, 0.0)
+    return x
+
+
+def count(parameter: Parameter) -> RecurrentTensor:
+    """How many steps there will have been: 1 at the first."""
+    passed: Any = 0
+    for r in steps_of(parameter):
+        passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
+    return as_tensor(passed + 1, parameter.dtype)
+
+
+def gradient(parameter: Parameter) -> RecurrentTensor:
+    """What backward() found for a parameter."""
+    if parameter.grad is None:
+        raise RecurraError(
+            f"{parameter.name} has no gradient",
+            facts="step() needs loss.backward() before it",
+            hint="call backward() on the loss, or leave the parameter out",
+            loc=here(),
+        )
+    steps_of(parameter)
+    return parameter.grad

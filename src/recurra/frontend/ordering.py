@@ -1,0 +1,153 @@
+"""Methods of tensors along one axis: order, running results, elements by their positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from recurra.errors import ShapeError, here
+from recurra.frontend.construct import as_float, as_tensor, promote
+from recurra.frontend.dims import wrap
+from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.operators import operator
+from recurra.frontend.read import Read
+from recurra.frontend.reductions import axis_of
+from recurra.ir.op import LETTERS
+from recurra.ir.types import accumulator
+from recurra.ops import indexing, ordering, scan
+from recurra.ops.softmax import LogSoftmax, Softmax
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
+
+
+@operator("x.sort(axis=-1)", "np.sort", "torch.sort", positions="x.argsort")
+def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
+    """The elements in ascending order, NaN last; torch's also gives `argsort`."""
+    axis = axis_of(x, axis)
+    if descending:
+        return sort(x.flip(axis), axis).flip(axis)
+    return x.apply(ordering.Sort(axis=axis), x)
+
+
+@operator("x.argsort(axis=-1)", "np.argsort", "torch.argsort")
+def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
+    """Positions in ascending order; of equals the first comes first."""
+    axis = axis_of(x, axis)
+    if descending:  # from the end, so that of equals the first comes first
+        last = as_tensor(wrap(x.shape[axis] - 1))
+        return last - argsort(x.flip(axis), axis).flip(axis)
+    return x.apply(indexing.ArgSort(axis=axis), x)
+
+
+@operator("x.topk(k=2, axis=-1)", "", "torch.topk")
+def topk(x: Tensor, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+    """The k largest, or smallest, in order, and their positions; of equals the first."""
+    axis = axis_of(x, axis)
+    if largest:
+        places = x.apply(ordering.TopK(axis=axis, size=wrap(k)), x)
+    else:
+        places = argsort(x, axis).cut(0, k, axis)
+    return ordering.along(x, places, axis), places
+
+
+@operator("x.cumsum(axis=0)", "np.cumsum", "torch.cumsum")
+def cumsum(x: Tensor, axis: int = 0) -> Tensor:
+    """Running sums along an axis, of the type that `sum` has."""
+    x = x.cast(accumulator(x.dtype))
+    return x.apply(scan.CumSum(axis=axis_of(x, axis)), x)
+
+
+@operator("x.cumprod(axis=0)", "np.cumprod", "torch.cumprod")
+def cumprod(x: Tensor, axis: int = 0) -> Tensor:
+    """Running products along an axis, of the type that `sum` has."""
+    x = x.cast(accumulator(x.dtype))
+    return x.apply(scan.CumProd(axis=axis_of(x, axis)), x)
+
+
+@operator("x.cummax(axis=0)", "np.maximum.accumulate", "torch.cummax", positions="")
+def cummax(x: Tensor, axis: int = 0) -> Tensor:
+    """The largest so far along an axis; torch's also gives where it was found."""
+    y = x.cast("u8") if x.dtype == "bool" else x
+    return y.apply(ordering.CumMax(axis=axis_of(x, axis)), y).cast(x.dtype)
+
+
+@operator("x.discounted_sum(gamma=0.99, axis=0)")
+def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
+    """Σₖ γᵏ x[k] along an axis."""
+    x = as_float(x)
+    return x.apply(scan.DiscountedSum(gamma=float(gamma), axis=axis_of(x, axis)), x)
+
+
+@operator("x.softmax(axis=-1)", "scipy.special.softmax", "torch.softmax")
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """eˣ / Σ eˣ along an axis."""
+    x = as_float(x)
+    return x.apply(Softmax(axis=axis_of(x, axis)), x)
+
+
+@operator("x.log_softmax(axis=-1)", "scipy.special.log_softmax", "torch.log_softmax")
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """x - ln Σ eˣ along an axis."""
+    x = as_float(x)
+    return x.apply(LogSoftmax(axis=axis_of(x, axis)), x)
+
+
+@operator("x.take(i, axis=0)", "np.take", "torch.index_select")
+def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
+    """Elements along an axis by data; the axes of `i` take its place.
+
+    A position that is not on the axis takes the nearest element: -1 the first one.
+    """
+    axis, i = axis_of(x, axis), as_tensor(i)
+    full = LETTERS[: len(x.shape)]
+    new = LETTERS[len(full) : len(full) + len(i.shape)]
+    labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"
+    return x.apply(indexing.Take(labels=labels, axis=full[axis]), x, i)
+
+
+@operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
+def gather(x: Tensor, axis: int, index: Any) -> Tensor:
+    """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; off the axis the nearest, as `take`."""
+    axis, i = _axis_and_places("gather(axis, i)", x, axis, index)
+    return ordering.along(x, i, axis)
+
+
+@operator("x.scatter(axis=0, index=i, value=y)", "np.put_along_axis", "torch.scatter")
+def scatter(
+    x: Tensor, axis: int, index: Any, value: Any, reduce: Literal["", "add"] = ""
+) -> Tensor:
+    """x, but v[.., k, ..] at i[.., k, ..] along an axis, the last of several; off the axis none.
+
+    With reduce="add" all of them are added to x.
+    """
+    axis, i = _axis_and_places("scatter(axis, i, v)", x, axis, index)
+    x, v = promote(x, value)
+    v = v if v.shape else v.broadcast_to(i.shape)
+    return x.apply(ordering.Scatter(axis=axis, add=reduce == "add"), x, i, v)
+
+
+def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, Tensor]:
+    """Where elements are along an axis; all other axes are those of the tensor."""
+    if isinstance(axis, Read):
+        raise ShapeError(
+            "the axis comes first, then the places",
+            facts=f"the tensor is {x!r}, the first argument {axis!r}",
+            hint=f"write x.{call}, as in torch",
+            loc=here(),
+        )
+    axis, i = axis_of(x, axis), as_tensor(index)
+    sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (x, i)]
+    if len(x.shape) != len(i.shape) or sizes[0] != sizes[1]:
+        raise ShapeError(
+            f"the places {i.type} do not fit {x.type}",
+            facts=f"off axis {axis} each element has places of its own, so the sizes are the same",
+            hint="for the same places in all rows write x.take(i, axis)",
+            loc=here(),
+        )
+    return axis, i
+
+
+@operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")
+def one_hot(x: Tensor, size: int, dtype: str | Dtype = "f32") -> Tensor:
+    """1 at position i of a new last axis, else 0; all zeros where i is not on it."""
+    return x.apply(indexing.OneHot(size=size, axis=len(x.shape), to=dtype_name(dtype)), x)

@@ -1,0 +1,150 @@
+"""Read: a read of an equation, what it is, and how a new equation is made from several."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from recurra.analysis.tracer import Tracer
+from recurra.errors import RecurraError, here, users_frame
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.types import Domain, Range, is_shift
+from recurra.report.html import code_html
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor
+
+
+class Read:
+    """A value at every point of `domain`."""
+
+    def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
+        self.tracer, self._ref, self.indexed = tracer, ref, indexed
+        self._seen = len(tracer.renamed)
+
+    @property
+    def ref(self) -> Ref:
+        """What is read, by the name that the equation has now."""
+        for names in self.tracer.renamed[self._seen :]:
+            if self._ref.name in names:
+                self._ref = Ref(names[self._ref.name], self._ref.index)
+        self._seen = len(self.tracer.renamed)
+        return self._ref
+
+    @property
+    def graph(self) -> Graph:
+        return Graph(self.tracer.nodes, ())
+
+    @property
+    def name(self) -> str:
+        return self.ref.name
+
+    @property
+    def called(self) -> str:
+        """The variable of the user's that holds it, if there is one, else what it reads."""
+        frame = users_frame()
+        mine = {k: v for k, v in (frame.f_locals if frame else {}).items() if isinstance(v, Read)}
+        held = next((k for k, v in mine.items() if v is self), None)
+        if held is not None or not self.indexed:
+            return held or self.name
+        whole = (k for k, v in mine.items() if not v.indexed and v.name == self.name)
+        return str(Ref(next(whole, self.name), self.ref.index))
+
+    @cached_property
+    def type(self) -> Any:
+        return self.graph.read_type(self.ref)
+
+    @property
+    def shape(self) -> tuple[Expr | int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
+        source = self.graph[self.ref.name].domain
+        known = set(self.tracer.dim_names())
+        ranges: dict[str, Range] = {}
+        for r, e in zip(source, self.ref.index, strict=True):
+            for d in index_symbols(e) & known:
+                if d == r.dim and not isinstance(e, Slice) and is_shift(e, d) == 0:
+                    ranges[d] = r
+                else:
+                    ranges[d] = _within(ranges.get(d) or self.tracer.range(d), r, e)
+        return self.tracer.domain(set(ranges), ranges)
+
+    def apply(self, op: Op, *args: Read) -> RecurrentTensor:
+        """A new equation over the union of the operands' domains."""
+        domain = union(self.tracer, args, op)
+        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
+        return tensor(self.tracer, self.graph.read(node.name))
+
+    def __repr__(self) -> str:
+        dims = ", ".join(self.domain.dims)
+        return f"{self.type} over ({dims})" if dims else str(self.type)
+
+    def _repr_html_(self) -> str:
+        """What it is, its equation or its branches so far, and the lines that wrote them."""
+        node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
+        if branches is None:
+            lines = [(node.text(self.graph.is_identity), node.loc)]
+        else:
+            point = self.graph.read(self.name)
+            lines = [(f"{point} = {x.value} where {x.when}", x.loc) for x in branches]
+        text = "\n".join(f"{line}   # {loc}" if loc else line for line, loc in lines)
+        return code_html(f"# {self.ref}: {self!r}\n{text}")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _within(extent: Range, source: Range, index: Index) -> Range:
+    """The part of `extent` where index `index` is a point of `source`, as far as constants can tell."""
+    first, last = (index.lo, index.hi) if isinstance(index, Slice) else (index, index)
+    lo, hi = extent.lo, extent.hi
+    if (c := is_shift(first, extent.dim)) is not None:
+        lo = _tighter(ex.maximum, lo, ex.lin([(source.lo, 1), (c, -1)]))
+    if (c := is_shift(last, extent.dim)) is not None:
+        end = ex.lin([(source.hi, 1), (c, -1)])
+        hi = _tighter(
+            ex.minimum, hi, ex.lin([(end, 1), (1, 1)]) if isinstance(index, Slice) else end
+        )
+    return Range(extent.dim, hi, lo)
+
+
+def _tighter(pick: Any, left: Expr | int, right: Expr | int) -> Expr | int:
+    best = pick(left, right)
+    return left if isinstance(best, ex.Ext) and best != left else best
+
+
+def tensor(tracer: Tracer, ref: Ref, indexed: bool = False) -> RecurrentTensor:
+    # Its operators are made of the functions below it, which in turn make tensors.
+    from recurra.frontend.tensor import RecurrentTensor
+
+    return RecurrentTensor(tracer, ref, indexed)
+
+
+def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
+    """The dims of an equation over `args`; where they have several ranges, a point lies in all."""
+    dims = op.mentions() & set(tracer.dim_names())
+    ranges: dict[str, Range] = {}
+    for a in args:
+        if a.tracer is not tracer:
+            raise RecurraError(
+                f"{a.name} belongs to another program",
+                facts=f"it is {a!r}, of a context whose dims are {', '.join(a.tracer.dim_names())}",
+                hint="write both in one context, or hand it over: program.run(), then rc.input",
+                loc=here(),
+            )
+        for r in a.domain:
+            old = ranges.setdefault(r.dim, r)
+            if old != r:
+                ranges[r.dim] = Range(r.dim, ex.minimum(old.hi, r.hi), ex.maximum(old.lo, r.lo))
+        dims |= {r.dim for r in a.domain}
+    return tracer.domain(dims, ranges)

@@ -1,0 +1,197 @@
+"""Methods of tensors that fold axes: sums, extremes, and what is made of them.
+
+`axis` is one axis, several, or None for all; `keepdims` leaves axes of size 1 in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import ShapeError, here
+from recurra.frontend.construct import as_float, as_tensor, elementwise
+from recurra.frontend.dims import wrap
+from recurra.frontend.operators import operator
+from recurra.ir import expr as ex
+from recurra.ir.types import accumulator, is_float, join
+from recurra.ops import elementwise as el
+from recurra.ops import reduction
+
+if TYPE_CHECKING:
+    from recurra.frontend.tensor import RecurrentTensor as Tensor
+
+Axes = int | tuple[int, ...] | None
+
+
+def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
+    """The axes that are meant, from 0 on, in order; raises ShapeError if there is none."""
+    rank = len(x.shape)
+    every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    for a in every:
+        if not isinstance(a, int):
+            ends = {d.name: d.hi for d in x.tracer.dims}
+            raise ShapeError(
+                f"{a} is no axis",
+                facts=f"the tensor is {x!r}: axes are counted, dims are read over",
+                hint=f"write x[0:{ends[str(a)]}].sum(axis=0) for a dim, x.sum(axis=0) for an axis"
+                if str(a) in ends
+                else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
+                loc=here(),
+            )
+        if not -rank <= a < rank:
+            raise ShapeError(
+                f"there is no axis {a}",
+                facts=f"the tensor is {x!r}",
+                hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
+                if not rank
+                else f"its axes are {-rank}..{rank - 1}",
+                loc=here(),
+            )
+    return tuple(sorted(a % rank for a in every))
+
+
+def axis_of(x: Tensor, axis: int) -> int:
+    """One axis, from 0 on."""
+    return axes_of(x, axis)[0]
+
+
+def _reduced(x: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims: bool) -> Tensor:
+    axes = axes_of(x, axis)
+    y = x.apply(op(axes=axes), x)
+    for a in axes if keepdims else ():
+        y = y.expand(1, axis=a)
+    return y
+
+
+@operator("x.sum(axis=0)", "np.sum", "torch.sum")
+def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Σ along axes; of truth values and integers below 32 bits it is i32."""
+    return _reduced(x.cast(accumulator(x.dtype)), reduction.Sum, axis, keepdims)
+
+
+@operator("x.prod(axis=0)", "np.prod", "torch.prod")
+def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Π along axes, of the type that `sum` has."""
+    return _reduced(x.cast(accumulator(x.dtype)), reduction.Prod, axis, keepdims)
+
+
+@operator("x.mean(axis=0)", "np.mean", "torch.mean")
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
+    y = _wide(x)
+    return _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
+
+
+@operator("x.var(axis=0, correction=0)", "np.var", "torch.var")
+def var(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    """The sum of squares around the mean over n - correction; torch's own correction is 1."""
+    return _narrowed(_variance(x, axis, correction, keepdims), x)
+
+
+@operator("x.std(axis=0, correction=0)", "np.std", "torch.std")
+def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    """The root of `var`; where that is 0, so is its slope."""
+    return _narrowed(_root(_variance(x, axis, correction, keepdims)), x)
+
+
+def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+    y = _wide(x)
+    total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
+    left = as_tensor(_count(x, axis), y.dtype) - correction
+    return total / elementwise(el.Maximum, left, 0.0)
+
+
+@operator("x.norm(ord=2, axis=0)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
+def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """(Σ |x|ᵖ)^(1/p) for p = ord; inf is the largest |x|, 0 counts; the slope at 0 is 0."""
+    y = _wide(x)
+    if ord == 0:
+        return _narrowed(sum((y != 0.0).cast(y.dtype), axis, keepdims), x)
+    if abs(ord) == inf:
+        return _narrowed((max if ord > 0 else min)(y.abs(), axis, keepdims), x)
+    if ord == 1:
+        return _narrowed(sum(y.abs(), axis, keepdims), x)
+    if ord == 2:
+        return _narrowed(_root(sum(y.square(), axis, keepdims)), x)
+    total = sum(y.abs() ** float(ord), axis, keepdims)
+    return _narrowed(_off_zero(total, lambda z: z ** (1.0 / ord)), x)
+
+
+@operator("x.logsumexp(axis=0)", "np.logaddexp.reduce", "torch.logsumexp")
+def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """ln Σ eˣ along axes, also where eˣ is beyond its type."""
+    y = _wide(x)
+    top = max(y, axis, True).detach()
+    top = elementwise(el.Where, top.abs() < inf, top, 0.0)
+    found = sum((y - top).exp(), axis, True).log() + top
+    return _narrowed(found if keepdims else found.squeeze(axes_of(x, axis)), x)
+
+
+@operator("x.max(axis=0)", "np.max", "torch.amax", positions="x.argmax")
+def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The largest; equal ones share the slope."""
+    return _reduced(x, reduction.Max, axis, keepdims)
+
+
+@operator("x.min(axis=0)", "np.min", "torch.amin", positions="x.argmin")
+def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The smallest; equal ones share the slope."""
+    return _reduced(x, reduction.Min, axis, keepdims)
+
+
+@operator("x.any(axis=0)", "np.any", "torch.any")
+def any(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Is one of them true, or not 0?"""
+    return _reduced(_truth(x), reduction.Any_, axis, keepdims)
+
+
+@operator("x.all(axis=0)", "np.all", "torch.all")
+def all(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Are all of them true, or not 0?"""
+    return _reduced(_truth(x), reduction.All, axis, keepdims)
+
+
+@operator("x.argmax(axis=-1)", "np.argmax", "torch.argmax")
+def argmax(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
+    """The first position of the largest along an axis, i32."""
+    return _reduced(x, reduction.ArgMax, axis, keepdims)
+
+
+@operator("x.argmin(axis=-1)", "np.argmin", "torch.argmin")
+def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
+    """The first position of the smallest along an axis, i32."""
+    turned = -x if is_float(x.dtype) else ~x  # of any integer, also the smallest
+    return argmax(turned, axis, keepdims)
+
+
+def _count(x: Tensor, axis: Axes) -> Any:
+    """How many elements are folded."""
+    count: Any = 1
+    for a in axes_of(x, axis):
+        count = ex.mul(count, x.shape[a])
+    return wrap(count)
+
+
+def _truth(x: Tensor) -> Tensor:
+    return x if x.dtype == "bool" else x != 0
+
+
+def _wide(x: Tensor) -> Tensor:
+    """As floats of 32 bits at least, in which sums of halves are right."""
+    return x.cast(join(x.dtype, "f32"))
+
+
+def _narrowed(y: Tensor, x: Tensor) -> Tensor:
+    """`y`, made of `_wide(x)`, in the type that x has as a float."""
+    return y.cast(as_float(x).dtype)
+
+
+def _root(x: Tensor) -> Tensor:
+    return _off_zero(x, lambda y: y.sqrt())
+
+
+def _off_zero(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """f x, of which f 0 = 0 with an infinite slope: there it is 0, as in torch."""
+    nothing = x == 0.0
+    return elementwise(el.Where, nothing, 0.0, function(elementwise(el.Where, nothing, 1.0, x)))

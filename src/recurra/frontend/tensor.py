@@ -1,0 +1,366 @@
+"""RecurrentTensor: a read of an equation, with the operators of an array library.
+
+`x` reads x at the identity; `x[b, i, t:T]` reads a range, which becomes a leading axis.
+Domains are unioned when tensors meet; shapes broadcast from the right, as labels.
+"""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any, Literal
+
+from recurra.errors import RecurraError, here
+from recurra.frontend import indexing as brackets
+from recurra.frontend import layouts, ordering, reductions
+from recurra.frontend.construct import (
+    as_float,
+    as_tensor,
+    elementwise,
+    logical,
+    with_slope_of,
+    zeros,
+)
+from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.matmul import matmul
+from recurra.frontend.no_value import OpaqueTensor
+from recurra.frontend.operators import operator
+from recurra.frontend.read import Read
+from recurra.ir.op import Elementwise
+from recurra.ir.types import is_float
+from recurra.ops import bitwise, movement, reduction, special
+from recurra.ops import elementwise as el
+
+__all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
+
+
+def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
+    return elementwise(el.Where, cond, a, b)
+
+
+class RecurrentTensor(Read, OpaqueTensor):
+    """A value at every point of `domain`; see the module for what brackets mean."""
+
+    __hash__ = Read.__hash__
+
+    grad: RecurrentTensor | None = None
+
+    def __getitem__(self, key: Any) -> RecurrentTensor:
+        return brackets.read(self, key if isinstance(key, tuple) else (key,))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        brackets.define(self, key if isinstance(key, tuple) else (key,), value)
+
+    # ---- operators
+
+    def _elementwise(self, op: type[Elementwise], *others: Any) -> RecurrentTensor:
+        return elementwise(op, self, *others)
+
+    @operator("x + y", "np.add", "torch.add")
+    def __add__(self, other: Any) -> RecurrentTensor:
+        """The sum."""
+        return self._elementwise(el.Add, other)
+
+    @operator("x - y", "np.subtract", "torch.sub")
+    def __sub__(self, other: Any) -> RecurrentTensor:
+        """The difference."""
+        return self._elementwise(el.Sub, other)
+
+    @operator("x * y", "np.multiply", "torch.mul")
+    def __mul__(self, other: Any) -> RecurrentTensor:
+        """The product."""
+        return self._elementwise(el.Mul, other)
+
+    @operator("x / y", "np.divide", "torch.div")
+    def __truediv__(self, other: Any) -> RecurrentTensor:
+        """The quotient, a float: integers become f32."""
+        return self._elementwise(el.Div, other)
+
+    @operator("x ** y", "np.power", "torch.pow")
+    def __pow__(self, other: Any) -> RecurrentTensor:
+        """The power; of integers without its fraction."""
+        return (
+            self.square() if type(other) is int and other == 2 else self._elementwise(el.Pow, other)
+        )
+
+    @operator("x % y", "np.mod", "torch.remainder")
+    def __mod__(self, other: Any) -> RecurrentTensor:
+        """The rest of `x // y`, with the sign of y; of integers 0 where y is 0."""
+        return self._elementwise(el.Mod, other)
+
+    @operator("x // y", "np.floor_divide", "torch.floor_divide")
+    def __floordiv__(self, other: Any) -> RecurrentTensor:
+        """The quotient, rounded down; of integers 0 where y is 0."""
+        return self._elementwise(el.FloorDivide, other)
+
+    def __rfloordiv__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.FloorDivide, other, self)
+
+    def __rmod__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Mod, other, self)
+
+    def __radd__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Add, other, self)
+
+    def __rsub__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Sub, other, self)
+
+    def __rmul__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Mul, other, self)
+
+    def __rtruediv__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Div, other, self)
+
+    def __rpow__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Pow, other, self)
+
+    @operator("-x", "np.negative", "torch.neg")
+    def __neg__(self) -> RecurrentTensor:
+        """The number with the other sign."""
+        return self._elementwise(el.Neg)
+
+    def __abs__(self) -> RecurrentTensor:
+        return self.abs()
+
+    def __round__(self, decimals: int = 0) -> RecurrentTensor:
+        return self.round(decimals)
+
+    def __floor__(self) -> RecurrentTensor:
+        return self.floor()
+
+    @operator("x == y", "np.equal", "torch.eq")
+    def __eq__(self, o: object) -> Any:
+        """Are they equal?"""
+        return self._elementwise(el.Equal, o)
+
+    @operator("x != y", "np.not_equal", "torch.ne")
+    def __ne__(self, o: object) -> Any:
+        """Do they differ?"""
+        return self._elementwise(el.NotEqual, o)
+
+    @operator("x < y", "np.less", "torch.lt")
+    def __lt__(self, other: Any) -> RecurrentTensor:
+        """Is x less?"""
+        return self._elementwise(el.Less, other)
+
+    @operator("x <= y", "np.less_equal", "torch.le")
+    def __le__(self, other: Any) -> RecurrentTensor:
+        """Is x less or equal?"""
+        return self._elementwise(el.LessEqual, other)
+
+    @operator("x > y", "np.greater", "torch.gt")
+    def __gt__(self, other: Any) -> RecurrentTensor:
+        """Is x greater?"""
+        return elementwise(el.Less, other, self)
+
+    @operator("x >= y", "np.greater_equal", "torch.ge")
+    def __ge__(self, other: Any) -> RecurrentTensor:
+        """Is x greater or equal?"""
+        return elementwise(el.LessEqual, other, self)
+
+    @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
+    def __and__(self, other: Any) -> RecurrentTensor:
+        """Both, of truth values; bit by bit, of integers."""
+        return logical(el.And, bitwise.BitAnd, self, other)
+
+    @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
+    def __or__(self, other: Any) -> RecurrentTensor:
+        """One or both, of truth values; bit by bit, of integers."""
+        return logical(el.Or, bitwise.BitOr, self, other)
+
+    @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
+    def __xor__(self, other: Any) -> RecurrentTensor:
+        """One but not both, of truth values; bit by bit, of integers."""
+        return self._elementwise(bitwise.BitXor, other)
+
+    def __rand__(self, other: Any) -> RecurrentTensor:
+        return logical(el.And, bitwise.BitAnd, other, self)
+
+    def __ror__(self, other: Any) -> RecurrentTensor:
+        return logical(el.Or, bitwise.BitOr, other, self)
+
+    def __rxor__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.BitXor, other, self)
+
+    @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
+    def __lshift__(self, other: Any) -> RecurrentTensor:
+        """The bits of an integer moved up by y."""
+        return self._elementwise(bitwise.ShiftLeft, other)
+
+    @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
+    def __rshift__(self, other: Any) -> RecurrentTensor:
+        """The bits of an integer moved down by y; the sign stays."""
+        return self._elementwise(bitwise.ShiftRight, other)
+
+    def __rlshift__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftLeft, other, self)
+
+    def __rrshift__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftRight, other, self)
+
+    @operator("~x", "np.invert", "torch.bitwise_not")
+    def __invert__(self) -> RecurrentTensor:
+        """Not, of truth values; bit by bit, of integers."""
+        return logical(el.Not, bitwise.BitNot, self)
+
+    @operator("x @ y", "np.matmul", "torch.matmul")
+    def __matmul__(self, other: Any) -> RecurrentTensor:
+        """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> RecurrentTensor:
+        return matmul(other, self)
+
+    # ---- methods
+
+    @operator('x.cast("f32")', "np.astype", "torch.Tensor.to")
+    def cast(self, dtype: str | Dtype) -> RecurrentTensor:
+        """The same numbers in another type; floats are cut off to integers."""
+        to = dtype_name(dtype)
+        return self if to == self.dtype else self.apply(el.Cast(to=to), self)
+
+    @operator("x.detach()", "", "torch.Tensor.detach")
+    def detach(self) -> RecurrentTensor:
+        """The same value; no gradient passes."""
+        return self._elementwise(el.Detach)
+
+    @operator("x.exp()", "np.exp", "torch.exp")
+    def exp(self) -> RecurrentTensor:
+        """eˣ"""
+        return self._elementwise(el.Exp)
+
+    @operator("x.log()", "np.log", "torch.log")
+    def log(self) -> RecurrentTensor:
+        """ln x"""
+        return self._elementwise(el.Log)
+
+    @operator("x.tanh()", "np.tanh", "torch.tanh")
+    def tanh(self) -> RecurrentTensor:
+        """tanh x"""
+        return self._elementwise(el.Tanh)
+
+    @operator("x.sigmoid()", "scipy.special.expit", "torch.sigmoid")
+    def sigmoid(self) -> RecurrentTensor:
+        """1 / (1 + e⁻ˣ)"""
+        return self._elementwise(el.Sigmoid)
+
+    @operator("x.relu()", "", "torch.relu")
+    def relu(self) -> RecurrentTensor:
+        """max(x, 0); the slope at 0 is 0."""
+        return with_slope_of(elementwise(el.Maximum, self, 0), lambda: _where(self > 0, self, 0))
+
+    @operator("x.sqrt()", "np.sqrt", "torch.sqrt")
+    def sqrt(self) -> RecurrentTensor:
+        """√x"""
+        return self._elementwise(el.Sqrt)
+
+    @operator("x.square()", "np.square", "torch.square")
+    def square(self) -> RecurrentTensor:
+        """x²"""
+        return self._elementwise(el.Square)
+
+    @operator("x.abs()", "np.abs", "torch.abs")
+    def abs(self) -> RecurrentTensor:
+        """|x|; the slope at 0 is 0."""
+        return self._elementwise(el.Abs)
+
+    @operator("x.sin()", "np.sin", "torch.sin")
+    def sin(self) -> RecurrentTensor:
+        """sin x"""
+        return self._elementwise(el.Sin)
+
+    @operator("x.cos()", "np.cos", "torch.cos")
+    def cos(self) -> RecurrentTensor:
+        """cos x"""
+        return self._elementwise(el.Cos)
+
+    @operator("x.floor()", "np.floor", "torch.floor")
+    def floor(self) -> RecurrentTensor:
+        """The next whole number below."""
+        return self._elementwise(el.Floor) if is_float(self.dtype) else self
+
+    @operator("x.round(decimals=0)", "np.round", "torch.round")
+    def round(self, decimals: int = 0) -> RecurrentTensor:
+        """To the nearest of so many decimals; of two that are as near, to the even one."""
+        if not is_float(self.dtype) and decimals >= 0:
+            return self
+        if decimals == 0:
+            return self._elementwise(el.Round)
+        x, scale = as_float(self), float(10 ** abs(decimals))
+        if decimals > 0:
+            return (x * scale).round() / scale
+        return ((x / scale).round() * scale).cast(self.dtype)
+
+    @operator("x.erf()", "scipy.special.erf", "torch.erf")
+    def erf(self) -> RecurrentTensor:
+        """2/√π ∫₀ˣ e^(-u²) du"""
+        return self._elementwise(special.Erf)
+
+    @operator("x.silu()", "", "torch.nn.functional.silu")
+    def silu(self) -> RecurrentTensor:
+        """x / (1 + e⁻ˣ)"""
+        return self * self.sigmoid()
+
+    @operator("x.gelu()", "", "torch.nn.functional.gelu")
+    def gelu(self, approximate: Literal["none", "tanh"] = "none") -> RecurrentTensor:
+        """x Φ(x), Φ the distribution of normal draws; with "tanh" nearly so, as in GPT-2."""
+        if approximate == "none":
+            return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
+        if approximate != "tanh":
+            raise RecurraError(
+                f"gelu cannot be approximated by {approximate!r}",
+                facts='it is "none", the exact one, or "tanh"',
+                hint='write x.gelu("tanh")',
+                loc=here(),
+            )
+        inner = (self + self * self.square() * 0.044715) * (2 / pi) ** 0.5
+        return self * (inner.tanh() + 1.0) * 0.5
+
+    @operator("x.clip(lo=0.0, hi=1.0)", "np.clip", "torch.clamp")
+    def clip(self, lo: Any = None, hi: Any = None) -> RecurrentTensor:
+        """min(max(x, lo), hi); the slope at both ends is that of x. An end may be left out."""
+        raised = self if lo is None else elementwise(el.Maximum, self, lo)
+
+        def sloped() -> RecurrentTensor:
+            over = None if hi is None else raised > hi
+            x = self if lo is None else _where(self < lo, lo, self)
+            return x if over is None else _where(over, hi, x)
+
+        return with_slope_of(raised if hi is None else elementwise(el.Minimum, raised, hi), sloped)
+
+    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
+    var, std, norm = reductions.var, reductions.std, reductions.norm
+    max, min, logsumexp = reductions.max, reductions.min, reductions.logsumexp
+    any, all = reductions.any, reductions.all
+    argmax, argmin = reductions.argmax, reductions.argmin
+
+    sort, argsort, topk = ordering.sort, ordering.argsort, ordering.topk
+    cumsum, cumprod, cummax = ordering.cumsum, ordering.cumprod, ordering.cummax
+    discounted_sum = ordering.discounted_sum
+    softmax, log_softmax = ordering.softmax, ordering.log_softmax
+    take, gather, scatter = ordering.take, ordering.gather, ordering.scatter
+    one_hot = ordering.one_hot
+
+    transpose, permute, reshape = layouts.transpose, layouts.permute, layouts.reshape
+    squeeze, expand, broadcast_to = layouts.squeeze, layouts.expand, layouts.broadcast_to
+    flip, roll, repeat, tile = layouts.flip, layouts.roll, layouts.repeat, layouts.tile
+    index, cut = layouts.index, layouts.cut
+    tril, triu, outer = layouts.tril, layouts.triu, layouts.outer
+
+    @property
+    def T(self) -> RecurrentTensor:
+        return self.transpose()
+
+    def reduce_to(self, have: str, want: str) -> RecurrentTensor:
+        """Sums the labels of `have` that `want` lacks, and orders the rest as in `want`."""
+        axes = tuple(k for k, c in enumerate(have) if c not in want)
+        out = self.apply(reduction.Sum(axes=axes), self) if axes else self
+        left = "".join(c for c in have if c in want)
+        if left == want:
+            return out
+        return out.apply(movement.Transpose(order=tuple(left.index(c) for c in want)), out)
+
+    def backward(self, wrt: Any = None, *, through_updates: bool = False) -> None:
+        """Gradients of (the sum over its domain of) this tensor; each of `wrt` gets a `.grad`."""
+        from recurra.frontend.autodiff import backward
+
+        backward(self, wrt, through_updates)

@@ -1,1 +1,0 @@
-"""How users write: tensors over dims, their definitions, gradients, modules and optimisers."""

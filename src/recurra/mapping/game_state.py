@@ -1,0 +1,208 @@
+"""What is placed where and when, what is left for copies, how fast each instruction is.
+
+The state that the game (`game.py`) and the order-free mapper (`arrange.py`) share. This is the
+plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from recurra.mapping.struct_of_arrays import Flat
+from recurra.storage.mapping_problem import Placement, Solution
+
+BLOCK = 16  # steps per bucket of the index of what is placed
+NOWHERE = -1
+
+
+class Move(NamedTuple):
+    """Where a buffer would go; `start..end` steps, empty of new room if `covered`."""
+
+    offset: int
+    start: int
+    end: int
+    copied: bool = False
+    covered: bool = False  # by a placement that is already there
+
+
+class Board:
+    """Placements that can be put and taken in any order, exactly."""
+
+    def __init__(self, flat: Flat) -> None:
+        self.flat = flat
+        for name in ("size", "output", "at", "storage", "demand", "evict_by", "gain", "bit"):
+            setattr(self, f"_{name}", getattr(flat, name).tolist())
+        self._grouped: list[int] = flat.grouped.tolist()
+        self._fast_size = flat.problem.fast_size
+        self.clear()
+
+    _size: list[int]
+    _output: list[int]
+    _at: list[int]
+    _storage: list[int]
+    _demand: list[int]
+    _evict_by: list[int]
+    _gain: list[int]
+    _bit: list[int]
+
+    def clear(self) -> None:
+        """Everything in slow memory."""
+        steps = len(self.flat.supply)
+        self.left: list[int] = self.flat.supply.tolist()  # [T] supply that no copy uses
+        self.crossed = [False] * steps  # [T] a copy goes on from this step to the next
+        self.moves: list[Move | None] = [None] * len(self._size)
+        self.used: dict[int, list[tuple[int, int]]] = {}  # copied buffer -> (step, time taken)
+        self.traffic: list[int] = self.flat.traffic.tolist()
+        self.mask = [0] * steps
+        self.reward = 0
+        self._blocks: list[list[int]] = [[] for _ in range(steps // BLOCK + 1)]
+
+    def put(self, index: int, move: Move, used: list[tuple[int, int]] | None = None) -> int:
+        """Places buffer i; the reward it brings. `used`: the time its copy takes in each step."""
+        self.moves[index] = move
+        if not move.covered:
+            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
+                self._blocks[k].append(index)
+        if move.copied:
+            self._take_supply(index, self._demanded(index, move) if used is None else used)
+        before = self.latency(self._at[index])
+        self.traffic[self._at[index]] -= self._gain[index]
+        if self._bit[index] >= 0:
+            self.mask[self._at[index]] |= 1 << self._bit[index]
+        gained = before - self.latency(self._at[index])
+        self.reward += gained
+        return gained
+
+    def take(self, index: int) -> None:
+        """Undoes `put(i, ..)`, whatever was put since."""
+        move = self.moves[index]
+        assert move is not None, "only what is placed can be taken"
+        before = self.latency(self._at[index])
+        self.moves[index] = None
+        if not move.covered:
+            for k in range(move.start // BLOCK, move.end // BLOCK + 1):
+                self._blocks[k].remove(index)
+        if move.copied:
+            used = self.used.pop(index)
+            for step, amount in used:
+                self.left[step] += amount
+            for step in _inner([step for step, _ in used]):
+                self.crossed[step] = False
+        self.traffic[self._at[index]] += self._gain[index]
+        if self._bit[index] >= 0:
+            self.mask[self._at[index]] &= ~(1 << self._bit[index])
+        self.reward += before - self.latency(self._at[index])
+
+    def latency(self, step: int) -> int:
+        """Of an instruction, up to its overhead."""
+        table = int(self.flat.table_at[step])
+        if table >= 0:
+            return int(self.flat.tables[table + self.mask[step]])
+        slowest = max(int(self.flat.compute[step]), self.traffic[step])
+        return int(self.flat.times[step]) * slowest
+
+    def lowest(self, index: int, start: int, end: int, fixed: int = NOWHERE) -> int:
+        """The lowest offset, or `fixed` alone, at which buffer i fits in `start..end`; NOWHERE.
+
+        Members of an alias group are no obstacles to each other.
+        """
+        size, storage = self._size[index], self._storage[index]
+        group = storage if self._grouped[storage] else NOWHERE
+        taken: set[tuple[int, int]] = set()
+        for k in range(start // BLOCK, end // BLOCK + 1):
+            for j in self._blocks[k]:
+                move = self.moves[j]
+                assert move is not None, "the index holds what is placed"
+                meet = move.start <= end and move.end >= start
+                if meet and self._storage[j] != group:
+                    taken.add((move.offset, move.offset + self._size[j]))
+        if fixed != NOWHERE:
+            free = all(high <= fixed or fixed + size <= low for low, high in taken)
+            return fixed if free and fixed + size <= self._fast_size else NOWHERE
+        offset = 0
+        for low, high in sorted(taken):
+            if low >= offset + size:
+                break
+            offset = max(offset, high)
+        return offset if offset + size <= self._fast_size else NOWHERE
+
+    def during(self, start: int, end: int) -> dict[int, Move]:
+        """What takes room in these steps, by buffer."""
+        found: dict[int, Move] = {}
+        for k in range(max(start, 0) // BLOCK, min(end, len(self.left) - 1) // BLOCK + 1):
+            for j in self._blocks[k]:
+                move = self.moves[j]
+                if move is not None and move.start <= end and move.end >= start:
+                    found[j] = move
+        return found
+
+    def fullest(self, start: int, end: int) -> int:
+        """Bytes that are taken in the fullest of these steps."""
+        change = [0] * (end - start + 2)
+        counted: dict[int, int] = {}  # group -> until which step: its members share their place
+        for j, move in sorted(self.during(start, end).items(), key=lambda x: x[1].start):
+            first, last, s = max(move.start, start), min(move.end, end), self._storage[j]
+            if self._grouped[s]:
+                first = max(first, counted.get(s, -1) + 1)
+                counted[s] = max(last, first - 1)
+            if first <= last:
+                change[first - start] += self._size[j]
+                change[last - start + 1] -= self._size[j]
+        return max(accumulate(change))
+
+    def copy_start(self, index: int, after: int) -> int:
+        """The latest first step of a copy of operand i that begins after step `after`; or -1."""
+        t = self._at[index]
+        start, time = t, 0
+        while time < self._demand[index]:
+            if start - 1 <= after or (start < t and self.crossed[start - 1]):
+                return -1
+            start -= 1
+            time += self.left[start]
+        return start
+
+    def copy_end(self, index: int) -> int:
+        """The earliest last step of a copy of output i; or -1."""
+        t = self._at[index]
+        end, time = t, 0
+        while time < self._demand[index]:
+            if end + 1 > self._evict_by[index] or (end > t and self.crossed[end]):
+                return -1
+            end += 1
+            time += self.left[end]
+        return end
+
+    def _demanded(self, index: int, move: Move) -> list[tuple[int, int]]:
+        """Operands use the latest time there is, outputs the earliest."""
+        t, need = self._at[index], self._demand[index]
+        out = self._output[index]
+        used: list[tuple[int, int]] = []
+        for step in range(t + 1, move.end + 1) if out else range(t - 1, move.start - 1, -1):
+            amount = min(self.left[step], need)
+            need -= amount
+            used.append((step, amount))
+        assert need == 0, "a copy interval covers the demand"
+        return used
+
+    def _take_supply(self, index: int, used: list[tuple[int, int]]) -> None:
+        self.used[index] = used
+        for step, amount in used:
+            self.left[step] -= amount
+        for step in _inner([step for step, _ in used]):
+            self.crossed[step] = True
+
+    def solution(self) -> Solution:
+        """What is placed now."""
+        return solution(self.moves)
+
+
+def solution(moves: Sequence[Move | None]) -> Solution:
+    """Moves as placements."""
+    return Solution(tuple(m and Placement(m.offset, m.start, m.end, m.copied) for m in moves))
+
+
+def _inner(steps: list[int]) -> range:
+    """The steps from which a copy goes on to the next."""
+    return range(min(steps), max(steps)) if steps else range(0)

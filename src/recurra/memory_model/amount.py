@@ -1,0 +1,166 @@
+"""Amounts of memory as polynomials of the bounds.
+
+    4·B·T + 16·B + 1,024, at B=64, T=200: 53,248
+
+An `Extent` is an integer that knows how it is made of the bounds, so that the length of an axis
+computed somewhere in a program says what it would be for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from operator import mul
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """of // by, where that does not come out even for all bounds."""
+
+    of: Amount
+    by: int
+
+    def __str__(self) -> str:
+        return f"({self.of})//{self.by}" if len(self.of.terms) > 1 else f"{self.of}//{self.by}"
+
+
+Atom = str | Quotient  # a bound, by its name, or a quotient
+Monomial = tuple[Atom, ...]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Σ factor · product of bounds; terms have no zeros, and an order."""
+
+    terms: tuple[tuple[Monomial, int], ...] = ()
+
+    def __add__(self, other: Amount) -> Amount:
+        return made(*self.terms, *other.terms)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return self + other.times(-1)
+
+    def __mul__(self, other: Amount) -> Amount:
+        return made(*((_product(m, n), a * b) for m, a in self.terms for n, b in other.terms))
+
+    def times(self, count: int) -> Amount:
+        return made(*((m, a * count) for m, a in self.terms))
+
+    def over(self, n: int) -> Amount:
+        """self // n"""
+        if all(a % n == 0 for _, a in self.terms):
+            return made(*((m, a // n) for m, a in self.terms))
+        return made(((Quotient(self, n),), 1))
+
+    def at(self, bounds: Mapping[str, int]) -> int:
+        """Its value for bounds."""
+        return sum(a * reduce(mul, (_value(x, bounds) for x in m), 1) for m, a in self.terms)
+
+    def covers(self, other: Amount) -> bool:
+        """Is it at least as much for all bounds, by its factors alone?"""
+        own, others = dict(self.terms), dict(other.terms)
+        return all(own.get(m, 0) >= others.get(m, 0) for m in own | others)
+
+    def __str__(self) -> str:
+        texts = [_term(m, a) for m, a in sorted(self.terms, key=lambda t: (-len(t[0]), -t[1]))]
+        return " + ".join(texts).replace("+ -", "- ") or "0"
+
+
+def number(count: int) -> Amount:
+    return Amount((((), count),)) if count else Amount()
+
+
+def made(*terms: tuple[Monomial, int]) -> Amount:
+    """The sum of terms, those of one product together."""
+    total: dict[Monomial, int] = {}
+    for m, a in terms:
+        total[m] = total.get(m, 0) + a
+    return Amount(tuple(sorted(((m, a) for m, a in total.items() if a), key=_place)))
+
+
+def _place(term: tuple[Monomial, int]) -> str:
+    return _text(term[0])
+
+
+@lru_cache(1 << 12)
+def _text(monomial: Monomial) -> str:
+    return str(monomial)
+
+
+def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
+    """Those that no other one covers."""
+    found: list[Amount] = []
+    for x in dict.fromkeys(amounts):
+        if not any(y.covers(x) for y in found):
+            found = [y for y in found if not x.covers(y)] + [x]
+    return tuple(found)
+
+
+def _product(monomial: Monomial, n: Monomial) -> Monomial:
+    return tuple(sorted((*monomial, *n), key=str))
+
+
+def _value(atom: Atom, bounds: Mapping[str, int]) -> int:
+    return bounds[atom] if isinstance(atom, str) else atom.of.at(bounds) // atom.by
+
+
+def _term(monomial: Monomial, a: int) -> str:
+    product = "·".join(map(str, monomial))
+    if not monomial or abs(a) == 1:
+        return f"{'-' if a < 0 and monomial else ''}{product}" if monomial else f"{a:,}"
+    return f"{a:,}·{product}"
+
+
+class Extent(int):
+    """An integer, and what it is for other bounds; what it meets that is none stays a number."""
+
+    amount: Amount
+
+    def __new__(cls, value: int, amount: Amount) -> Extent:
+        self = super().__new__(cls, value)
+        self.amount = amount
+        return self
+
+    def __add__(self, other: Any) -> Any:
+        return _met(self, other, int(self).__add__, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _met(self, other, int(self).__sub__, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _met(self, other, int(self).__rsub__, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return _met(self, other, int(self).__mul__, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Extent:
+        return Extent(-int(self), self.amount.times(-1))
+
+    def __floordiv__(self, other: Any) -> Any:
+        value: Any = int(self).__floordiv__(other)
+        if type(other) is int and isinstance(value, int) and other > 0:
+            return Extent(value, self.amount.over(other))
+        return value
+
+
+def amount_of(count: int) -> Amount:
+    """Of an extent, or of a number, which is the same for all bounds."""
+    return count.amount if isinstance(count, Extent) else number(count)
+
+
+def _met(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
+    value = plain(other)
+    if value is NotImplemented:
+        return value
+    return Extent(value, joined(extent.amount, amount_of(other)))
+
+
+def extents(bounds: Mapping[str, int]) -> dict[str, int]:
+    """Bounds as extents of themselves."""
+    return {name: Extent(n, made(((name,), 1))) for name, n in bounds.items()}

@@ -1,0 +1,185 @@
+"""Arrays without numbers: shape, strides and a buffer that is counted; the names that ops use.
+
+What NumPy allocates and what it sees through a view is decided by NumPy itself: a layout is a real
+array of these strides over one element, which is never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from recurra.ir.types import is_floating
+from recurra.memory_model.amount import Extent, number
+from recurra.memory_model.meter import Buffer, Label, Meter
+
+Shape = tuple[int, ...]
+
+
+class Array:
+    """A view of a buffer; lengths of axes may be extents. An array from elsewhere has no buffer."""
+
+    __slots__ = ("buffer", "layout", "meter", "shape")
+
+    def __init__(self, meter: Meter, buffer: Buffer | None, layout: np.ndarray, shape: Shape):
+        self.meter, self.buffer, self.layout = meter, buffer, layout
+        self.shape = tuple(a if a == b else b for a, b in zip(shape, layout.shape, strict=True))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.layout.dtype
+
+    @property
+    def label(self) -> Label | None:
+        return None if self.buffer is None else self.buffer.label
+
+    @property
+    def ndim(self) -> int:
+        return self.layout.ndim
+
+    def seen(self, layout: np.ndarray, shape: Shape | None = None) -> Array:
+        """Another view of the same buffer."""
+        return Array(self.meter, self.buffer, layout, layout.shape if shape is None else shape)
+
+    def __getitem__(self, key: Any) -> Array:
+        whole = key if isinstance(key, tuple) else (key,)
+        if whole and whole[0] is Ellipsis:
+            whole = (*(slice(None),) * (self.ndim - len(whole) + 1), *whole[1:])
+        rest = (slice(None),) * (self.ndim - len(whole))
+        pairs = zip((*whole, *rest), self.shape, strict=True)
+        shape = tuple(_length(k, n) for k, n in pairs if isinstance(k, slice))
+        return self.seen(self.layout[whole], shape)
+
+    def copy(self) -> Array:
+        """In an order like its own, in a buffer of its own."""
+        return allocated(self.meter, self.shape, self.dtype, [self])
+
+    def __and__(self, other: Any) -> Array:
+        return _math(self, other)
+
+    __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __and__
+    __rshift__ = __rrshift__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = (
+        __and__
+    )
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __and__
+
+    def __truediv__(self, other: Any) -> Array:
+        return elementwise(self.meter, [self, other], _divided)
+
+    __rtruediv__ = __truediv__
+
+    def __neg__(self) -> Array:
+        return elementwise(self.meter, [self], _same)
+
+    __invert__ = __abs__ = __neg__
+
+    def __lt__(self, other: Any) -> Array:
+        return elementwise(self.meter, [self, other], _truth)
+
+    __le__ = __gt__ = __ge__ = __lt__
+    __eq__ = __ne__ = __lt__  # pyright: ignore
+    __hash__ = object.__hash__
+
+
+def _math(x: Array, other: Any) -> Array:
+    return elementwise(x.meter, [x, other], _same)
+
+
+def _length(k: slice, count: int) -> int:
+    """Of a slice of an axis; an extent where its ends are."""
+    if k == slice(None):
+        return count
+    if k.step in (None, 1) and k.start is not None and k.stop is not None and k.start >= 0:
+        return k.stop - k.start
+    return len(range(count)[k])
+
+
+def _same(*dtypes: Any) -> Any:
+    return np.result_type(*dtypes)
+
+
+def _divided(*dtypes: Any) -> Any:
+    met = np.result_type(*dtypes)
+    return met if is_floating(met) else np.dtype("float64")
+
+
+def _truth(*dtypes: Any) -> Any:
+    return np.dtype(bool)
+
+
+def allocated(
+    meter: Meter,
+    shape: Sequence[int],
+    dtype: Any,
+    like: Sequence[Array] = (),
+    kind: str = "made",
+    name: str = "",
+) -> Array:
+    """A new array, row by row, or in the order of the strides of operands."""
+    order = slowest_first(len(shape), [steps(x, len(shape)) for x in like])
+    return laid_out(meter, shape, np.dtype(dtype), order, kind, name)
+
+
+def laid_out(
+    meter: Meter,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    order: Sequence[int],
+    kind: str = "made",
+    name: str = "",
+) -> Array:
+    """A new array whose axes lie in some order, the slowest first."""
+    amount = number(dtype.itemsize * prod(n for n in shape if not isinstance(n, Extent)))
+    for n in shape:
+        amount = amount * n.amount if isinstance(n, Extent) else amount
+    strides, step = [0] * len(shape), dtype.itemsize
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= int(shape[axis])
+    layout = as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
+    nbytes = dtype.itemsize * prod(map(int, shape))
+    return Array(meter, Buffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape))
+
+
+def steps(x: Array, rank: int) -> list[int]:
+    """The strides of an operand along the axes of a result; 0 where it has one point."""
+    own = [abs(s) if n != 1 else 0 for s, n in zip(x.layout.strides, x.layout.shape, strict=True)]
+    return [0] * (rank - x.ndim) + own
+
+
+def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
+    """Axes as NumPy's iterator sorts them, by the strides of operands along each.
+
+    It inserts axis by axis, from the last; where operands disagree, they stay as they are.
+    """
+    order: list[int] = []  # the fastest first
+    for axis in reversed(range(rank)):
+        at = len(order)
+        for k in reversed(range(len(order))):
+            pairs = [(x[axis], x[order[k]]) for x in operands if x[axis] and x[order[k]]]
+            if pairs and (any(b <= a for a, b in pairs)):
+                break
+            at = k if pairs else at
+        order.insert(at, axis)
+    return order[::-1]
+
+
+def elementwise(meter: Meter, operands: Sequence[Any], rule: Callable[..., Any]) -> Array:
+    """A new array of the shape that operands have together; numbers have none."""
+    arrays = [x for x in operands if isinstance(x, Array)]
+    dtype = rule(*(x.dtype if isinstance(x, Array) else x for x in operands))
+    return allocated(meter, together(arrays), dtype, arrays)
+
+
+def together(arrays: Sequence[Array]) -> Shape:
+    """The shape of what is computed of several, axis by axis from the last."""
+    rank = max((x.ndim for x in arrays), default=0)
+    shape: list[int] = []
+    for k in range(-rank, 0):
+        lengths = [x.shape[k] for x in arrays if x.ndim >= -k]
+        shape.append(next((n for n in lengths if n != 1), 1))
+    return tuple(shape)

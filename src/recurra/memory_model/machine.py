@@ -1,0 +1,197 @@
+"""Regions on arrays without numbers: what they allocate where NumPy, or a backend, runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from recurra.codegen.array_machine import Starts, Until
+from recurra.codegen.loop_segments import few
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import function, times, with_local_stores
+from recurra.ir.statement import Statement
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.memory_model.arrays import Array, allocated
+from recurra.memory_model.meter import Meter
+from recurra.memory_model.names import Names
+from recurra.ops.collective import SHARD
+from recurra.ops.control import Foreign
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+Compiled = Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class ShapeMachine:
+    """Runs `steps(lo, hi)` of every loop; rows end as late as they can."""
+
+    meter: Meter
+    steps: Callable[[int, int], Sequence[int]] = few
+
+    @property
+    def xp(self) -> Any:
+        return Names(self.meter)
+
+    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+        point = ", ".join(
+            f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int)
+        )
+        self.meter.at = node.name + (f" of {point}" if point else "")
+        if isinstance(op := node.op, Foreign):
+            made: Any = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
+        else:
+            made = node.op.run(self.xp, env, *args)
+        return named(made, node.name)
+
+    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+        for time in self.steps(lo, hi):
+            carry = body(time, carry)
+        return carry
+
+    def until(
+        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
+    ) -> tuple[Any, Any]:
+        for time in self.steps(lo, min(hi, end + late)):
+            _, _, carry = body(time, carry)
+        return end, carry
+
+    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+        return body(carry)
+
+    def lesser(self, a: Any, b: Any) -> Any:
+        return min(a, b)
+
+    def read(self, store: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
+        key = tuple(
+            slice(s := min(max(int(at), 0), int(n) - int(size)), s + int(size))
+            for at, size, n in zip(starts, sizes, store.shape, strict=True)
+        )
+        box = store[key]
+        return box.seen(box.layout, sizes).copy()
+
+    def gather(self, store: Array, axis: int, at: Any) -> Array:
+        return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
+
+    def write(self, store: Array, starts: Starts, value: Any, also: Any = None) -> Array:
+        return store
+
+    write_box = write
+
+
+def named(made: Any, name: str) -> Any:
+    """What has no name yet is an equation's value; the rest of what it made are temporaries."""
+    if isinstance(made, Array) and (label := made.label) is not None and not label.name:
+        label.name = name
+    return made
+
+
+def known(given: Any, name: str) -> None:
+    """A variable that is lent to a launch goes by the name that it has there."""
+    if isinstance(given, tuple):
+        for x in given:
+            known(x, name)
+    elif isinstance(given, Array) and (label := given.label) is not None and label.kind == "made":
+        label.name = name
+
+
+def _first_worker() -> Mapping[str, Any]:
+    return {SHARD: 0}
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Regions statement by statement, as NumPy runs them."""
+
+    meter: Meter
+    machine: ShapeMachine
+
+    def compile(self, plan: Plan, region: Region) -> Compiled:
+        if region.local:
+            code, make = partial(self.compile, plan), partial(store, self.meter, plan)
+            return with_local_stores(plan, region, code, make)
+        run, names = (
+            function(plan, region, self.machine, here=_first_worker),
+            (*region.held, *region.carried),
+        )
+        first = 1 + times(region)
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            for x, name in zip(given[first:], names, strict=False):
+                known(x, name)
+            made = run(*given)
+            for x, name in zip(
+                made[-len(region.gives) - len(region.stores) :], region.gives, strict=False
+            ):
+                known(x, name)
+            return made
+
+        return launch
+
+
+class Besides(Protocol):
+    """A backend that tells what a launch takes beside what it is given and gives."""
+
+    donates: bool  # variables that travel: else they are new with every launch
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        """Bytes, of a launch at these times."""
+        ...
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Regions as one launch each; `plan` is the one with numbers."""
+
+    meter: Meter
+    backend: Besides
+    plan: Plan
+
+    def compile(self, plan: Plan, region: Region) -> Compiled:
+        first, r = 1 + times(region), region
+        kept = len(r.carried) if self.backend.donates else 0
+
+        def launch(*given: Any) -> tuple[Any, ...]:
+            self.meter.at = r.name
+            at, carried = given[1:first], given[first + len(r.held) :]
+            new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
+            taken = self.backend.besides(self.plan, r, tuple(map(int, at)))
+            del_ = self.meter.extra(taken, f"inside of {r.name}")
+            del del_
+            ends = at[len(at) - len(r.ends) :] if r.asks else ()
+            stores = carried[len(r.carried) : len(r.carried) + len(r.stores)]
+            return (*ends, *carried[:kept], *new, *stores)
+
+        return launch
+
+
+def fresh(meter: Meter, plan: Plan, name: str) -> Any:
+    """A variable of a program."""
+    type_ = plan.statements.arrays[name].type
+    kinds = type_.items if isinstance(type_, Tuple) else (type_,)
+    made = tuple(
+        named(allocated(meter, t.sizes(plan.sizes), NUMPY_NAME[t.dtype]), name) for t in kinds
+    )
+    return made if isinstance(type_, Tuple) else made[0]
+
+
+def store(meter: Meter, plan: Plan, s: Store) -> Array:
+    """A buffer of a store."""
+    kind = "input" if s.given else "output" if s.output else "store"
+    meter.at = f"the store of {s.name}"
+    shape, dtype = s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]
+    return allocated(meter, shape, dtype, kind=kind, name=s.name)
+
+
+def copied(x: Any) -> Any:
+    """An array in memory of its own, with the name of what it was."""
+    if isinstance(x, tuple):
+        return tuple(map(copied, x))
+    if isinstance(x, np.generic | np.ndarray):
+        return x
+    made = x.copy()
+    return named(made, x.label.name if x.label else "")

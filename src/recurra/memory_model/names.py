@@ -1,0 +1,219 @@
+"""The Array API names that ops use, on arrays without numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from recurra.codegen.loop_segments import few
+from recurra.memory_model.arrays import (
+    Array,
+    Shape,
+    allocated,
+    elementwise,
+    laid_out,
+    slowest_first,
+    steps,
+    together,
+)
+from recurra.memory_model.meter import Meter
+
+
+def _met(*dtypes: Any) -> Any:
+    return np.result_type(*dtypes)
+
+
+def _truth(*dtypes: Any) -> Any:
+    return np.dtype(bool)
+
+
+class Names:
+    """A namespace whose functions allocate as NumPy's do."""
+
+    rounds = 2  # of a draw: each takes what the one before took
+
+    def __init__(self, meter: Meter):
+        self.meter = meter
+
+    def new(self, shape: Sequence[int], dtype: Any, like: Sequence[Array] = ()) -> Array:
+        return allocated(self.meter, shape, dtype, like)
+
+    def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+        for k in few(0, times):
+            state = body(k, state)
+        return state
+
+    # ---- elementwise
+
+    def minimum(self, *xs: Any) -> Any:
+        return elementwise(self.meter, xs, _met)
+
+    maximum = bitwise_right_shift = clip = minimum
+    exp = log = sqrt = tanh = sin = cos = floor = round = sign = abs = minimum
+
+    def logical_and(self, *xs: Any) -> Array:
+        return elementwise(self.meter, xs, _truth)
+
+    logical_or = logical_not = logical_and
+
+    def where(self, c: Any, a: Any, b: Any) -> Array:
+        arrays = [x for x in (c, a, b) if isinstance(x, Array)]
+        of = [x.dtype if isinstance(x, Array) else x for x in (a, b)]
+        return self.new(together(arrays), np.result_type(*of), arrays)
+
+    # ---- made of nothing
+
+    def full(self, shape: Any, value: Any, dtype: Any = None) -> Array:
+        return self.new(shape if isinstance(shape, tuple) else (shape,), dtype or "float64")
+
+    def zeros(self, shape: Any, dtype: Any = None) -> Array:
+        return self.full(shape, 0, dtype)
+
+    def zeros_like(self, x: Array) -> Array:
+        return self.new(x.shape, x.dtype, [x])
+
+    def arange(self, n: int, dtype: Any = None) -> Array:
+        return self.new((n,), dtype or "int64")
+
+    def asarray(self, x: Any, dtype: Any = None) -> Array:
+        """An array of the same type is itself; what comes from elsewhere is not ours to count."""
+        if isinstance(x, Array):
+            same = dtype is None or x.dtype == np.dtype(dtype)
+            return x if same else self.new(x.shape, dtype, [x])
+        plain = np.asarray(x)
+        if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(x, np.ndarray):
+            return self.new(plain.shape, dtype or plain.dtype)
+        return Array(self.meter, None, plain, plain.shape)
+
+    # ---- views
+
+    def permute_dims(self, x: Array, order: Sequence[int]) -> Array:
+        return x.seen(x.layout.transpose(order), tuple(x.shape[k] for k in order))
+
+    def expand_dims(self, x: Array, axis: int) -> Array:
+        at = axis % (x.ndim + 1)
+        return x.seen(np.expand_dims(x.layout, axis), (*x.shape[:at], 1, *x.shape[at:]))
+
+    def broadcast_to(self, x: Any, shape: Shape) -> Array:
+        x = self.asarray(x)
+        return x.seen(np.broadcast_to(x.layout, tuple(map(int, shape))), tuple(shape))
+
+    def flip(self, x: Array, axis: int) -> Array:
+        return x.seen(np.flip(x.layout, axis), x.shape)
+
+    def reshape(self, x: Any, shape: Any) -> Array:
+        """A view where the strides allow it."""
+        x = self.asarray(x)
+        shape = _known(x, shape if isinstance(shape, tuple) else (shape,))
+        try:
+            return x.seen(np.reshape(x.layout, tuple(map(int, shape)), copy=False), shape)
+        except ValueError:
+            return self.new(shape, x.dtype)
+
+    # ---- along axes
+
+    def sum(self, x: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        gone = {a % x.ndim for a in axes}
+        if keepdims:
+            return self.new(_with(x, dict.fromkeys(gone, 1)), dtype or x.dtype, [x])
+        rest = [k for k in range(x.ndim) if k not in gone]
+        every = slowest_first(x.ndim, [steps(x, x.ndim)])
+        order = [rest.index(k) for k in every if k in rest]
+        return laid_out(self.meter, [x.shape[k] for k in rest], np.dtype(dtype or x.dtype), order)
+
+    max = min = prod = sum
+
+    def any(self, x: Array, axis: Any = None) -> Array:
+        return self.sum(x, axis, bool)
+
+    all = any
+
+    def argmax(self, x: Array, axis: int) -> Array:
+        return self.sum(x, axis, "int64")
+
+    def argsort(self, x: Array, axis: int, stable: bool = True) -> Array:
+        return self.new(x.shape, "int64")
+
+    def cumsum(self, x: Array, axis: int, dtype: Any = None) -> Array:
+        return self.new(x.shape, dtype or x.dtype, [x])
+
+    cumprod = cumsum
+
+    def sort(self, x: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype)
+
+    def cummax(self, x: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype, [x])
+
+    def topk(self, x: Array, size: int, axis: int) -> Array:
+        return self.new([size if k == axis else n for k, n in enumerate(x.shape)], "int32")
+
+    def joined_at(self, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
+        return self.new(x.shape, x.dtype)
+
+    def concat(self, xs: Sequence[Array], axis: int) -> Array:
+        axis %= xs[0].ndim
+        total = sum((x.shape[axis] for x in xs[1:]), xs[0].shape[axis])
+        return self.new(_with(xs[0], {axis: total}), np.result_type(*(x.dtype for x in xs)))
+
+    def stack(self, xs: Sequence[Array], axis: int) -> Array:
+        shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
+        return self.new(shape, np.result_type(*(x.dtype for x in xs)))
+
+    def pad(self, x: Array, widths: Any, constant_values: Any = 0) -> Array:
+        ends = zip(x.shape, widths, strict=True)
+        return self.new([n + a + b for n, (a, b) in ends], x.dtype)
+
+    # ---- by position
+
+    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> Array:
+        """Positions are copied as integers of 64 bits, and what is not row by row, too."""
+        x, at = self.asarray(x), self.asarray(at)
+        wide = self.new(at.shape, "int64") if at.dtype != np.dtype("int64") else at
+        rows = x if x.layout.flags.carray else self.new(x.shape, x.dtype)
+        made = self.new((*x.shape[:axis], *at.shape, *x.shape[axis % x.ndim + 1 :]), x.dtype)
+        del wide, rows
+        return made
+
+    def take_along_axis(self, x: Array, at: Array, axis: int) -> Array:
+        wide = self.new(at.shape, "int64")
+        sizes = [b if a == 1 else a for a, b in zip(x.shape, at.shape, strict=True)]
+        made = self.new(_with(x, dict(enumerate(sizes)) | {axis % x.ndim: at.shape[axis]}), x.dtype)
+        del wide
+        return made
+
+    # ---- products
+
+    def einsum(self, labels: str, *xs: Array) -> Array:
+        ins, out = labels.split("->")
+        sizes: dict[str, int] = {}
+        for mine, x in zip(ins.split(","), xs, strict=True):
+            sizes |= {c: n for c, n in zip(mine, x.shape, strict=True) if n != 1 or c not in sizes}
+        axes = out + "".join(sorted(set(sizes) - set(out)))
+        strides = [_along(x, mine, axes) for mine, x in zip(ins.split(","), xs, strict=True)]
+        order = [k for k in slowest_first(len(axes), strides) if k < len(out)]
+        return laid_out(self.meter, [sizes[c] for c in out], xs[0].dtype, order)
+
+
+def _along(x: Array, mine: str, axes: str) -> list[int]:
+    """The strides of an operand along labeled axes; 0 along those that it lacks."""
+    steps = zip(mine, x.layout.strides, x.layout.shape, strict=True)
+    known = {c: abs(s) for c, s, n in steps if n != 1}
+    return [known.get(c, 0) for c in axes]
+
+
+def _known(x: Array, shape: Shape) -> Shape:
+    """A shape without -1."""
+    if -1 not in shape:
+        return tuple(shape)
+    rest = prod(n for n in shape if n != -1)
+    whole: int = prod(x.shape, start=1)
+    return tuple(whole // rest if n == -1 else n for n in shape)
+
+
+def _with(x: Array, sizes: dict[int, int]) -> Shape:
+    return tuple(sizes.get(k, n) for k, n in enumerate(x.shape))

@@ -1,0 +1,94 @@
+"""Peak: the most bytes that a program holds at once, when that is, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recurra.memory_model.amount import Amount
+from recurra.report.html import size, table_html
+
+KINDS = {
+    "state": "parameters and state",  # what one step of the outermost loop leaves for the next
+    "store": "stores",  # points of equations that later steps read
+    "temporary": "temporaries",
+    "input": "inputs",
+    "output": "outputs",
+}
+LARGEST = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor of those alive at the peak, of a kind of `KINDS`."""
+
+    name: str
+    kind: str
+    nbytes: int
+    amount: Amount
+    buffers: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """The most while one thing runs: bytes of each kind."""
+
+    at: str
+    kinds: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.kinds.values())
+
+
+@dataclass(frozen=True)
+class Peak:
+    """For other bounds, too, it is the largest of `amounts`, while the schedule is the same."""
+
+    nbytes: int
+    at: str
+    held: tuple[Held, ...]
+    amounts: tuple[Amount, ...]
+    sizes: Mapping[str, int]
+    history: tuple[Point, ...] = ()
+    arena: str = ""  # of the stores, if they share one
+
+    def of(self, **bounds: int) -> int:
+        """The peak for other bounds, under the same schedule and plan."""
+        return max((x.at({**self.sizes, **bounds}) for x in self.amounts), default=0)
+
+    @property
+    def amount(self) -> Amount:
+        """The peak as an expression, for bounds near those that it was compiled for."""
+        return max(self.amounts, key=lambda x: x.at(self.sizes), default=Amount())
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """Bytes at the peak: state, store, temporary, input, output."""
+        return {k: sum(h.nbytes for h in self.held if h.kind == k) for k in KINDS}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The largest tensors at the peak."""
+        return [
+            {
+                "tensor": h.name,
+                "kind": KINDS[h.kind],
+                "bytes": h.nbytes,
+                "for any bounds": str(h.amount),
+            }
+            for h in self.held[:LARGEST]
+        ]
+
+    def __str__(self) -> str:
+        head = f"peak {self.nbytes:,} B ({size(self.nbytes)}), at {self.at}"
+        kinds = ", ".join(f"{KINDS[k]} {n:,}" for k, n in self.by_kind.items() if n)
+        rows = [
+            f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]
+        ]
+        arena = [f"  {self.arena}"] if self.arena else []
+        return "\n".join([head, f"  = {self.amount}", f"  {kinds}", *arena, *rows])
+
+    def _repr_html_(self) -> str:
+        return table_html(self.rows, {"tensor": "peak", "bytes": self.nbytes})

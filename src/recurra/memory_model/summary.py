@@ -1,0 +1,81 @@
+"""What is told of a program's memory before it runs: what is held at the peak, why, what gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.memory_model.arena import NAME
+from recurra.memory_model.budget import Choice
+from recurra.memory_model.peak import KINDS, Held, Peak
+from recurra.ops.control import Call, Item
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+
+SHOWN = 12
+
+
+def choices(plan: Plan, held: Held) -> tuple[Choice, ...]:
+    """What could become of a tensor, and the most that each would save at the peak.
+
+    They are not weighed, nor proved to be legal: a store is needed for one step at a time at
+    least, a temporary of two tiles is half as large, results of the outside are not made twice.
+    """
+    keep = Choice(held.name, "keep", 0)
+    if held.kind == "temporary":
+        return (keep, Choice(held.name, "tile", held.nbytes // 2, why="in two tiles"))
+    store = plan.stores.get(held.name)
+    if held.kind != "store" or store is None or not _steps(store):
+        return (keep,)
+    saved = held.nbytes - held.nbytes // _steps(store)
+    moved = tuple(Choice(held.name, how, saved, why="all but a step") for how in ("host", "disk"))
+    if isinstance(plan.graph[held.name].op, (Call, Item)):
+        return (keep, *moved)
+    return (keep, Choice(held.name, "recompute", saved, why="all but a step"), *moved)
+
+
+def _steps(store: Store) -> int:
+    """Points of the longest dim that a store keeps; 0: it keeps one point."""
+    return max((a.slots for a in store.kept if a.slots > 1), default=0)
+
+
+def rows(plan: Plan, peak: Peak) -> list[dict[str, Any]]:
+    """A row for each of the largest tensors at the peak."""
+    return [row(plan, h) for h in peak.held[:SHOWN]]
+
+
+def row(plan: Plan, held: Held) -> dict[str, Any]:
+    store = plan.stores.get(held.name)
+    kept = str(store).removeprefix(f"{held.name}: ") if store and held.kind != "temporary" else ""
+    able: dict[int, list[str]] = {}
+    for c in choices(plan, held):
+        able.setdefault(c.saves, []).append(c.how)
+    saves = "; ".join(f"{', '.join(how)} {n:,}" for n, how in able.items() if n)
+    return {
+        "tensor": held.name,
+        "kind": KINDS[held.kind],
+        "kept": kept,
+        "bytes": held.nbytes,
+        "for any bounds": str(held.amount),
+        "why": why(plan, held),
+        "could save": saves or "nothing",
+    }
+
+
+def why(plan: Plan, held: Held) -> str:
+    """Why it is there at the peak."""
+    match held.kind:
+        case "input":
+            return "given by the caller"
+        case "output":
+            return "asked for"
+        case "state":
+            return "one step leaves it for the next"
+        case "temporary":
+            return "made and read in the same step"
+        case _ if held.name == NAME and plan.arena is not None:
+            return f"of {len(plan.arena.lives)} stores, which share it"
+        case _:
+            readers = dict.fromkeys(n.name for n, _ in plan.graph.readers.get(held.name, ()))
+            first = ", ".join(list(readers)[:3])
+            more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
+            return f"later steps of {first}{more} read it"

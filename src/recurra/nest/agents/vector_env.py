@@ -1,0 +1,168 @@
+"""World: tables as one, in which many episodes are acted in arrays; and what is kept of them.
+
+States count through all tables. An episode begins at the untiled nest of a table and is as long as
+the tables are deep, so all episodes of a rollout end together. What is left of one is part of what
+an agent sees, so values need no discount: rewards add up to what the last nest is faster than the
+first one, as a share of the peak.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recurra.nest.actions import Actions
+from recurra.nest.agents.policy import Weights, features, heads
+from recurra.nest.table import Table
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Choose = Callable[[Floats, NDArray[np.bool_], np.random.Generator], tuple[Ints, Floats]]
+"""(seen [n, ..], legal [n, actions], random) → actions [n], the logarithms of their chances [n]"""
+
+ARRAYS = ("first", "after", "legal", "shares", "best", "seen")
+TRANSITION = ("state", "left", "action", "reward", "after", "after_left")
+LOW = np.float32(-1e9)  # of what is not legal: finite, for a state without a legal action
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """after[s, a] is the state after an action, s itself where it is not legal."""
+
+    actions: Actions
+    first: Ints
+    """[tables]: where the states of each begin, with its untiled nest"""
+    after: NDArray[np.int32]
+    legal: NDArray[np.bool_]
+    shares: Floats
+    """[states]: GFLOPS as a share of the peak; rewards are differences of them"""
+    best: Floats
+    """[tables]: the most that any state of a table has"""
+    seen: NDArray[np.float16]
+    """[states, loops · 20]"""
+
+    @classmethod
+    def of(cls, tables: Sequence[Table]) -> World:
+        actions = tables[0].actions
+        assert all(t.actions == actions for t in tables), "tables of one set of actions"
+        first = np.cumsum([0, *(len(t.orders) for t in tables)])[:-1].astype(np.int64)
+        return cls(
+            actions,
+            first,
+            np.concatenate([t.after + start for t, start in zip(tables, first, strict=True)]),
+            np.concatenate([t.legal for t in tables]),
+            np.concatenate([t.gflops / t.peak for t in tables]).astype(np.float32),
+            np.array([t.best / t.peak for t in tables], np.float32),
+            np.concatenate([features(t.vectors()) for t in tables]),
+        )
+
+    def observed(self, states: Ints, left: Any) -> Floats:
+        """[n, loops · 20 + 1]: what is seen of nests, and the share of the episode that is left."""
+        share = np.broadcast_to(np.float32(left) / np.float32(self.actions.steps), states.shape)
+        return np.concatenate([self.seen[states].astype(np.float32), share[:, None]], axis=1)
+
+    def rollout(self, starts: Ints, choose: Choose, random: np.random.Generator) -> Trajectories:
+        """Whole episodes from these states."""
+        states, rows = starts, list[tuple[Any, ...]]()
+        for left in range(self.actions.steps, 0, -1):
+            actions, chances = choose(self.observed(states, left), self.legal[states], random)
+            after = self.after[states, actions].astype(np.int64)
+            rows.append((states, actions, self.shares[after] - self.shares[states], chances))
+            states = after
+        stacked = [np.stack(x) for x in zip(*rows, strict=True)]
+        return Trajectories(stacked[0], stacked[1], stacked[2], stacked[3], states)
+
+    def drawn(self, count: int, random: np.random.Generator) -> Ints:
+        """So many untiled nests."""
+        return self.first[random.integers(len(self.first), size=count)]
+
+    def reached(self, weights: Weights) -> Floats:
+        """[tables]: GFLOPS at the end of the greedy policy's episode, as a share of the best."""
+        ends = self.rollout(self.first, greedy_or_any(weights, 0.0), np.random.default_rng(0)).last
+        return self.shares[ends] / self.best
+
+    @property
+    def digest(self) -> str:
+        """Tells worlds apart."""
+        whole = hashlib.sha256(self.after.tobytes() + self.shares.tobytes())
+        return whole.hexdigest()[:16]
+
+    def save(self, folder: Path) -> None:
+        """As files that several processes can map into their memory."""
+        for name in ARRAYS:
+            np.save(folder / f"{name}.npy", getattr(self, name))
+        (folder / "actions.json").write_text(json.dumps(asdict(self.actions)))
+
+
+def opened(folder: Path) -> World:
+    """A world that was saved, mapped: processes share its memory."""
+    given: dict[str, Any] = json.loads((folder / "actions.json").read_text())
+    given["factors"] = tuple(given["factors"])
+    actions = Actions(**given)
+    return World(actions, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """Whole episodes, [steps, episodes]; `last` [episodes] is where they ended."""
+
+    states: Ints
+    actions: Ints
+    rewards: Floats
+    chances: Floats
+    """Logarithms of the actions' chances, under the policy that took them"""
+    last: Ints
+
+    def left(self) -> Ints:
+        """[steps, episodes]: actions left before each."""
+        return np.broadcast_to(np.arange(len(self.states), 0, -1)[:, None], self.states.shape)
+
+    def transitions(self, count: int) -> dict[str, NDArray[Any]]:
+        """Of n steps, or fewer at the end: what `TRANSITION` names."""
+        steps = len(self.states)
+        ends = np.minimum(np.arange(steps) + count, steps)
+        total = np.concatenate([np.zeros_like(self.rewards[:1]), np.cumsum(self.rewards, axis=0)])
+        visited = np.concatenate([self.states, self.last[None]])
+        after_left = np.broadcast_to((steps - ends)[:, None], self.states.shape)
+        rewards = total[ends] - total[:-1]
+        found = (self.states, self.left(), self.actions, rewards, visited[ends], after_left)
+        return {name: x.reshape(-1) for name, x in zip(TRANSITION, found, strict=True)}
+
+
+def masked(x: Floats, legal: NDArray[np.bool_]) -> Floats:
+    """With what is not legal far below."""
+    return np.where(legal, x, LOW)
+
+
+def greedy_or_any(weights: Weights, epsilon: float) -> Choose:
+    """The legal action of the highest value, or, with chance ε, any legal one."""
+
+    def choose(seen: Floats, legal: NDArray[np.bool_], random: Any) -> tuple[Ints, Floats]:
+        greedy = masked(heads(weights, seen)[1], legal).argmax(axis=1)
+        anything = np.where(legal, random.random(legal.shape), -1).argmax(axis=1)
+        actions = np.where(random.random(len(seen)) < epsilon, anything, greedy)
+        chances = epsilon / np.maximum(legal.sum(axis=1), 1) + (1 - epsilon) * (actions == greedy)
+        return actions, np.log(np.maximum(chances, 1e-9)).astype(np.float32)
+
+    return choose
+
+
+def by_chance(weights: Weights) -> Choose:
+    """Actions are drawn; the network's advantages are the logarithms of their chances."""
+
+    def choose(seen: Floats, legal: NDArray[np.bool_], random: Any) -> tuple[Ints, Floats]:
+        logits = masked(heads(weights, seen)[1], legal)
+        logits -= logits.max(axis=1, keepdims=True)
+        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        # the largest of Gumbel variables is a draw (Gumbel, 1954)
+        actions = (logs + random.gumbel(size=logs.shape)).argmax(axis=1)
+        return actions, logs[np.arange(len(seen)), actions].astype(np.float32)
+
+    return choose

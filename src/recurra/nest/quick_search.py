@@ -1,0 +1,107 @@
+"""A good nest within a second or less: where a policy ends, the cheapest tiles, and a search.
+
+    begin, tiles  →  the fastest of them  →  a beam from there  →  inputs packed  →  the best few,
+    measured again in turns
+
+A search alone gives the luckiest of its measurements; a fifth of the time is for doubting it. Time
+is process CPU, so that others on the machine take none of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from recurra.errors import ScheduleError
+from recurra.nest.actions import Actions
+from recurra.nest.default_schedule import tiles
+from recurra.nest.loops import Nest, scheduled
+from recurra.nest.measure import Evaluator, Protocol
+from recurra.nest.packing import packings
+from recurra.nest.search import FEW, Clock, search, strategy
+from recurra.nest.target import Target, target
+
+BEAM = "beam4bfs"
+SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
+ONCE = 0.02  # of the time, for a measurement: with little, more nests and each less surely
+
+
+def improved(
+    begin: Nest,
+    on: Target | None = None,
+    *,
+    seconds: float = 1.0,
+    actions: Actions | None = None,
+    tiled: bool = True,
+    clock: Clock = time.process_time,
+) -> Nest:
+    """The fastest nest that is found within `seconds`, `begin` at worst.
+
+    Without `tiled`, what `actions` reach from `begin`, and nothing else.
+    """
+    on = on or target()
+    once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
+    run = _Run(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)
+    run.tell(begin)
+    for nest in tiles(begin.problem, on) if tiled else ():  # each is made when there is time
+        if run.left(SEARCHED) <= 0:
+            break
+        run.tell(nest)
+    if (left := run.left(SEARCHED)) > 0:
+        start = replace(run.best, packs=())  # annotations come last
+        rules = actions or Actions()
+        found = search(strategy(BEAM), start, run.evaluate, rules, seconds=left, clock=clock)
+        for _, order in found.ranking:
+            run.tell(scheduled(begin.problem, order))
+    for nest in packings(run.best) if tiled else ():
+        if run.left(PACKED) > 0:
+            run.tell(nest)
+    return run.again()
+
+
+@dataclass
+class _Run:
+    """What is known, and how much time is left."""
+
+    evaluate: Evaluator
+    seconds: float
+    clock: Clock
+    known: dict[str, tuple[float, Nest]] = field(default_factory=dict[str, tuple[float, Nest]])
+
+    def __post_init__(self) -> None:
+        self.start = self.clock()
+
+    def left(self, share: float = 1.0) -> float:
+        """Of a share of the time, in seconds."""
+        return share * self.seconds - (self.clock() - self.start)
+
+    def tell(self, nest: Nest) -> None:
+        self.known[nest.order] = self.evaluate(nest), nest
+
+    @property
+    def best(self) -> Nest:
+        return max(self.known.values(), key=lambda x: x[0])[1]
+
+    def again(self) -> Nest:
+        """The fastest of the best few, measured in turns for as long as there is time."""
+        once = {gflops: nest for gflops, nest in self.known.values()}
+        few = [nest for _, nest in sorted(once.items(), key=lambda x: -x[0])[:FEW]]
+        workload, protocol = self.evaluate.workload, Protocol(runs=1, hopeless=np.inf)
+        kernels, times, measured = list[object](), list[list[float]](), list[Nest]()
+        for nest in few:
+            if self.left() < 0 and kernels:
+                break
+            try:
+                kernels.append(self.evaluate.loaded(nest))
+            except ScheduleError:  # the first that a search sees may be too much code
+                continue
+            times.append([])
+            measured.append(nest)
+        while self.left() > 0 and kernels:
+            for loaded, seen in zip(kernels, times, strict=True):
+                seen.append(workload.measure(loaded, protocol).seconds)
+        if not times or not times[0]:
+            return few[0]
+        return measured[int(np.argmin([np.median(seen) for seen in times]))]

@@ -1,0 +1,210 @@
+"""A domain under a condition as disjoint boxes: index-set splitting (Griebl et al., 2000).
+
+    [i<I, j<J] where (i == 0) | (j >= 2)   →   [0<=i<1, j<J]   [1<=i<I, 2<=j<J]
+
+What no box can say, such as i % 5 == 0, is left as a condition. Ends stay as they are written;
+which of two is the larger is decided for known bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Cmp,
+    Expr,
+    Lin,
+    Logic,
+    Sym,
+    both,
+    evaluate,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.types import Domain, Range
+from recurra.polyhedral.interval import ends_of, narrow, span
+
+MAX_BOXES = 16  # of one condition; one that needs more is kept as a condition
+
+
+@dataclass(frozen=True)
+class Box:
+    """The points of a domain at which a condition holds."""
+
+    domain: Domain
+    where: Expr = TRUE
+
+    @property
+    def points(self) -> dict[str, Expr | int]:
+        """The dims that have a single point whatever the bounds, and that point."""
+        return {r.dim: r.lo for r in self.domain if r.is_point}
+
+
+def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
+    """Disjoint boxes that together are the points at which the condition holds, none empty."""
+    named = symbols(condition).union(*(r.mentions() for r in domain))
+    return _boxes(domain, condition, tuple((n, sizes[n]) for n in sorted(named & sizes.keys())))
+
+
+@lru_cache(maxsize=1 << 16)
+def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
+    """`split_boxes`, for the bounds that are mentioned: equations have few domains and branches."""
+    known = dict(sizes)
+    if _is_empty(domain, known):
+        return ()
+    found = tuple(islice(_split(Box(domain), condition, known), MAX_BOXES + 1))
+    return found if len(found) <= MAX_BOXES else (Box(domain, condition),)
+
+
+def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
+    """The condition, or TRUE or FALSE if it holds everywhere in a domain or nowhere.
+
+    Dims that it does not mention are taken to have points.
+    """
+    if condition in (TRUE, FALSE):
+        return condition
+    mine = domain.of(symbols(condition))
+    named = symbols(condition).union(*(r.mentions() for r in mine))
+    if named - set(mine.dims) - sizes.keys():
+        return condition
+    boxes = split_boxes(mine, condition, sizes)
+    return TRUE if boxes == (Box(mine),) else condition if boxes else FALSE
+
+
+def simplified(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
+    """The condition without the parts that hold everywhere in a domain; FALSE if one never does."""
+    if isinstance(condition, Logic) and condition.op == "&" and condition.args:
+        return both(*(simplified(domain, x, sizes) for x in condition.args))
+    return decided(domain, condition, sizes)
+
+
+def around(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Domain:
+    """The smallest part of a domain, as a box, that has all points at which a condition holds."""
+    if condition == TRUE:
+        return domain
+    found = [box.domain for box in split_boxes(domain, condition, sizes)]
+    if not found:
+        return Domain(tuple(replace(r, hi=r.lo) for r in domain))
+    ranges: list[Range] = []
+    for r in domain:
+        ranges.append(hull([x[r.dim] for x in found], sizes) or r)
+    return Domain(tuple(ranges))
+
+
+def hull(ranges: Sequence[Range], sizes: Mapping[str, int]) -> Range | None:
+    """The smallest range that holds all of these; None if their ends move with other dims."""
+    if any(r.mentions() - sizes.keys() for r in ranges):
+        return None
+    lo = min((r.lo for r in ranges), key=lambda e: evaluate(e, sizes))
+    hi = max((r.hi for r in ranges), key=lambda e: evaluate(e, sizes))
+    return Range(ranges[0].dim, hi, lo)
+
+
+def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]:
+    """The parts of a box, which has points, at which a condition holds; each has points."""
+    if box.where == FALSE:
+        return
+    match condition:
+        case Logic(op="&", args=()):
+            yield box
+        case Logic(op="&", args=(first, *rest)):
+            for part in _split(box, first, sizes):
+                yield from _split(part, both(*rest), sizes)
+        case Logic(op="|", args=()):
+            return
+        case Logic(op="|", args=args):
+            for k, part in enumerate(args):
+                yield from _split(box, both(part, *map(negate, args[:k])), sizes)
+        case Cmp():
+            yield from _compare(box, condition, sizes)
+        case _:
+            yield replace(box, where=both(box.where, condition))
+
+
+def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
+    """The parts of a box at which a comparison holds."""
+    decided = _decide(box.domain, cmp, sizes)
+    if decided is not None:
+        if decided:
+            yield box
+        return
+    side = _one_sided(box.domain, cmp, sizes)
+    if side is None:
+        yield replace(box, where=both(box.where, cmp))
+        return
+    r, op, end = side
+    after = lin([(end, 1), (1, 1)])
+    spans = {
+        "==": [(end, after)],
+        "!=": [(r.lo, end), (after, r.hi)],
+        "<": [(r.lo, end)],
+        "<=": [(r.lo, after)],
+        ">": [(after, r.hi)],
+        ">=": [(end, r.hi)],
+    }
+    for lo, hi in spans[op]:
+        ends = Range(r.dim, _least(hi, r.hi, sizes), _greatest(lo, r.lo, sizes))
+        part = box.domain.with_range(ends)
+        if not _is_empty(part, sizes):
+            yield replace(box, domain=part)
+
+
+def _one_sided(
+    domain: Domain, cmp: Cmp, sizes: Mapping[str, int]
+) -> tuple[Range, str, Expr | int] | None:
+    """A comparison as a dim on the left and an end of bounds alone on the right, if it is one."""
+    gap = lin([(cmp.a, 1), (cmp.b, -1)])
+    terms = gap.terms if isinstance(gap, Lin) else ((gap, 1),) if isinstance(gap, Sym) else ()
+    mine = [(x, k) for x, k in terms if isinstance(x, Sym) and x.name in domain]
+    if len(mine) != 1 or abs(mine[0][1]) != 1:
+        return None
+    x, k = mine[0]
+    rest = lin([(gap, 1), (x, -k)])
+    r = domain[x.name]
+    if (symbols(rest) | r.mentions()) - sizes.keys():
+        return None
+    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+    op = cmp.op if k > 0 else turned.get(cmp.op, cmp.op)
+    return r, op, lin([(rest, -k)])
+
+
+def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:
+    """Does a comparison hold everywhere in a box, nowhere, or (None) is neither plain?"""
+    box = ends_of(domain, sizes)
+    known = substitute(cmp, sizes)
+    if known in (TRUE, FALSE):
+        return known == TRUE
+    if symbols(known) - box.keys():
+        return None
+    lo, hi = span(lin([(known.a, 1), (known.b, -1)]), box)
+    holds = {
+        "==": (lo == hi == 0, lo > 0 or hi < 0),
+        "!=": (lo > 0 or hi < 0, lo == hi == 0),
+        "<": (hi < 0, lo >= 0),
+        "<=": (hi <= 0, lo > 0),
+        ">": (lo > 0, hi <= 0),
+        ">=": (lo >= 0, hi < 0),
+    }
+    always, never = holds[known.op]
+    if always:
+        return True
+    return False if never or narrow(box, known) is None else None
+
+
+def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:
+    return any(lo > hi for lo, hi in ends_of(domain, sizes).values())
+
+
+def _greatest(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return left if evaluate(left, sizes) > evaluate(right, sizes) else right
+
+
+def _least(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return left if evaluate(left, sizes) < evaluate(right, sizes) else right

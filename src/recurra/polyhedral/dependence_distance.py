@@ -1,0 +1,68 @@
+"""How far apart, along a dim, a read and what it reads can be: p - q for reader p and source q.
+
+Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
+A loop over the dim is legal where lags say so (Allen and Kennedy, 1987).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recurra.ir.expr import TRUE, Expr, Prod, symbols, walk
+from recurra.ir.graph import Index, Slice, index_symbols
+from recurra.ir.order import soonest
+from recurra.ir.types import Domain, is_shift
+from recurra.polyhedral import isl
+
+
+@dataclass(frozen=True)
+class Lag:
+    """low <= p - q <= high; None: no bound."""
+
+    low: int | None
+    high: int | None
+
+    @property
+    def exact(self) -> int | None:
+        return self.low if self.low == self.high else None
+
+    def __neg__(self) -> Lag:
+        return Lag(
+            None if self.high is None else -self.high, None if self.low is None else -self.low
+        )
+
+    def __add__(self, c: int) -> Lag:
+        return Lag(
+            None if self.low is None else self.low + c, None if self.high is None else self.high + c
+        )
+
+
+def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
+    """The tightest bounds of p - q along `dim`: p in `sink` where `when` holds, q = `index`."""
+    shift = None if isinstance(index, Slice) else is_shift(index, dim)
+    if shift is not None:
+        return Lag(-shift, -shift)
+    ends = (index.lo, index.hi) if isinstance(index, Slice) else (index,)
+    if any(isinstance(x, Prod) for e in ends for x in walk(e)):
+        return Lag(None, None)
+    used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
+    within = sink.of(used)
+    chosen = [] if when is None or when == TRUE else [isl.text(when)]
+    relation = isl.index_constraints([index], [f"{dim}'"])
+    constraints = tuple([*isl.inside(within), *chosen, *relation])
+    return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))
+
+
+def direction(
+    nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]]
+) -> tuple[int, dict[str, int]] | None:
+    """The direction of a loop over what waits for each other, +1 if it may go up, else -1, and how
+    many steps late each must run; None if no loop is legal. `lags` are of (source, sink)."""
+    for sign in (1, -1):
+        lows = [(source, sink, (x if sign > 0 else -x).low) for source, sink, x in lags]
+        waits = [(source, sink, low) for source, sink, low in lows if low is not None]
+        late = soonest(nodes, waits) if len(waits) == len(lags) else None
+        if late is not None:
+            return sign, late
+    return None

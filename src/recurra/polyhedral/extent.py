@@ -1,0 +1,37 @@
+"""How long ranges are for known bounds, also those whose end mentions dims before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recurra.ir.expr import substitute
+from recurra.ir.types import Domain, Range
+from recurra.polyhedral import isl
+
+
+def varies(extent: Range, sizes: Mapping[str, int]) -> bool:
+    """Does the range depend on the point of other dims?"""
+    return bool(extent.mentions() - sizes.keys())
+
+
+def at_sizes(domain: Domain, sizes: Mapping[str, int]) -> Domain:
+    """The domain with numbers for bounds."""
+    ends = ((substitute(r.hi, sizes), substitute(r.lo, sizes)) for r in domain)
+    return Domain(tuple(Range(d, *e) for d, e in zip(domain.dims, ends, strict=True)))
+
+
+def longest(domain: Domain, dim: str, sizes: Mapping[str, int]) -> int:
+    """The most points that a dim has, of all points of the others."""
+    r = domain[dim]
+    if not varies(r, sizes):
+        return r.size(sizes)
+    return longest_axis(r.hi - r.lo, domain.without(dim), sizes)
+
+
+def longest_axis(length: Any, domain: Domain, sizes: Mapping[str, int]) -> int:
+    """The greatest length of an axis, of all points of a domain."""
+    known = substitute(length, sizes)
+    top = known if isinstance(known, int) else isl.largest(known, at_sizes(domain, sizes))
+    assert isinstance(top, int), f"{length} is not bounded over {domain}"
+    return top

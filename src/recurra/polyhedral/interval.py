@@ -1,0 +1,107 @@
+"""Ranges of index expressions over a box of integers: the cheap proof, tried before isl.
+
+`span` may be too wide, never too narrow: what it proves is true, what it leaves open isl decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recurra.ir.expr import (
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    lin,
+    substitute,
+)
+from recurra.ir.types import Domain
+
+Box = Mapping[str, tuple[int, int]]  # lo <= dim <= hi, both ends included
+
+
+def span(expr: Expr | int, box: Box) -> tuple[int, int]:
+    """The least and greatest value that `expr` may take on the box."""
+    match expr:
+        case int():
+            return expr, expr
+        case Sym(name=name):
+            return box[name]
+        case Lin(terms=terms, const=const):
+            lo = hi = const
+            for x, k in terms:
+                a, b = span(x, box)
+                lo, hi = lo + (k * a if k > 0 else k * b), hi + (k * b if k > 0 else k * a)
+            return lo, hi
+        case Prod(a=a, b=b):
+            ends = [x * y for x in span(a, box) for y in span(b, box)]
+            return min(ends), max(ends)
+        case Div(a=a, n=n):
+            lo, hi = span(a, box)
+            return lo // n, hi // n
+        case Mod(a=a, n=n):
+            lo, hi = span(a, box)
+            return (lo % n, hi % n) if lo // n == hi // n else (0, n - 1)
+        case Ext(op=op, args=args):
+            f = min if op == "min" else max
+            ends_of = [span(a, box) for a in args]
+            return f(a for a, _ in ends_of), f(b for _, b in ends_of)
+        case _:
+            raise TypeError(f"not an integer expression: {expr!r}")
+
+
+def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and the last point of each dim, of all points of those that its ends mention."""
+    box: dict[str, tuple[int, int]] = {}
+    for r in domain:
+        lo, hi = substitute(r.lo, sizes), substitute(r.hi, sizes)
+        box[r.dim] = (span(lo, box)[0], span(hi, box)[1] - 1)
+    return box
+
+
+def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
+    """A box around the points of a domain; None where it has none, or bounds are not known."""
+    if set().union(*(r.mentions() for r in domain)) - set(domain.dims) - sizes.keys():
+        return None
+    box = ends_of(domain, sizes)
+    return box if all(lo <= hi for lo, hi in box.values()) else None
+
+
+def narrow(box: Box, where: Expr) -> Box | None:
+    """A box around the points where the condition holds; None if it plainly holds nowhere."""
+    match where:
+        case Logic(op="&", args=args):
+            now: Box | None = box
+            for a in args:
+                now = None if now is None else narrow(now, a)
+            return now
+        case Logic(op="|", args=()):
+            return None
+        case Cmp(op=op, a=a, b=b) if op != "!=":
+            gap = lin([(a, 1), (b, -1)])
+            if op in ("==", "<=", "<"):
+                box = _at_most_zero(box, lin([(gap, 1), (1 if op == "<" else 0, 1)]))
+            if op in ("==", ">=", ">"):
+                box = _at_most_zero(box, lin([(gap, -1), (1 if op == ">" else 0, 1)]))
+            return box if all(lo <= hi for lo, hi in box.values()) else None
+        case _:
+            return box
+
+
+def _at_most_zero(box: Box, expr: Expr | int) -> Box:
+    """The box without what `e <= 0` rules out, one dim at a time."""
+    out = dict(box)
+    for x, k in (
+        expr.terms if isinstance(expr, Lin) else ((expr, 1),) if isinstance(expr, Sym) else ()
+    ):
+        if isinstance(x, Sym):
+            rest, _ = span(lin([(expr, 1), (x, -k)]), box)
+            lo, hi = out[x.name]
+            # k·x <= -rest
+            out[x.name] = (lo, min(hi, -rest // k)) if k > 0 else (max(lo, -(-rest // -k)), hi)
+    return out

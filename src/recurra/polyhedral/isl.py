@@ -1,0 +1,480 @@
+"""The only door to isl: sets and relations of named dims, built from and turned back into text.
+
+A primed name (`t'`) is the dim of a read's source, where its sink has one of the same name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Any
+
+import islpy as isl
+
+from recurra.ir.expr import (
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    from_ast,
+    lin,
+    maximum,
+    minimum,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Index, Slice
+from recurra.ir.types import Domain
+
+_CTX = isl.Context()
+_CTX.set_ast_build_detect_min_max(1)
+
+
+def text(expr: Expr | int) -> str:
+    """An expression in isl's notation."""
+    match expr:
+        case int() | Sym():
+            return str(expr)
+        case Lin(terms=terms, const=const):
+            return "(" + " + ".join([f"{k}*{text(x)}" for x, k in terms] + [str(const)]) + ")"
+        case Div(a=a, n=n):
+            return f"floor({text(a)}/{n})"
+        case Mod(a=a, n=n):
+            return f"({text(a)} mod {n})"
+        case Ext(op=op, args=args):
+            return reduce(
+                lambda inner, a: f"{op}({text(a)}, {inner})", args[-2::-1], text(args[-1])
+            )
+        case Cmp(op=op, a=a, b=b):
+            return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
+        case Logic():
+            return _logic(expr)
+        case Prod():
+            raise ValueError(f"{expr} is no quasi-affine index: it multiplies two unknowns")
+        case _:
+            raise TypeError(f"not an expression: {expr!r}")
+
+
+def _logic(logic: Logic) -> str:
+    if logic.op == "~":
+        return f"(not {text(logic.args[0])})"
+    if not logic.args:
+        return "(0 = 0)" if logic.op == "&" else "(0 = 1)"
+    return "(" + (" and " if logic.op == "&" else " or ").join(map(text, logic.args)) + ")"
+
+
+def inside(domain: Domain, prime: str = "") -> list[str]:
+    """The constraints of a domain, its dims primed on demand."""
+    by: dict[str, Expr | int] = {d: Sym(f"{d}{prime}") for d in domain.dims} if prime else {}
+    ends = [(text(substitute(r.lo, by)), text(substitute(r.hi, by))) for r in domain]
+    return [f"{lo} <= {r.dim}{prime} < {hi}" for r, (lo, hi) in zip(domain, ends, strict=True)]
+
+
+def params(parts: Iterable[str], names: Iterable[str]) -> str:
+    """`[T, B] -> ` for the bounds that occur."""
+    words = set(re.findall(r"[A-Za-z_]\w*'?", " ".join(parts)))
+    used = [n for n in names if n in words]
+    return f"[{', '.join(used)}] -> " if used else ""
+
+
+def make_set(dims: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]) -> isl.Set:
+    body = " and ".join(constraints)
+    return isl.Set(
+        f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX
+    )
+
+
+def make_map(
+    dims: Sequence[str], out: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]
+) -> isl.Map:
+    body = " and ".join(constraints)
+    head = f"{params([body], bounds)}{{ [{', '.join(dims)}] -> [{', '.join(out)}]"
+    return isl.Map(f"{head}{' : ' + body if body else ''} }}", _CTX)
+
+
+def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
+    """q = index, or q in the slice, for each dim q of the source."""
+    parts: list[str] = []
+    for e, q in zip(index, out, strict=True):
+        if isinstance(e, Slice):
+            parts.append(f"{text(e.lo)} <= {q} < {text(e.hi)}")
+            if e.step != 1:
+                parts.append(f"({q} - {text(e.lo)}) mod {e.step} = 0")
+        else:
+            parts.append(f"{q} = {text(e)}")
+    return parts
+
+
+def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:
+    """One point, by name, or None of an empty set. For a map: the point of its domain."""
+    if points.is_empty():
+        return None
+    s = points.domain() if isinstance(points, isl.Map) else points
+    p = s.sample_point()
+    kinds = (
+        (isl.dim_type.param, s.dim(isl.dim_type.param)),
+        (isl.dim_type.set, s.dim(isl.dim_type.set)),
+    )
+    return {
+        str(s.get_dim_name(kind, k)): p.get_coordinate_val(kind, k).to_python()
+        for kind, n in kinds
+        for k in range(n)
+    }
+
+
+@lru_cache(maxsize=1 << 16)
+def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | None:
+    """The first point of a box, ends included, at which `where` holds of d0, d1, .."""
+    dims = [f"d{k}" for k in range(len(box))]
+    limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
+    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", _CTX)
+    if points.is_empty():
+        return None
+    p = points.lexmin().sample_point()
+    return tuple(p.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(box)))
+
+
+@lru_cache(maxsize=1 << 16)
+def satisfiable(where: Expr) -> bool:
+    """Does the condition hold for any integers at all?"""
+    dims = sorted(symbols(where))
+    by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
+    body = text(substitute(where, by))
+    return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
+
+
+@lru_cache(maxsize=1 << 16)
+def gap(
+    a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
+) -> tuple[int | None, int | None]:
+    """The least and greatest a - b; None: no bound. What is no dim is a bound, at least 1."""
+    every = sorted({*dims, *mentioned(constraints)})
+    positive = [f"{n} >= 1" for n in every if n not in dims]
+    body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])
+    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", _CTX)
+    if s.is_empty():
+        return 0, 0
+    low, high = s.dim_min_val(0), s.dim_max_val(0)
+    return low.to_python() if low.is_int() else None, high.to_python() if high.is_int() else None
+
+
+_FLOORD = re.compile(r"floord\(")
+
+
+@lru_cache(maxsize=1 << 16)
+def span(
+    dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[Expr | int, Expr | int] | None:
+    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form."""
+    body = " and ".join(constraints)
+    others = [f for f in free if f != dim]
+    s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
+    s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
+    s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
+    if s.is_empty():
+        return (0, 0)
+    try:
+        ends = (_closed(s.dim_min(0), s.params()), _closed(s.dim_max(0), s.params()))
+    except isl.Error:
+        return None
+    if ends[0] is None or ends[1] is None:
+        return None
+    return ends[0], _after(ends[1])
+
+
+def _after(expr: Expr | int) -> Expr | int:
+    """e + 1, inside of min and max."""
+    if isinstance(expr, Ext):
+        return (minimum if expr.op == "min" else maximum)(*(a + 1 for a in expr.args))
+    return expr + 1
+
+
+def largest(expr: Expr | int, domain: Domain) -> Expr | int | None:
+    """An upper bound >= 0 of `expr` over a box, in terms of bounds only.
+
+    The least constant if there is one, else the largest value; None where neither is closed.
+    """
+    exact = _top(expr, domain)
+    if isinstance(exact, Ext) and exact.op == "min":
+        exact = next((a for a in exact.args if isinstance(a, int)), exact)
+    if isinstance(exact, int):
+        return exact
+    tops = [t for b in _above(expr) if (t := _top(b, domain)) is not None]
+    constants = [t for t in tops if isinstance(t, int)]
+    if constants:
+        return min(constants)
+    return exact if exact is not None else minimum(*tops) if tops else None
+
+
+def _above(expr: Expr | int) -> list[Expr | int]:
+    """Expressions no less than `expr`: one argument of each min, and of each max subtracted."""
+    terms, const = (expr.terms, expr.const) if isinstance(expr, Lin) else (((expr, 1),), 0)
+    mins_first = sorted(terms, key=lambda p: p[1] < 0)
+    for x, k in mins_first:  # what is subtracted may cancel a part of one
+        if isinstance(x, Ext) and (x.op == "min") == (k > 0):
+            others = [(y, n) for y, n in (*terms, (const, 1)) if y is not x]
+            return [b for a in x.args for b in _above(lin([*others, (a, k)]))]
+    return [expr]
+
+
+def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
+    """The largest of max(e, 0), where it is one expression."""
+    top = "largest"
+    try:
+        while top in mentioned([text(expr), *inside(domain)]):
+            top += "_"
+        constraints = (f"{top} = max(0, {text(expr)})", *inside(domain))
+    except ValueError:
+        return None
+    names = tuple(sorted(mentioned(constraints) - {top, *domain.dims}))
+    found = span(top, (top, *domain.dims), constraints, names)
+    if found is None:
+        return None
+    most: Any = found[1] - 1  # pyright: ignore[reportOperatorIssue]
+    return max(most, 0) if isinstance(most, int) else most
+
+
+@lru_cache(maxsize=1 << 16)
+def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> bool:
+    """Does `condition` hold at every point of a box `where` others do, whatever its bounds?
+
+    False when unsure.
+    """
+    try:
+        constraints = (f"not {text(condition)}", *inside(domain), *map(text, where))
+    except ValueError:
+        return False
+    names = tuple(sorted(mentioned(constraints) - set(domain.dims)))
+    return make_set(domain.dims, constraints, names).is_empty()
+
+
+def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
+    """An isl quantity as an expression, if it is one without case distinctions."""
+    pa = value.coalesce().gist(context)
+    build = isl.AstBuild.from_context(context)
+    c = build.expr_from_pw_aff(pa).to_C_str()
+    if "?" in c:
+        return None
+    c = _FLOORD.sub("_floord(", c)
+    try:
+        return _from_c(ast.parse(c, mode="eval").body)
+    except SyntaxError:
+        return None
+
+
+def _from_c(tree: ast.expr) -> Expr | int:
+    match tree:
+        case ast.Call(func=ast.Name(id="_floord"), args=[a, n]):
+            k = _from_c(n)
+            assert isinstance(k, int)
+            inner: Any = _from_c(a)
+            return inner // k
+        case ast.BinOp(left=a, op=op, right=b):
+            x: Any = _from_c(a)
+            y: Any = _from_c(b)
+            match op:
+                case ast.Add():
+                    return x + y
+                case ast.Sub():
+                    return x - y
+                case ast.Mult():
+                    return x * y
+                case ast.Mod():
+                    return x % y
+                case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
+                    return x // y
+                case _:
+                    raise SyntaxError(ast.unparse(tree))
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
+            return (minimum if name == "min" else maximum)(*map(_from_c, args))
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            z: Any = _from_c(a)
+            return -z
+        case _:
+            return from_ast(tree)
+
+
+_WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
+
+
+def mentioned(constraints: Iterable[str]) -> set[str]:
+    """The dims and bounds that occur."""
+    return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS
+
+
+# ---- isl's scheduler
+
+
+@dataclass(frozen=True)
+class Time:
+    """When a statement runs at one level: Σ factor · name + const, over its dims and bounds."""
+
+    factors: tuple[tuple[str, int], ...]
+    const: int
+
+
+@dataclass(frozen=True)
+class Band:
+    """Levels of a schedule, outermost first, and what they hold."""
+
+    levels: tuple[Mapping[int, Time], ...]  # statement → time
+    inside: Band | Parts | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One after the other."""
+
+    parts: tuple[tuple[frozenset[int], Band | Parts | None], ...]
+
+
+def scheduled(
+    domains: Sequence[tuple[Sequence[str], Sequence[str]]],
+    reads: Sequence[tuple[int, int, Sequence[str]]],
+    bounds: Mapping[str, str],
+    seconds: int,
+) -> Band | Parts | None:
+    """isl's schedule of numbered statements, `domains` their dims and constraints.
+
+    `bounds`: what is known of each. A read (source, sink, constraints) ties the sink's dims to
+    the source's, which are primed.
+    Raises TimeoutError if isl takes more than so many seconds of a processor, and ValueError where
+    its answer is no tree of these.
+    """
+    head = f"[{', '.join(bounds)}] -> " if bounds else ""
+    context = isl.Set(f"{head}{{ : {' and '.join(bounds.values())} }}", _CTX)
+
+    def point(index: int, prime: str = "") -> str:
+        return f"S{index}[{', '.join(d + prime for d in domains[index][0])}]"
+
+    def body(parts: Sequence[str]) -> str:
+        return f" : {' and '.join(parts)}" if parts else ""
+
+    def relation(source: int, sink: int, parts: Sequence[str]) -> str:
+        return f"{head}{{ {point(source, PRIME)} -> {point(sink)}{body(parts)} }}"
+
+    points = "; ".join(point(k) + body(parts) for k, (_, parts) in enumerate(domains))
+    every = isl.UnionMap(f"{head}{{ }}", _CTX)
+    near = every
+    for source, sink, parts in reads:
+        m = isl.Map(relation(source, sink, parts), _CTX)
+        every = every.union(m.to_union_map())
+        near = near.union(_latest(m, tuple(bounds)))
+    asked = (f"{head}{{ {points} }}", context, every, near)
+    found = isl.Schedule(_by_child("\n".join(map(str, asked)), seconds), _CTX)
+    return _tree(found.get_root(), [dims for dims, _ in domains])
+
+
+def _by_child(asked: str, seconds: int) -> str:
+    """isl's schedule of a line of each: points, bounds, what must hold, what should be near.
+
+    It is computed by another process: one call of isl cannot be ended from the inside, and its
+    operations are no measure of the time, as they take from 1 µs to 1 ms.
+    """
+    command = [sys.executable, "-m", __name__, str(seconds)]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    if done.returncode == -signal.SIGXCPU:
+        raise TimeoutError(f"isl takes more than {seconds} seconds")
+    if done.returncode:
+        *_, why = done.stderr.splitlines() or [f"its process ends with {done.returncode}"]
+        raise ValueError(f"isl finds none: {why}")
+    return done.stdout
+
+
+def _main() -> None:
+    """Print the schedule of the constraints on standard input."""
+    most = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+    points, known, validity, near = sys.stdin.read().split("\n")
+    every = isl.UnionMap(validity, _CTX)
+    found = (
+        isl.ScheduleConstraints.on_domain(isl.UnionSet(points, _CTX))
+        .set_context(isl.Set(known, _CTX))
+        .set_validity(every)
+        .set_coincidence(every)
+        .set_proximity(isl.UnionMap(near, _CTX))
+        .compute_schedule()
+    )
+    print(found.to_str())
+
+
+PRIME = "'"
+
+
+_PARAM = isl.dim_type.param
+
+
+def _latest(reads: isl.Map, bounds: Sequence[str]) -> isl.UnionMap:
+    """Only the last source of each sink, where it is near whatever the bounds: isl keeps two
+    statements in one loop if one such pair is fewer than three steps apart."""
+    kept = isl.UnionMap("{ }", _CTX)
+    pieces: list[tuple[isl.Set, isl.MultiAff]] = []
+    last = reads.reverse().lexmax_pw_multi_aff()
+    last.foreach_piece(lambda where, value: pieces.append((where, value)))
+    for where, value in pieces:
+        affs = [value.get_at(k) for k in range(value.dim(isl.dim_type.out))]
+        spots = [(a, a.find_dim_by_name(isl.dim_type.param, n)) for a in affs for n in bounds]
+        if not any(k >= 0 and a.involves_dims(isl.dim_type.param, k, 1) for a, k in spots):
+            m = isl.Map.from_multi_aff(value).intersect_domain(where)
+            kept = kept.union(m.reverse().to_union_map())
+    return kept
+
+
+def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | Parts | None:
+    kind: Any = node.get_type()
+    kinds = isl.schedule_node_type
+    if kind == kinds.leaf:
+        return None
+    if kind in (kinds.domain, kinds.filter):
+        return _tree(node.child(0), dims)
+    if kind in (kinds.sequence, kinds.set):
+        children = [node.child(k) for k in range(node.n_children())]
+        return Parts(tuple((_filtered(c), _tree(c, dims)) for c in children))
+    if kind != kinds.band:
+        raise ValueError(f"a schedule tree with a {kind} is none of loops and statements")
+    times = node.band_get_partial_schedule()
+    levels = [times.get_union_pw_aff(k) for k in range(times.dim(isl.dim_type.out))]
+    return Band(tuple(_times(x, dims) for x in levels), _tree(node.child(0), dims))
+
+
+def _filtered(node: isl.ScheduleNode) -> frozenset[int]:
+    sets = node.filter_get_filter().get_set_list()
+    return frozenset(int(sets.get_set(k).get_tuple_name()[1:]) for k in range(sets.n_set()))
+
+
+def _times(level: isl.UnionPwAff, dims: Sequence[Sequence[str]]) -> dict[int, Time]:
+    out: dict[int, Time] = {}
+    found = level.get_pw_aff_list()
+    for k in range(found.n_pw_aff()):
+        pieces = found.get_pw_aff(k).get_pieces()
+        if len(pieces) != 1:
+            raise ValueError("a statement's time is a case distinction")
+        ((_, aff),) = pieces
+        if aff.dim(isl.dim_type.div):
+            raise ValueError(f"a statement's time is no sum: {aff}")
+        statement = int(aff.get_domain_space().get_tuple_name(isl.dim_type.set)[1:])
+        bounds = [str(aff.get_dim_name(isl.dim_type.param, j)) for j in range(aff.dim(_PARAM))]
+        factors = [
+            (name, aff.get_coefficient_val(kind, j).to_python())
+            for kind, names in ((isl.dim_type.in_, dims[statement]), (_PARAM, bounds))
+            for j, name in enumerate(names)
+        ]
+        const = aff.get_constant_val().to_python()
+        out[statement] = Time(tuple((n, c) for n, c in factors if c), const)
+    return out
+
+
+if __name__ == "__main__":
+    _main()

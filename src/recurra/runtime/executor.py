@@ -1,0 +1,410 @@
+"""execute: runs a program's host part on a backend and collects what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from recurra.backends.protocol import Backend, Mesh
+from recurra.codegen.arena_views import placed
+from recurra.codegen.host_program import Program
+from recurra.codegen.host_source import source as written
+from recurra.codegen.initial_buffers import Given, as_written, inputs_read
+from recurra.codegen.loop_segments import times
+from recurra.codegen.region import Region
+from recurra.codegen.samplers import sampling
+from recurra.codegen.schedule_interpreter import Walk, blank
+from recurra.codegen.shards import Shards
+from recurra.codegen.streamed_outputs import streamed
+from recurra.errors import RecurraError
+from recurra.ir.expr import TRUE
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
+from recurra.runtime.host_calls import called
+from recurra.runtime.offload.paged_buffer import Mover, Paged
+from recurra.schedule.tree import Loop, is_constant
+from recurra.storage.store import Store, store_key
+
+Function = Callable[..., Any]
+Wrap = Callable[[str, Function], Function]  # of a launch or a host call, by its name
+
+
+@dataclass(frozen=True)
+class _Copied(Mapping[str, Any]):
+    """Arrays of a backend as NumPy arrays, each copied when it is asked for."""
+
+    arrays: Mapping[str, Any]
+    numpy: Callable[[Any], Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.numpy(self.arrays[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the host sees after an outermost launch: its times, outputs, traveling variables.
+
+    `points` says which points of an output are new; they differ from the times where it is made
+    some steps late.
+    """
+
+    dim: str
+    lo: int
+    hi: int
+    outputs: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    points: Mapping[str, range]
+
+
+@dataclass
+class Execution:
+    """One program, compiled once for a backend; it may run any number of times.
+
+    With `shards`, the backend is a mesh of as many workers.
+    """
+
+    program: Program
+    backend: Backend | Mesh
+    shards: Shards | None = None
+    regions: dict[str, Function] = field(default_factory=dict[str, Function])
+    around: Wrap | None = None  # of every host call
+    mover: Mover | None = None  # of the last run: what was swapped, and when
+
+    def __post_init__(self) -> None:
+        self.text = written(self.program)
+        scope: dict[str, Any] = {}
+        exec(compile(self.text, "<recurra program>", "exec"), scope)
+        self.main = scope["main"]
+        self.regions = {r.name: self.compiled(r) for r in self.program.regions}
+
+    def using(
+        self,
+        *,
+        launches: Wrap | None = None,
+        calls: Wrap | None = None,
+        backend: Backend | None = None,
+    ) -> Execution:
+        """Return the same program with its launches and host calls wrapped, on arrays of another
+        backend; nothing is compiled again, and this execution stays as it is."""
+        made = copy(self)
+        if launches is not None:
+            made.regions = {name: launches(name, run) for name, run in self.regions.items()}
+        made.around = calls or self.around
+        made.backend = backend or self.backend
+        return made
+
+    def compiled(self, region: Region) -> Callable[..., Any]:
+        """A launch that reads a swapped store, or samples of one, is waited for: those ahead would
+        hold its points, and more samples than two."""
+        plan, wait = self.program.plan, self.backend.wait
+        launch = self.backend.compile(plan, region)
+        if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
+            return launch
+        return lambda *given: wait(launch(*given))
+
+    def steps(
+        self,
+        seed: int = 0,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        resume: Resume | None = None,
+        native: bool = False,
+        watched: bool = True,
+    ) -> Generator[Step, None, dict[str, Any]]:
+        """What every launch of the outermost loop made, as it is made; returns all outputs.
+
+        Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
+        variables) as a Step gave them: the main loop goes on from there. `native` outputs are
+        arrays of the backend, where they lie. Steps that nobody watches show no outputs but those
+        that leave with every launch. However it is left, no launch is in flight then.
+        """
+        run = _Run(self, inputs or {}, resume, seed, watched)
+        copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
+        self.mover = run.mover
+        try:
+            stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
+        finally:  # also of a generator that is closed, or left by an error
+            run.mover.close()
+            self.backend.settle()
+        return run.results(stores, native)
+
+
+Resume = tuple[int, Mapping[str, Any]]
+
+
+class _Run:
+    """The state of one run, as the generated host code sees it."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        inputs: Mapping[str, Any],
+        resume: Resume | None,
+        seed: int,
+        watched: bool,
+    ):
+        self.backend, self.plan = execution.backend, execution.program.plan
+        self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
+        self.main, self.shards = execution.program.main, execution.shards
+        self.around, self.seed, self.watched = execution.around, seed, watched
+        missing = inputs_read(self.plan) - inputs.keys()
+        if missing:
+            raise RecurraError(
+                f"the program reads the inputs {', '.join(sorted(missing))}",
+                facts=f"it was given {', '.join(sorted(inputs)) or 'none'}",
+                hint="steps(inputs={name: array}), one array [*dims, *shape] for each rc.input",
+            )
+        self.walk, self.mover = Walk(self.plan, execution.backend.machine), Mover()
+        self.swap = execution.program.swap
+        self.streamed = streamed(execution.program)
+        self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
+        self.spans: dict[str, tuple[Loop, int, int]] = {}
+        self.traveling = {store_key(n): s for n, s in self.plan.stores.items()}
+
+    def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
+        """Where the outermost loop starts, and with what."""
+        if self.resume is None:
+            return lo, tuple(variables.values())
+        time, saved = self.resume
+        known = [isinstance(x, int) for x in variables.values()]  # where rows end
+        return time, tuple(
+            int(np.max(saved[n])) if k else self.saved(n, saved[n], variables[n])
+            for n, k in zip(variables, known, strict=True)
+        )
+
+    def saved(self, name: str, x: Any, place: Any = None) -> Any:
+        """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
+        place there."""
+        store = self.traveling.get(name)
+        mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
+        if store is not None and store.apart:
+            pairs = zip(x, place if mine else [None] * len(x), strict=True)
+            return [self.settled(y, at) for y, at in pairs]
+        return self.settled(x, place if mine else None)
+
+    def settled(self, x: Any, place: Any) -> Any:
+        """An array of a run that is gone on with: in its place, or in memory of its own."""
+        if place is not None:
+            return self.backend.machine.write(place, (), self.backend.array(x))
+        return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
+
+    def whole(self, name: str, array: Any) -> Any:
+        """An output as a NumPy array, with the rows of all workers."""
+        return self.joined(name, self.backend.numpy(array), np)
+
+    def result(self, name: str, array: Any) -> np.ndarray:
+        """`whole`, of a store that no launch is given again; what the caller gave stays his."""
+        if self.shards is None and not self.plan.stores[name].given:
+            return self.backend.result(array)
+        return self.whole(name, array)
+
+    def joined(self, name: str, parts: Any, xp: Any) -> Any:
+        """An output with the rows of all workers."""
+        return parts if self.shards is None else self.shards.whole(name, parts, xp)
+
+    @property
+    def workers(self) -> int:
+        return 1 if self.shards is None else self.shards.workers
+
+    @property
+    def lead(self) -> tuple[slice, ...]:
+        """The axes of an array ahead of those of its store."""
+        return () if self.shards is None else (slice(None),)
+
+    def later(self, lo: int) -> int:
+        """Where another stretch of the main loop starts: a resumed run has some behind it."""
+        return lo if self.resume is None else max(lo, self.resume[0])
+
+    def end(self, going: Any, end: int, after: int) -> int:
+        """Where rows end, as far as is known: the host waits for the launch that says it."""
+        return end if np.any(self.backend.numpy(going)) else min(end, after)
+
+    def ended(self, end: Any) -> int:
+        """Where rows end, as a launch says it: all workers say the same."""
+        return int(np.max(self.backend.numpy(end)))
+
+    def rest(self, values: Mapping[str, Any], end: int) -> None:
+        """What outputs that left with every launch are past the end of all rows."""
+        for name, value in values.items():
+            axis, store = self.streamed[name], self.plan.stores[name]
+            shape, points = list(store.shape(self.plan.sizes)), self.span_of(name)
+            shape[axis] = points.stop - min(max(end, points.start), points.stop)
+            each = [np.zeros(shape, NUMPY_NAME[store.type.dtype]) for _ in range(self.workers)]
+            parts = self.backend.numpy(value) if self.shards and np.ndim(value) else None
+            for k, piece in enumerate(each):
+                piece[...] = self.backend.numpy(value) if parts is None else parts[k]
+            self.pieces[name].append(self.joined(name, each if self.shards else each[0], np))
+
+    def span_of(self, name: str) -> range:
+        """The points of an output along its outermost loop."""
+        _, lo, hi = self.span(name)
+        return self.points(name, lo, hi)
+
+    def neutral(self, step: str) -> Any:
+        """What a fold starts from."""
+        return self.backend.array(blank(self.plan, step, np))
+
+    def report(
+        self,
+        dim: str,
+        lo: int,
+        hi: int,
+        outputs: Mapping[str, Any],
+        variables: Mapping[str, Any],
+        end: int | None = None,
+    ) -> Step:
+        """Called after every launch of the outermost loop: takes the outputs that it made.
+
+        Points from `end` on, where no row goes on, are none.
+        """
+        seen: dict[str, Any] = {}
+        made: dict[str, range] = {}
+
+        def new_points(name: str) -> range:
+            at = self.points(name, lo, hi)
+            return at if end is None else range(at.start, max(at.start, min(at.stop, end)))
+
+        for name, array in outputs.items():
+            axis, store = self.streamed.get(name), self.plan.stores[name]
+            if axis is not None:
+                made[name] = new_points(name)
+                seen[name] = self.piece(name, array, axis, made[name])
+                self.pieces[name].append(seen[name])
+            elif self.watched and [a.dim for a in store.kept] == [dim] and not store.type.shape:
+                made[name] = at = new_points(name)
+                first = store.kept[0].lo
+                new = slice(at.start - first, at.stop - first)
+                seen[name] = self.whole(name, array[(*self.lead, new)])
+        return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
+
+    def numpy(self, x: Any) -> Any:
+        """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
+        if isinstance(x, list):
+            return np.stack([self.backend.numpy(y) for y in cast(list[Any], x)])
+        return self.backend.numpy(x)
+
+    def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
+        """The times lo..hi-1 in stretches that end at multiples of `size`."""
+        while lo < hi:
+            end = min(lo - lo % size + size, hi)
+            yield lo, end
+            lo = end
+
+    def points(self, name: str, lo: int, hi: int) -> range:
+        """The points of an output that are made at the times lo..hi-1 of its outermost loop."""
+        loop, first, last = self.span(name)
+        lo, hi, shift = max(lo, first), min(hi, last), loop.shift[name]
+        if loop.step > 0:
+            return range(lo - shift, max(lo, hi) - shift)
+        return range(shift - max(lo, hi) + 1, shift - lo + 1)
+
+    def span(self, name: str) -> tuple[Loop, int, int]:
+        """The outermost loop of an output, its first time in it and one past its last."""
+        if name not in self.spans:
+            loop = next(x for _, x in self.plan.schedule.paths()[name] if x is not None)
+            self.spans[name] = (loop, *times(self.plan.statements, loop, name, self.plan.sizes))
+        return self.spans[name]
+
+    def piece(self, name: str, array: Any, axis: int, points: range) -> np.ndarray:
+        """Some points of a store that is a window along an axis; NumPy cuts it without a launch."""
+        slots, given = array.shape[len(self.lead) + axis], self.whole(name, array)
+        if points.start % slots == 0 and len(points) == slots:
+            return given
+        return np.take(given, [p % slots for p in points], axis=axis)
+
+    def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        xp = self.backend.machine.xp if native else np
+        for name in self.plan.graph.outputs:
+            store = self.plan.stores[name]
+            if name in self.streamed:
+                axis = self.streamed[name]
+                none = list(store.shape(self.plan.sizes))  # a run resumed at its end makes nothing
+                none[axis] = 0
+                empty = np.zeros(none, NUMPY_NAME[store.type.dtype])
+                none_made = (
+                    empty
+                    if self.shards is None
+                    else self.shards.whole(name, [empty] * self.workers, np)
+                )
+                pieces = self.pieces[name] or [none_made]
+                array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=axis)
+                array = xp.asarray(array) if native else array
+            else:
+                array = self.backend.wait(stores[name])
+                array = self.joined(name, array, xp) if native else self.result(name, array)
+                lengths = (self.length(name, a.dim) for a in store.kept)
+                array = array[tuple(slice(0, n) for n in lengths)]  # less the room for padded reads
+                array = array[self.done(name)]
+            out[name] = as_written(self.plan.graph[name].domain, store, array, xp)
+        return out
+
+    def length(self, name: str, dim: str) -> int:
+        """How many points of a dim an output has, on all workers."""
+        n = self.plan.graph[name].domain[dim].size(self.plan.sizes)
+        return n * self.workers if self.shards and dim == self.shards.dim else n
+
+    def done(self, name: str) -> tuple[slice, ...]:
+        """The points of an output that this run has made: a resumed one lacks those before it."""
+        main, kept = self.main, self.plan.stores[name].kept
+        if self.resume is None or main is None:
+            return ()
+        writers = [w.name for w in self.plan.statements.writers[name] if w.name in main.loop.shift]
+        if not writers:
+            return ()
+        first = self.resume[0] - main.loop.shift[writers[0]]
+        return tuple(
+            slice(max(0, first - a.lo) if a.dim == main.loop.dim else 0, None) for a in kept
+        )
+
+    def regions(self, *names: str) -> tuple[Callable[..., Any], ...]:
+        return tuple(self.compiled[n] for n in names)
+
+    def stores(self, *names: str) -> tuple[Any, ...]:
+        """Zeros (what a mask hides before it is written must be finite), or what was given."""
+        given = Given(self.plan, self.backend, self.inputs, self.shards)
+        found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
+        return tuple(
+            views[s.name] if s.name in views else self.swapped(s) if s.room else given.store(s)
+            for s in found
+        )
+
+    def swapped(self, store: Store) -> Paged:
+        assert self.swap is not None
+        return self.mover.store(store, self.swap, self.plan.sizes, self.backend)
+
+    def variables(self, *names: str) -> tuple[Any, ...]:
+        """Before anything has run constants have their value, the rest is zero."""
+        return tuple(map(self.blank, names))
+
+    def blank(self, name: str) -> Any:
+        (writer, *_) = self.plan.statements.writers[name]
+        if isinstance(writer.type, Tuple):  # of a call that may not be made at first
+            return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
+        if is_constant(writer):
+            return self.backend.array(writer.op.run(np, dict(self.plan.sizes)))
+        return self.zeros(writer.type)
+
+    def zeros(self, t: Type) -> Any:
+        return self.backend.array(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
+
+    def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
+        made = {s: self.call(s) for s in statements}
+        return tuple(self.around(s, f) if self.around else f for s, f in made.items())
+
+    def call(self, statement: str) -> Callable[..., Any]:
+        return called(self.plan, self.backend, self.walk, self.shards, statement, self.seed)
+
+
+def _mesh(backend: Any) -> Mesh:
+    """Of an execution with shards, the backend."""
+    return backend

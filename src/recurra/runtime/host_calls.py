@@ -1,0 +1,70 @@
+"""called: a host call: operands become NumPy arrays, results go back to the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from recurra.codegen.array_machine import Machine
+from recurra.codegen.samplers import Sampler, samplers
+from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.shards import Shards
+from recurra.ops.control import Call
+from recurra.runtime.offload.paged_buffer import Paged
+from recurra.storage.storage_plan import Plan
+
+if TYPE_CHECKING:
+    from recurra.backends.protocol import Backend, Mesh
+
+
+def called(
+    plan: Plan, backend: Backend, walk: Walk, shards: Shards | None, statement: str, seed: int
+) -> Callable[..., tuple[Any, ...]]:
+    """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
+    node, mesh = plan.graph[statement], cast("Mesh", backend)
+    loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
+    grouped = isinstance(node.op, Call) and node.op.group
+    kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
+    homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
+    rows = [
+        k for k, s in zip(kept, homes, strict=True) if s.room and statement in samplers(plan, s)
+    ]
+    stored = [k for k in kept if k not in rows]
+    sampler = Sampler(plan, node, seed) if rows else None
+
+    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
+        state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
+        return state, walk.point(statement, state)
+
+    def read(machine: Machine, times: tuple[Any, ...], *found: Any) -> list[Any]:
+        refs, on = [node.args[k] for k in stored], Walk(plan, machine)
+        state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
+        return [on.read(plan.stores[a.name], a, state, env) for a in refs]
+
+    reading = backend.reading(read)
+
+    def operands(times: tuple[int, ...], given: Sequence[Any]) -> list[Any]:
+        args = [*given]
+        for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
+            args[k] = x
+        return [x if isinstance(x, Paged) else backend.operand(x) for x in args]
+
+    def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
+        return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
+
+    def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
+        if shards is None:
+            args = operands(times, given) if stored else list(map(backend.operand, given))
+            return tuple(map(backend.given, run(times, args)))
+        parts = zip(*(mesh.parts(x) for x in given), strict=True)
+        each = [operands(times, part) for part in parts]  # of every worker
+        results = run(times, shards.together(node, zip(*each, strict=True)))
+        return tuple(map(mesh.spread, shards.apart(node, results)))
+
+    def take(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
+        assert sampler is not None
+        return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
+
+    return call if sampler is None else take

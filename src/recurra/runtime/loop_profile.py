@@ -1,0 +1,96 @@
+"""islands: what every loop of a program costs, by the cost model and by the clock.
+
+A program runs as one launch for several steps of its outermost loop, and nobody can say what took
+the time. Here it is cut: the outermost loop runs on the host and every loop in it is a launch of
+its own, which is timed. What the cost model says of it stands beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from recurra.backends.protocol import Backend
+from recurra.codegen.launch_size import items_ns
+from recurra.codegen.loop_segments import members
+from recurra.codegen.lowering import lower
+from recurra.codegen.region import Region
+from recurra.codegen.shards import Shards
+from recurra.cost.prices import PRICES, Prices
+from recurra.runtime.executor import Execution
+from recurra.schedule.tree import Loop
+from recurra.storage.storage_plan import Plan
+
+SHOWN = 6  # statements of an island by name
+
+
+@dataclass(frozen=True)
+class Island:
+    """A launch of one step of the outermost loop, in milliseconds."""
+
+    name: str
+    statements: tuple[str, ...]
+    predicted: float
+    measured: float  # the least process CPU time of a launch
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As a line of a table."""
+        more = len(self.statements) - SHOWN
+        text = " ".join(self.statements[:SHOWN]) + (f" … and {more} more" if more > 0 else "")
+        return {
+            "island": self.name,
+            "predicted ms": round(self.predicted, 3),
+            "measured ms": round(self.measured, 3),
+            "measured / predicted": round(self.measured / max(self.predicted, 1e-6), 2),
+            "statements": text,
+        }
+
+
+def islands(
+    plan: Plan,
+    loop: Loop,
+    backend: Backend,
+    shards: Shards | None = None,
+    *,
+    seed: int = 0,
+    inputs: Mapping[str, Any] | None = None,
+    steps: int = 8,
+    prices: Prices = PRICES,
+) -> list[Island]:
+    """Runs `steps` steps of an outermost loop, cut into islands.
+
+    The first two launches of each are not counted, and what runs once for all steps is left out.
+    """
+    cut = Execution(lower(plan, apart=loop.id, prices=prices), backend, shards)
+    taken: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
+
+    def timed(name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            since = time.process_time()
+            made = backend.wait(launch(*given))
+            taken[name].append((time.process_time() - since) * 1e3)
+            return made
+
+        return run
+
+    made = (s for s in cut.using(launches=timed).steps(seed, inputs=inputs) if s.dim == loop.dim)
+    for _ in islice(made, steps + 2):
+        pass
+    counted = {name: ms[2:] for name, ms in taken.items()}
+    return [
+        _island(plan, r, counted[r.name], prices) for r in cut.program.regions if counted[r.name]
+    ]
+
+
+def _island(plan: Plan, region: Region, taken: list[float], prices: Prices) -> Island:
+    (*rest, first) = reversed(region.items)
+    loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in region.around]
+    if not rest and isinstance(first, Loop):
+        loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
+    name = " / ".join(loops)
+    active = tuple(s for s in members(region.items) if s in region.active)
+    return Island(name, active, items_ns(plan, region.items, prices) / 1e6, min(taken))

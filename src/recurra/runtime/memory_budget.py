@@ -1,0 +1,170 @@
+"""fitting: a program compiled so that a run holds no more than a budget, if there is a way.
+
+    ctx.compile({B: 64, T: 200}, memory="8MiB")
+
+What a program holds is known before it runs (`Executable.memory`). If that is too much, it is
+compiled in other ways: where a byte that is kept is dearer, so that more of what learning reads of
+acting is computed twice; in smaller tiles of its rows; with the largest of its stores on a disk.
+Of those that fit, the one is taken that the cost model finds cheapest.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.codegen.program_cost import program_ns
+from recurra.codegen.region import Region
+from recurra.compiler.options import CompileOptions
+from recurra.cost.thresholds import (
+    BUDGET_MEMORY_PRICES,
+    BUDGET_TILE_ROWS,
+)
+from recurra.errors import here
+from recurra.memory_model.budget import expect_room
+from recurra.memory_model.host_run import footprint
+from recurra.memory_model.peak import Peak
+from recurra.runtime.executable import Executable
+from recurra.storage.offload import Swap, worth
+from recurra.storage.storage_plan import Plan
+from recurra.support.byte_units import parse
+
+More = Mapping[str, Any]  # options in place of those that were given
+Make = Callable[[CompileOptions], Executable]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A program, the options that made it, the bytes that it holds (at least, where that is more
+    than the budget), the time that it takes."""
+
+    program: Executable
+    more: More
+    peak: int
+    ns: float
+
+    def __str__(self) -> str:
+        how = [f"{k}={x:g}" for k, x in self.more.items() if k != "swap"]
+        swap = self.more.get("swap")
+        if isinstance(swap, Swap):
+            how.append(f"{' and '.join(swap.stores or ('all that can',))} on a {swap.tier}")
+        return ", ".join(how)
+
+
+def fitted(make: Make, options: CompileOptions) -> Executable:
+    """What `make` compiles with these options, or with others as well that make it fit.
+
+    Raises PlanError where nothing that is tried does: it names the least budget that would do.
+    """
+    given = replace(options, memory=None)
+    if options.memory is None:
+        return make(given)
+    budget, given = parse(options.memory), given.but({"single": False})
+    first = make(given)
+    return remembered(make, given, first, budget) or chosen(make, given, first, budget)
+
+
+def remembered(
+    make: Make, given: CompileOptions, first: Executable, budget: int
+) -> Executable | None:
+    """What was chosen before, where programs are kept (RECURRA_CACHE)."""
+    found = first.compilation.kept and first.compilation.kept.get(f"memory-{budget}", pickle.loads)
+    if not found:
+        return None
+    more, line = found
+    best = make(given.but(more)) if more else first
+    best.compiled.stages.cx.remark(line)
+    return best
+
+
+def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) -> Executable:
+    """The cheapest of the ways that fit, the first one as it is."""
+    first = way(start, {}, budget)
+    if first.peak <= budget:
+        return told(start, first, budget, [])
+    tried, fits = [first], list[Way]()
+    for several in (again(given), away(given, start.compiled.plan)):
+        for more in several:
+            tried.append(way(make(given.but(more)), more, budget))
+            if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
+                fits.append(tried[-1])
+                break
+    if fits:
+        best = min(fits, key=lambda w: w.ns)
+        return told(start, best, budget, [w for w in fits if w is not best])
+    expect_room(least(tried), budget, here())
+    raise AssertionError("what does not fit is refused")
+
+
+def least(tried: Iterable[Way]) -> Peak:
+    """The smallest peak. That of a way is its peak at least, so most regions need no compiling."""
+    ways = sorted(tried, key=lambda w: w.peak)
+    best = ways[0].program.memory
+    for w in ways[1:]:
+        if w.peak < best.nbytes:
+            best = min(best, w.program.memory, key=lambda p: p.nbytes)
+    return best
+
+
+def way(program: Executable, more: More, budget: int) -> Way:
+    """Its regions are compiled, to know what they take, only if the rest fits."""
+    peak = between_launches(program)
+    peak = program.memory.nbytes if peak <= budget else peak
+    return Way(
+        program, more, peak, program_ns(program.compiled.program, program.compilation.target.prices)
+    )
+
+
+@dataclass
+class Bare:
+    """A backend whose launches take nothing beside what they are given and give."""
+
+    donates: bool
+
+    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+        return 0
+
+
+def between_launches(program: Executable) -> int:
+    """Bytes that are held outside of launches, at least: nothing is compiled to know them."""
+    backend: Any = program.backend
+    if not hasattr(backend, "besides"):
+        return program.memory.nbytes
+    return footprint(program.compiled.program, Bare(backend.donates)).nbytes
+
+
+def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
+    """Ways that compute more than once, from what repeats least to what repeats most."""
+    held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
+    yield from ({"held": h} for h in held)
+    most = {"held": held[-1]} if held else {}
+    yield from (
+        {**most, "rows": r} for r in (BUDGET_TILE_ROWS if given.tuning.rows is None else ())
+    )
+
+
+def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
+    dear.
+    """
+    if given.swap is not None or given.workers > 1 or given.check:
+        return
+    names = tuple(worth(plan, Swap(least=0)))
+    for k in sorted({min(1 << k, len(names)) for k in range(len(names))}):
+        yield {"swap": Swap(least=0, stores=names[:k])}
+    if names and given.tuning.held is None:
+        yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=0)}
+
+
+def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Executable:
+    """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,
+    where programs are, with the one that was tried first.
+    """
+    line = f"memory: {best.peak:,} of {budget:,} B {f'by {best}' if best.more else 'as it is'}"
+    line += "".join(f"; {w} would take {w.ns / best.ns:.3g} times as long" for w in others)
+    best.program.compiled.stages.cx.remark(line)
+    if start.compilation.kept:
+        start.compilation.kept.put(f"memory-{budget}", pickle.dumps((dict(best.more), line)))
+    return best.program

@@ -1,0 +1,388 @@
+"""finite: which op made the NaN or inf that a result shows.
+
+    loss is nan at i=3   →   log_2 makes -inf at i=3, t=7, b=1, out of 0.0     train.py:12
+
+Where a metric or a variable that travels is not finite, its launch is run again on NumPy, from the
+state before it and with what the host answered. Elements that an op makes NaN out of operands
+without NaN, or inf out of finite ones, are counted as they are made. The first k of them are let
+through, the later ones replaced by 1: the smallest such k, by bisection, for which the result is
+bad names the culprit. What a mask or an untaken branch hides reaches no result, and is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
+from recurra.codegen.region import Region
+from recurra.codegen.region_function import function
+from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.errors import NotFiniteError
+from recurra.ir.op import Op
+from recurra.ir.statement import Statement
+from recurra.ir.types import Tuple, is_floating
+from recurra.ops.control import Call, Merge
+from recurra.ops.samples import Samples
+from recurra.ops.source import Input
+from recurra.runtime.executor import Execution, Resume, Step
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import is_store_key
+
+Array = Any
+Answers = list[tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """One element that an op made out of better ones."""
+
+    node: Statement
+    env: Mapping[str, int]
+    element: tuple[int, ...]
+    value: float
+    operands: tuple[Array, ...]
+    result: int = 0  # which one of a call
+
+
+@dataclass
+class Watch:
+    """Counts what is made; lets the first `through` elements pass (None: all), mends the others."""
+
+    through: int | None
+    count: int = 0
+    last: Made | None = None  # the last one let through
+
+    def mend(
+        self,
+        node: Statement,
+        env: Mapping[str, int],
+        y: Array,
+        made: Array,
+        xs: Any = (),
+        result: int = 0,
+    ) -> Array:
+        """The result with what is not let through replaced."""
+        spots = np.argwhere(made)
+        left = len(spots) if self.through is None else max(0, self.through - self.count)
+        room = min(left, len(spots))
+        if room and self.count + room == self.through:
+            at = tuple(map(int, spots[room - 1]))
+            self.last = Made(node, dict(env), at, float(y[at]), tuple(xs), result)
+        self.count += len(spots)
+        if room < len(spots):
+            y = np.array(y, copy=True)
+            y[tuple(spots[room:].T)] = 1
+        return y
+
+
+@dataclass(frozen=True)
+class Watched(Walk):
+    """Runs statements as NumPy does, under a watch."""
+
+    watch: Watch = field(default_factory=lambda: Watch(None))
+    operands: list[Array] = field(default_factory=list[Array])
+
+    def value(self, sink: str, index: int, ref: Any, state: State, env: Mapping[str, Any]) -> Array:
+        x = super().value(sink, index, ref, state, env)
+        self.operands.append(x)
+        return x
+
+    def execute(self, statement: str, state: State) -> None:
+        node = self.statements[statement]
+        self.operands.clear()
+        if node.accumulates:
+            self.operands.append(state.vals[node.array])
+        super().execute(statement, state)
+        y = state.vals[node.array]
+        if isinstance(node.type, Tuple) or not _not_finite(np.asarray(y)).any():
+            return
+        xs, env = tuple(self.operands), self.point(statement, state)
+        made = self.made(node, env, np.asarray(y), xs)
+        fixed = self.watch.mend(node, env, np.asarray(y), made, xs)
+        if fixed is not y:
+            state.vals[node.array] = fixed
+            if not node.accumulates:
+                self.keep(node, fixed, state, env)
+
+    def made(self, node: Statement, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
+        """Which elements are worse than the operands they are made of."""
+        if isinstance(node.op, Merge):
+            return np.zeros(y.shape, bool)
+        if not xs:
+            return np.isnan(y)
+
+        def again(bad: Callable[[Array], Array]) -> Array:
+            clean = [_without(bad, x) for x in xs]
+            if node.accumulates:
+                return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
+            return np.asarray(node.op.run(np, env, *clean))
+
+        nan = np.isnan(y) & np.isnan(again(_nan))
+        return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
+
+
+def _without(bad: Callable[[Array], Array], x: Any) -> Any:
+    """An operand, or the results of a call that are one, with 1 for its bad elements."""
+    if isinstance(x, tuple):
+        return tuple(_without(bad, y) for y in cast("tuple[Any, ...]", x))
+    x = np.asarray(x)
+    return np.where(bad(x), 1, x).astype(x.dtype)
+
+
+def _nan(x: Array) -> Array:
+    return np.isnan(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
+
+
+def _not_finite(x: Array) -> Array:
+    return ~np.isfinite(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
+
+
+@dataclass
+class _Watching(NumpyBackend):
+    """NumPy whose regions are watched."""
+
+    watch: Watch
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return function(plan, region, self.machine, lambda p, m: Watched(p, m, watch=self.watch))
+
+
+@dataclass
+class Check:
+    """Looks at every launch of one run. `names`: what the user calls the program's outputs."""
+
+    program: Program
+    names: Mapping[str, str]
+    seed: int
+    inputs: Mapping[str, Any]
+    resume: Resume | None
+    answers: Answers = field(default_factory=list[tuple[Array, ...]])
+    excused: set[str] = field(default_factory=set[str])  # inf that no op made
+    resumable: bool = False  # may the last launch be run again alone?
+    launches: int = 0  # since the state that a replay begins with
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.resumable = _hands_on_variables(self.program)
+
+    def recorded(self, execution: Execution) -> Execution:
+        """The execution, of which is kept what the host answers."""
+
+        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            if not self.answers_are_kept(statement):
+                return call
+
+            def recorded(*given: Any) -> Any:
+                found = call(*given)
+                self.answers.append(tuple(map(execution.backend.numpy, found)))
+                return found
+
+            return recorded
+
+        return execution.using(calls=wrap)
+
+    def answers_are_kept(self, statement: str) -> bool:
+        """Is it a function that is called? Samples are taken again."""
+        return not isinstance(self.program.plan.statements[statement].op, Samples)
+
+    def step(self, s: Step) -> None:
+        """After a launch; raises NotFiniteError."""
+        self.launches += 1
+        self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(s.outputs)
+        self.look({**s.outputs, **s.variables}, f"{s.dim}={s.lo}")
+        if self.resumable:
+            kept = {n: np.array(x, copy=True) for n, x in s.variables.items()}
+            self.resume = (s.hi, kept)
+            self.answers.clear()
+            self.launches = 0
+
+    def end(self, results: Mapping[str, Any]) -> None:
+        """After the last launch; raises NotFiniteError."""
+        self.ended = True
+        if not self.resumable:  # else all of it has been seen
+            self.look(results)
+
+    def look(self, results: Mapping[str, Any], where: str = "") -> None:
+        bad = bad_names(results) - self.excused
+        if not bad:
+            return
+        made, never = self.replay(None), bad_names(self.replay(0)[1])
+        reached = bad & bad_names(made[1]) - never
+        if not reached:
+            if any(np.isnan(np.asarray(results[n])).any() for n in bad):
+                self.unexplained(sorted(bad)[0], results, where)
+            self.excused |= bad
+            return
+        low, high = 0, made[0].count
+        while high - low > 1:
+            k = (low + high) // 2
+            if reached & bad_names(self.replay(k)[1]):
+                high = k
+            else:
+                low = k
+        found, shown = self.replay(high)
+        assert found.last is not None
+        name = sorted(reached & bad_names(shown), key=lambda n: (n not in self.names, n))[0]
+        raise self.refusal(found.last, name, results[name], where)
+
+    def replay(self, through: int | None) -> tuple[Watch, dict[str, Any]]:
+        """The launch again: what was made, and its results."""
+        watch, answers = Watch(through), iter(self.answers)
+        backend: Any = _Watching(watch)
+        plan = self.program.plan
+        walk, paths = Walk(plan, backend.machine), plan.schedule.paths()
+
+        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            node = plan.statements[statement]
+            loops = [x for _, x in paths[statement] if x is not None]
+
+            def answered(times: tuple[int, ...], *_: Any) -> tuple[Array, ...]:
+                state = State({}, {}, {}, tuple(zip(loops, times, strict=True)))
+                env = walk.point(statement, state)
+                return tuple(_answer(watch, node, env, y, k) for k, y in enumerate(next(answers)))
+
+            return answered if self.answers_are_kept(statement) else call
+
+        execution = Execution(self.program, backend).using(calls=wrap)
+        steps = execution.steps(self.seed, inputs=self.inputs, resume=self.resume)
+        results: dict[str, Any] = {}
+        with np.errstate(all="ignore"):
+            for _ in range(self.launches):
+                s = next(steps)
+                results = {**s.outputs, **s.variables}
+            if self.ended:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    results = end.value
+        return watch, results
+
+    # ---- what is told
+
+    def called(self, name: str) -> str:
+        return self.names.get(name, name)
+
+    def unexplained(self, name: str, results: Mapping[str, Any], where: str) -> None:
+        raise NotFiniteError(
+            f"{self.called(name)} is {_worst(results[name])}" + (f" at {where}" if where else ""),
+            facts="run again on NumPy, no op makes it: the backends round differently there, or "
+            "it was in what the run was resumed with",
+            hint="compile with backend='numpy', check='nan'",
+        )
+
+    def refusal(self, made: Made, result: str, shown: Any, where: str) -> NotFiniteError:
+        led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
+        dims, element = self.point(made)
+        places = [f"{d}={p}" for d, p in dims.items()]
+        places += [f"element {list(element)}"] if element else []
+        at = f" at {', '.join(places)}" if dims else "".join(f", {x}" for x in places)
+        takes = [
+            f"{a.name} is {_near(x, made, k)}"
+            for k, (a, x) in enumerate(zip(made.node.args, made.operands, strict=False))
+        ]
+        if isinstance(made.node.op, Call):
+            return self.answer_refusal(made, made.node.op, at, led)
+        if isinstance(made.node.op, Input):
+            takes = ["it comes from outside of the program"]
+        return NotFiniteError(
+            f"{made.node.op.name} makes {_text(made.value)}{at}",
+            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
+            hint=f"keep what {made.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
+            "a smaller learning rate)",
+            loc=made.node.loc,
+        )
+
+    def answer_refusal(self, made: Made, op: Call, at: str, led: str) -> NotFiniteError:
+        """What the host gave, such as the reward of one row of an environment."""
+        words = op.fn.results
+        what = f" as {words[made.result]}" if made.result < len(words) else ""
+        row = f" of row {made.element[0]}" if op.batch_dims and made.element else ""
+        return NotFiniteError(
+            f"{op.fn.key} gives {_text(made.value)}{what}{row}{at}",
+            facts=f"{made.node.name}: it comes from outside of the program\n  it reaches {led}",
+            hint=f"mend {op.fn.key}, or leave out what is not finite where the program reads it: "
+            "rc.where(x == x, x, 0.0)",
+            loc=made.node.loc,
+        )
+
+    def point(self, made: Made) -> tuple[dict[str, int], tuple[int, ...]]:
+        """The point, dims that are axes included, and the element of its value."""
+        graph = self.program.plan.graph
+        dims = {d: int(made.env[d]) for d in made.node.domain.dims if d in made.env}
+        left: list[int] = []
+        type_ = (
+            made.node.type.items[made.result]
+            if isinstance(made.node.type, Tuple)
+            else made.node.type
+        )
+        shape: Sequence[Any] = type_.shape
+        for k, size in zip(made.element, shape, strict=False):
+            mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
+            if mine:
+                dims[mine[0]] = k
+            else:
+                left.append(k)
+        order = list(graph.declared)
+        return dict(sorted(dims.items(), key=lambda p: order.index(p[0]))), tuple(left)
+
+
+def _hands_on_variables(program: Program) -> bool:
+    """Is there one outermost loop, the last of all, that hands on nothing but variables?"""
+    loops = [x for x in program.items if isinstance(x, (ChunkLoop, HostLoop))]
+    if len(loops) != 1 or loops[0] is not program.main or program.items[-1] is not loops[0]:
+        return False
+    plan, dim = program.plan, loops[0].loop.dim
+    read = {
+        a.name
+        for n in plan.graph.nodes.values()
+        for k, a in enumerate(n.args)
+        if (n.name, k) in plan.accesses and plan.accesses[n.name, k].how == "store"
+    }
+    return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
+
+
+def _answer(watch: Watch, node: Statement, env: Mapping[str, int], y: Array, index: int) -> Array:
+    """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
+    y = np.array(y, copy=True)
+    made = _not_finite(y)
+    return watch.mend(node, env, y, made, result=index) if made.any() else y
+
+
+def bad_names(results: Mapping[str, Any]) -> set[str]:
+    """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
+    values = {n: x for n, x in results.items() if x is not None and not is_store_key(n)}
+    return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
+
+
+def _worst(x: Any) -> str:
+    a = np.asarray(x)
+    return "nan" if np.isnan(a).any() else _text(float(a[~np.isfinite(a)].flat[0]))
+
+
+def _text(x: float) -> str:
+    return f"{x:.5g}"
+
+
+def _near(x: Array, made: Made, index: int) -> str:
+    """Operand `index` at the element, or its extremes where it has axes that the result lacks."""
+    x = np.asarray(x)
+    labels: str = getattr(made.node.op, "labels", "")
+    if labels:
+        ins, _, out = labels.partition("->")
+        axes = [out.find(c) for c in ins.split(",")[index]]
+    else:
+        axes = list(range(x.ndim)) if x.ndim == len(made.element) else [-1] * x.ndim
+    if all(
+        0 <= a < len(made.element) and made.element[a] < n
+        for a, n in zip(axes, x.shape, strict=True)
+    ):
+        return _text(float(x[tuple(made.element[a] for a in axes)]))
+    return f"from {_text(float(x.min()))} to {_text(float(x.max()))}" if x.size else "empty"

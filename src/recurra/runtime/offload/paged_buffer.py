@@ -1,0 +1,294 @@
+"""swapped: a store of which only a few points are in memory, and the thread that moves them.
+
+o_store[t] = act(.., o_store.blank(t))     written here, moved while later points are made
+learn(.., o_store[t])                      read ahead, in the direction that the loop takes
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import numpy as np
+
+from recurra.cost.thresholds import MAX_RECORDED_MOVES, MOVER_POLL_SECONDS
+from recurra.ir.types import NUMPY_NAME
+from recurra.runtime.offload.tiers import Disk, Filed, Host, Slow
+from recurra.storage.offload import Swap
+from recurra.storage.store import Store
+from recurra.support.aligned_array import aligned
+
+if TYPE_CHECKING:
+    from recurra.backends.protocol import Backend
+    from recurra.codegen.host_program import Program
+
+
+def swapped(program: Program) -> str:
+    """What a run moves, and where to, in a line; nothing if it moves nothing."""
+    if program.swap is None:
+        return ""
+    plan, swap = program.plan, program.swap
+    stores = [s for s in plan.stores.values() if s.room]
+    names, total = ", ".join(s.name for s in stores), sum(s.nbytes(plan.sizes) for s in stores)
+    where = swap.tier if swap.tier == "host" else f"disk of {swap.folder or tempfile.gettempdir()}"
+    return f"swap: {names}, {total:,} bytes in all, to the {where}\n"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A point of a store written or read; seconds of time.perf_counter."""
+
+    store: str
+    point: int
+    out: bool
+    start: float
+    stop: float
+
+
+class Mover:
+    """The thread that copies, one point after the other, and what it did."""
+
+    def __init__(self) -> None:
+        self.moves: deque[Move] = deque(maxlen=MAX_RECORDED_MOVES)
+        self.stores: list[Paged] = []
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
+        self.closing = finalize(self, closed, self.thread, self.stores)
+
+    def move(
+        self,
+        store: str,
+        point: int,
+        out: bool,
+        copy: Callable[[], Any],
+        when: Callable[[], None] | None = None,
+    ) -> Future[Any]:
+        """A copy by the thread, which first waits by `when`."""
+
+        def timed() -> Any:
+            if when is not None:
+                when()
+            since = time.perf_counter()
+            made = copy()
+            self.moves.append(Move(store, point, out, since, time.perf_counter()))
+            return made
+
+        return self.thread.submit(timed)
+
+    def store(self, s: Store, swap: Swap, sizes: Mapping[str, int], backend: Backend) -> Paged:
+        """Raises RecurraError where there is no room for what is swapped."""
+        assert s.apart is not None
+        count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
+        shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
+        there: Slow = Host(backend)
+        if swap.tier == "disk":
+            file = Disk(s.name, count, nbytes, swap.folder)
+            there = Filed(backend, file, np.empty(shape, dtype))
+        self.stores.append(Paged(s.name, count, s.room, shape, dtype, there, backend, self))
+        return self.stores[-1]
+
+    def close(self) -> None:
+        """Nothing is moved any more; a run that is never ended is closed as the process ends."""
+        self.closing()
+
+
+def closed(thread: ThreadPoolExecutor, stores: list[Paged]) -> None:
+    for early in (e for s in stores for e in s.early.values()):
+        early.wanted.set()
+    thread.shutdown(cancel_futures=True)
+    for s in stores:
+        s.there.close()
+
+
+@dataclass(frozen=True)
+class Early:
+    """Samples that are taken before they are asked for, with their numbers."""
+
+    made: Future[tuple[np.ndarray, np.ndarray]]
+    wanted: Event
+
+
+@dataclass
+class Paged:
+    """Points by number, as a list has them; `room` of them at once are in memory.
+
+    Every failure of the thread is raised where a point is asked for, or room for one.
+    """
+
+    name: str
+    count: int
+    room: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    there: Slow
+    backend: Backend
+    mover: Mover
+
+    def __post_init__(self) -> None:
+        self.here: dict[int, Any] = {}  # those in memory, the one used last at the end
+        self.writes: dict[int, Future[Any]] = {}  # of points in memory, done or not
+        self.ahead: dict[int, Future[Any]] = {}  # points that are read
+        self.early: dict[str, Early] = {}  # samples, by the calls that will ask for them
+        self.out: set[int] = set()  # points that have been written
+        self.last, self.way = 0, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        """A point, read if it is not in memory; zeros if nobody has written it."""
+        self.settle()
+        x = self.here.pop(index, None)
+        if x is None:
+            if index not in self.ahead:
+                self.empty_slots(1, {index})
+                self.fetch(index)
+            x = self.ahead.pop(index).result()
+        self.here[index] = x
+        self.way, self.last = (d if abs(d := index - self.last) == 1 else self.way), index
+        self.read_ahead(index)
+        return x
+
+    def __setitem__(self, index: int, x: Any) -> None:
+        """A launch has made a point: it is written while the program goes on."""
+        self.drop()
+        self.here.pop(index, None)
+        self.here[index] = x
+        self.out.add(index)
+        self.writes[index] = self.mover.move(self.name, index, True, lambda: self.write(index, x))
+        self.last = index
+
+    def taken(self, index: int) -> Any:
+        """A point that a launch changes: what is still written of it is written first."""
+        self.drop()
+        x = self[index]
+        if index in self.writes:
+            self.writes.pop(index).result()
+        return x
+
+    # ---- samples
+
+    def samples(self, call: str, take: Callable[[], np.ndarray], numbers: np.ndarray) -> np.ndarray:
+        """What the thread took early for a call, if these are the numbers, or takes now."""
+        early = self.early.pop(call, None)
+        if early is not None:
+            early.wanted.set()
+            known, found = early.made.result()
+            if np.array_equal(known, numbers):
+                return found
+        return self.mover.move(self.name, 0, False, take).result()
+
+    def take_early(
+        self,
+        call: str,
+        take: Callable[[], tuple[np.ndarray, np.ndarray]],
+        before: Callable[[], np.ndarray | None],
+    ) -> None:
+        """Samples for the next call, taken when those `before` are let go of, or at the call."""
+        wanted = Event()
+
+        def when() -> None:
+            while before() is not None and not wanted.wait(MOVER_POLL_SECONDS):
+                pass
+
+        self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)
+
+    def settle(self) -> None:
+        """What is taken early is there before points come or go."""
+        for early in self.early.values():
+            early.wanted.set()
+        wait(early.made for early in self.early.values())
+
+    def drop(self) -> None:
+        """What was taken early may be another one now."""
+        self.settle()
+        self.early.clear()
+
+    def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
+        """Row `rows[j]` of point `points[j]`, counted over the `lead` first axes: [j, *row]."""
+        out = aligned((len(points), *self.shape[lead:]), self.dtype)
+        order = np.lexsort((rows, points))  # as they lie there
+        cuts = np.flatnonzero(np.diff(points[order])) + 1
+        for mine in np.split(order, cuts) if len(order) else ():
+            self.some(int(points[mine[0]]), rows[mine], mine, out)
+        return out
+
+    def some(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """Some rows of a point, where it is now."""
+        if index in self.here:
+            seen = self.backend.seen(self.backend.wait(self.here[index]))
+            out[to] = seen.reshape(-1, *out.shape[1:])[rows]
+        elif index in self.out:
+            self.there.rows(index, rows, to, out)
+        else:
+            out[to] = 0
+
+    def blank(self, index: int) -> Any:
+        """Memory that a launch may fill with a point: of the one used longest ago, if there is none
+        left."""
+        self.drop()
+        self.stale(index)
+        if index in self.here:
+            return self.let_go(index)
+        if len(self.here) + len(self.ahead) < self.room:
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        if not self.here:
+            self.stale(next(iter(self.ahead)))
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        return self.let_go(next(iter(self.here)))
+
+    # ---- room
+
+    def stale(self, index: int) -> None:
+        """What was read ahead of a point is not wanted any more."""
+        found = self.ahead.pop(index, None)
+        if found is not None:
+            found.result()
+
+    def let_go(self, index: int) -> Any:
+        """The memory of a point, which is written by now."""
+        if index in self.writes:
+            self.writes.pop(index).result()
+        return self.here.pop(index)
+
+    def empty_slots(self, count: int, wanted: set[int], wait: bool = True) -> bool:
+        """Makes room, by letting go of points that are not wanted; False if there was none."""
+        while len(self.here) + len(self.ahead) + count > self.room:
+            found = (j for j in self.here if j not in wanted)
+            known = (j for j in found if wait or j not in self.writes or self.writes[j].done())
+            oldest = next(known, None)
+            if oldest is None and wait and self.ahead:
+                self.stale(next(iter(self.ahead)))
+            elif oldest is None:
+                return False
+            else:
+                self.let_go(oldest)
+        return True
+
+    # ---- moves
+
+    def read_ahead(self, index: int) -> None:
+        """The next points in the direction of the loop, as far as there is room without waiting."""
+        nexts = [index + n * self.way for n in range(1, self.room - 1)] if self.way else []
+        wanted = {index, *nexts}
+        for j in nexts:
+            known = j in self.here or j in self.ahead or j not in self.out
+            if not known and self.empty_slots(1, wanted, wait=False):
+                self.fetch(j)
+
+    def fetch(self, index: int) -> None:
+        self.ahead[index] = self.mover.move(self.name, index, False, lambda: self.read(index))
+
+    def read(self, index: int) -> Any:
+        if index not in self.out:
+            return self.backend.made(np.zeros(self.shape, self.dtype))
+        return self.there.get(index)
+
+    def write(self, index: int, x: Any) -> None:
+        self.there.put(index, self.backend.wait(x))

@@ -1,0 +1,169 @@
+"""slow: where points of swapped stores lie while they are not in fast memory.
+
+A disk's is a file without a name: nothing of it is left when a run ends, however it ends. Its room
+is taken when it is made, so that a disk that is too small is known before the first step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from recurra.cost.thresholds import MAX_UNWRITTEN_BYTES
+from recurra.errors import RecurraError
+from recurra.support.filesystem import MEMORY, file_system
+
+if TYPE_CHECKING:
+    from recurra.backends.protocol import Backend
+
+
+class Slow(Protocol):
+    """The points of one store, by number, as arrays of a backend."""
+
+    def put(self, index: int, x: Any) -> None: ...
+
+    def get(self, index: int) -> Any: ...
+
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        """out[to[j]] is row `rows[j]` of a point."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Host:
+    """In the host's memory: what is swapped out of that of a device."""
+
+    backend: Backend
+    points: dict[int, Any] = field(default_factory=dict[int, Any])
+
+    def put(self, index: int, x: Any) -> None:
+        self.points[index] = self.backend.aside(x)
+
+    def get(self, index: int) -> Any:
+        return self.backend.back(self.points[index])
+
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        out[to] = np.asarray(self.points[index]).reshape(-1, *out.shape[1:])[rows]
+
+    def close(self) -> None:
+        self.points.clear()
+
+
+@dataclass
+class Filed:
+    """On a disk, by way of one array of a point."""
+
+    backend: Backend
+    file: Disk
+    staging: np.ndarray
+
+    def put(self, index: int, x: Any) -> None:
+        self.file.write(index, self.backend.seen(x))
+
+    def get(self, index: int) -> Any:
+        self.file.read(index, self.staging)
+        return self.backend.array(self.staging)
+
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        self.file.rows(index, rows, to, out)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class Disk:
+    """In a file, one point behind the other, of which the system keeps few pages in memory.
+
+    Raises RecurraError where there is no room for it, or the folder is none of a disk.
+    """
+
+    def __init__(self, name: str, count: int, nbytes: int, folder: str | None):
+        self.name, self.nbytes, self.unflushed = name, nbytes, 0
+        self.folder = Path(folder or tempfile.gettempdir())
+        kind = file_system(self.folder)
+        if kind in MEMORY:
+            raise RecurraError(
+                f"{self.folder} is memory, not a disk",
+                facts=f"it is a {kind}, and {name} is to be swapped there",
+                hint='name a folder of a disk: recurra.Swap("disk", folder="/data")',
+            )
+        try:
+            self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115, close
+            os.posix_fallocate(self.file.fileno(), 0, count * nbytes)
+        except OSError as error:
+            raise self.failed(f"cannot be swapped to {self.folder}", count, error) from None
+
+    def failed(self, what: str, count: int, error: OSError) -> RecurraError:
+        """What a file system refused, and what there is of room."""
+        facts = f"{error.strerror}; {count * self.nbytes:,} bytes"
+        if self.folder.is_dir():
+            facts += f", {shutil.disk_usage(self.folder).free:,} are free"
+        return RecurraError(
+            f"{self.name} {what}",
+            facts=facts,
+            hint='name another folder: recurra.Swap("disk", folder="/data"); '
+            "a run that saves goes on with resume=",
+        )
+
+    def write(self, index: int, x: np.ndarray) -> None:
+        self.all(os.pwrite, bytes_of(x), index, "written to")
+        self.unflushed += self.nbytes
+        if self.unflushed >= MAX_UNWRITTEN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Lets the system forget what it holds of the file: first that has to be on the disk."""
+        try:
+            os.fdatasync(self.file.fileno())
+        except OSError as error:
+            raise self.failed(f"cannot be written to {self.folder}", 1, error) from None
+        os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self.unflushed = 0
+
+    def read(self, index: int, x: np.ndarray) -> None:
+        self.all(_into, bytes_of(x), index, "read from")
+        self.forget(index)
+
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        for j, row in zip(to, rows, strict=True):
+            mine = bytes_of(out[j])
+            self.all(_into, mine, index, "read from", int(row) * len(mine))
+        self.forget(index)
+
+    def forget(self, index: int) -> None:
+        """The system need not keep what it has read of a point."""
+        at = index * self.nbytes
+        os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
+
+    def all(self, call: Any, bytes_: memoryview, index: int, what: str, first: int = 0) -> None:
+        """A call until nothing is left to do of a point's bytes from `first` on."""
+        done, start = 0, index * self.nbytes + first
+        while done < len(bytes_):
+            try:
+                some = call(self.file.fileno(), bytes_[done:], start + done)
+            except OSError as error:
+                raise self.failed(f"[{index}] cannot be {what} {self.folder}", 1, error) from None
+            if not some:
+                short = OSError(0, f"{done:,} of {self.nbytes:,} bytes are there")
+                raise self.failed(f"[{index}] cannot be {what} {self.folder}", 1, short)
+            done += some
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _into(fd: int, room: memoryview, at: int) -> int:
+    return os.preadv(fd, [room], at)
+
+
+def bytes_of(x: np.ndarray) -> memoryview:
+    """An array's memory; of a view with gaps there is none."""
+    return x.reshape(-1, copy=False).view(np.uint8).data

@@ -1,0 +1,329 @@
+"""by_isl: the schedule that isl's scheduler finds, as our tree of loops.
+
+    S3[i,t] → [i, t + 4]      for i: for t: .. x@-4 ..
+
+isl (Pluto's algorithm: Bondhugula et al., 2008) is given what must hold (every read comes after
+what it reads) and what should be near (the latest point that a read asks for). Of its trees those
+become ours whose levels are a dim up or down plus a constant; statements of one level that are at
+fixed times, or at times that never meet, are put one after the other. All else is refused aloud,
+and whatever comes out is looked at again by `legal`.
+
+A statement with one source, at the same point, may as well run when that does, so isl is asked
+about fewer: its time grows with more than the square of their number. Where it still takes too
+long, those with one such reader run when that does, too, which leaves it less to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from recurra.cost.thresholds import ISL_MIN_BOUND, MAX_ISL_SECONDS
+from recurra.errors import ScheduleError
+from recurra.ir.expr import TRUE, Expr, evaluate
+from recurra.ir.graph import Graph
+from recurra.ir.order import components
+from recurra.ir.statement import StatementGraph
+from recurra.ir.types import is_shift
+from recurra.polyhedral import isl
+from recurra.schedule.allen_kennedy import stored, stray
+from recurra.schedule.dependences import Dependence, real_dependences
+from recurra.schedule.legality import violations
+from recurra.schedule.lower_values import lower_values
+from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
+
+
+def schedule_by_isl(
+    graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr] = MappingProxyType({})
+) -> Schedule:
+    """isl's schedule; raises ScheduleError where it finds none, or none that is a nest of loops, or
+    takes too long.
+    """
+    while True:
+        found = _found(graph, sizes, guarded)
+        apart = stray(found, sizes)
+        if not apart:
+            break
+        graph = graph.update(map(stored, apart))
+    broken = violations(found, sizes)
+    if broken:
+        raise _refused(f"it would run {broken[0].sink} before {broken[0].ref} is there")
+    return found
+
+
+def _found(graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]) -> Schedule:
+    """The schedule for bounds like these; if there is none, that for these bounds alone."""
+    try:
+        try:
+            near = {n: f"{n} >= {min(v, ISL_MIN_BOUND)}" for n, v in sizes.items()}
+            return _once(graph, sizes, near, guarded)
+        except ScheduleError:
+            return _once(graph, sizes, {n: f"{n} = {v}" for n, v in sizes.items()}, guarded)
+    except TimeoutError as e:
+        raise _refused(f"{e} for {len(graph.nodes)} equations", "") from None
+
+
+def _once(
+    graph: Graph, sizes: Mapping[str, int], known: Mapping[str, str], guarded: Mapping[str, Expr]
+) -> Schedule:
+    """The schedule for bounds of which isl is told what is `known`."""
+    lowered = lower_values(graph, sizes, cuts={}, guards=guarded)
+    edges = real_dependences(lowered)
+    try:
+        tree, number = _answer(lowered, edges, known, by_reader=False)
+    except TimeoutError:
+        tree, number = _answer(lowered, edges, known, by_reader=True)
+    nest = _Nest(lowered, sizes, number, edges)
+    empty = [s for s in number if any(r.size(sizes) < 1 for r in lowered[s].domain)]
+    items = nest.items(tree, [s for s in number if s not in empty])  # isl forgets what never runs
+    every_item = (*items, *(nest.single(s, {}) for s in empty))
+    return Schedule(graph, lowered, number_loops(every_item))
+
+
+def _answer(
+    graph: StatementGraph, edges: Sequence[Dependence], known: Mapping[str, str], by_reader: bool
+) -> tuple[isl.Band | isl.Parts | None, dict[str, int]]:
+    """isl's tree, and the number that it has for a statement, or for the one that leads it."""
+    leader = _leaders(graph, edges, by_reader)
+    asked = [s for s, first in leader.items() if s == first]
+    number = {s: asked.index(first) for s, first in leader.items()}
+    domains = [(graph[s].domain.dims, isl.inside(graph[s].domain)) for s in asked]
+    apart = [e for e in edges if number[e.source] != number[e.sink] or not _is_at_once(graph, e)]
+    try:
+        ties = [(number[e.source], number[e.sink], _tie(graph, e)) for e in apart]
+        return isl.scheduled(domains, ties, known, MAX_ISL_SECONDS), number
+    except ValueError as e:
+        raise _refused(str(e)) from None
+
+
+def _leaders(graph: StatementGraph, edges: Sequence[Dependence], by_reader: bool) -> dict[str, str]:
+    """For each statement the one at whose time it runs, itself or another.
+
+    One follows its only source, or its only reader, if every such read is of the same point. All
+    of its order is then the other's: what it needs is there before, what needs it runs after.
+    """
+    leader = {s: s for s in graph.statements}
+
+    def follows() -> tuple[str, str] | None:
+        beside: dict[tuple[bool, str], list[tuple[str, Dependence]]] = {}
+        for e in edges:
+            a, b = leader[e.source], leader[e.sink]
+            if a != b or not _is_at_once(graph, e):
+                if by_reader:
+                    beside.setdefault((True, a), []).append((b, e))
+                beside.setdefault((False, b), []).append((a, e))
+        for (_, s), others in beside.items():
+            other = others[0][0]
+            if other != s and all(x == other and _is_at_once(graph, e) for x, e in others):
+                return s, other
+        return None
+
+    while (found := follows()) is not None:
+        one, other = found
+        leader = {s: other if x == one else x for s, x in leader.items()}
+    return leader
+
+
+def _is_at_once(graph: StatementGraph, dependence: Dependence) -> bool:
+    """Tell whether each point of the sink reads its own point of the source, over one box."""
+    source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
+    return dependence.where == TRUE and source == sink and dependence.index == source.identity
+
+
+def _tie(graph: StatementGraph, dependence: Dependence) -> list[str]:
+    """The pairs of points of a dependence, its source's dims primed."""
+    source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
+    chosen = [] if dependence.where == TRUE else [isl.text(dependence.where)]
+    index = isl.index_constraints(dependence.index, [f"{d}'" for d in source.dims])
+    return [*isl.inside(sink), *isl.inside(source, "'"), *chosen, *index]
+
+
+TREES = "; our trees are loops over one dim, up or down, shifted by constants"
+
+
+def _refused(why: str, trees: str = TREES) -> ScheduleError:
+    return ScheduleError(
+        "isl's schedule cannot be taken",
+        facts=f"{why}{trees}",
+        hint="leave scheduler='isl' out: the own scheduler takes every legal program",
+    )
+
+
+@dataclass(frozen=True)
+class _When:
+    """A statement at one level: (dim · step + shift) · scale + rest; without a dim at `rest`."""
+
+    dim: str | None
+    step: int
+    shift: int
+    scale: int
+    rest: int
+    first: int
+    last: int
+
+    @property
+    def kind(self) -> tuple[str | None, int, int, int]:
+        """What statements of one loop have in common."""
+        return self.dim, self.step, self.scale, self.rest
+
+
+Around = Mapping[str, Mapping[str, _When]]  # for each loop around its dim, and when statements run
+
+
+@dataclass
+class _Nest:
+    """Items from isl's tree."""
+
+    graph: StatementGraph
+    sizes: Mapping[str, int]
+    number: Mapping[str, int]  # of each statement, or of the one at whose time it runs
+    edges: list[Dependence]
+
+    def items(
+        self,
+        tree: isl.Band | isl.Parts | None,
+        stmts: Sequence[str],
+        around: Around = MappingProxyType({}),
+    ) -> tuple[Item, ...]:
+        """What runs `stmts` inside of loops `around`."""
+        match tree:
+            case None:
+                feeds: dict[str, list[str]] = {s: [] for s in stmts}
+                for e in self.edges:
+                    if {e.source, e.sink} <= feeds.keys() and _is_at_once(self.graph, e):
+                        feeds[e.sink].append(e.source)
+                order = components(stmts, feeds.__getitem__)
+                return tuple(self.single(s, around) for part in order for s in part)
+            case isl.Parts(parts=parts):
+                out: list[Item] = []
+                for numbers, inside in parts:
+                    mine = [s for s in stmts if self.number[s] in numbers]
+                    out += self.items(inside, mine, around)
+                return tuple(out)
+            case isl.Band(levels=levels, inside=inside):
+                return self.level(levels, inside, stmts, around)
+
+    def single(self, text: str, around: Around) -> Item:
+        """One statement; isl leaves out the dims that have one point."""
+        item: Item = Exec(text)
+        for r in self.graph[text].domain:
+            if r.dim not in around:
+                if r.size(self.sizes) > 1:
+                    raise _refused(f"{text} would run over {r.dim} at one time")
+                item = Loop(r.dim, 1, ((text, 0),), (item,))
+        return item
+
+    def level(
+        self,
+        levels: Sequence[Mapping[int, isl.Time]],
+        inside: isl.Band | isl.Parts | None,
+        stmts: Sequence[str],
+        around: Around,
+    ) -> tuple[Item, ...]:
+        """The first level as loops, and what stands before, between and after them."""
+        if not levels:
+            return self.items(inside, stmts, around)
+        at = {s: self.when(s, levels[0][self.number[s]]) for s in stmts}
+        out: list[Item] = []
+        for group in self.in_order(self.groups(at), at, around):
+            dim, step = at[group[0]].dim, at[group[0]].step
+            more = around if dim is None else {**around, dim: at}
+            body = self.level(levels[1:], inside, group, more)
+            if dim is None:
+                out += body
+                continue
+            base = min(at[s].shift for s in group)
+            shifts = tuple((s, at[s].shift - base) for s in group)
+            out.append(Loop(dim, step, shifts, body))
+        return tuple(out)
+
+    def when(self, statement: str, time: isl.Time) -> _When:
+        """The time of a statement for these bounds."""
+        domain = self.graph[statement].domain
+        dims = [(n, c) for n, c in time.factors if n in domain]
+        const = time.const + sum(c * self.sizes[n] for n, c in time.factors if n not in domain)
+        if not dims:
+            return _When(None, 1, 0, 1, const, const, const)
+        if len(dims) > 1:
+            sums = " + ".join(f"{c}*{n}" for n, c in dims)
+            raise _refused(f"{statement} would run at time {sums}")
+        ((dim, factor),) = dims
+        r = domain[dim]
+        ends = (evaluate(r.lo, self.sizes), evaluate(r.hi, self.sizes) - 1)
+        first, last = sorted(factor * e + const for e in ends)
+        shift, rest = divmod(const, abs(factor))
+        return _When(dim, 1 if factor > 0 else -1, shift, abs(factor), rest, first, last)
+
+    def groups(self, at: Mapping[str, _When]) -> list[list[str]]:
+        """Statements that share a loop: of one dim and direction, at times that meet."""
+        kinds: dict[tuple[str | None, int, int, int], list[str]] = {}
+        for s, w in at.items():
+            kinds.setdefault(w.kind, []).append(s)
+        out: list[list[str]] = []
+        for (dim, *_), stmts in sorted(kinds.items(), key=lambda k: min(at[s].first for s in k[1])):
+            if dim is None:
+                out.append(stmts)
+                continue
+            end = None
+            for s in sorted(stmts, key=lambda s: at[s].first):
+                if end is None or at[s].first > end:
+                    out.append([])
+                    end = at[s].last
+                out[-1].append(s)
+                end = max(end, at[s].last)
+        order = {s: k for k, s in enumerate(at)}
+        return [sorted(g, key=order.__getitem__) for g in out]
+
+    def in_order(
+        self, groups: list[list[str]], at: dict[str, _When], around: Around
+    ) -> Iterator[list[str]]:
+        """Producers first; groups that need each other share a loop, where they have one dim."""
+        of = {s: k for k, g in enumerate(groups) for s in g}
+        feeds: dict[int, set[int]] = {k: set() for k in range(len(groups))}
+        for e in self.edges:
+            a, b = of.get(e.source), of.get(e.sink)
+            if a is not None and b is not None and a != b and not self.carried(e, around):
+                feeds[b].add(a)
+        for part in components(list(feeds), lambda k: sorted(feeds[k])):
+            every = [s for s in at if of.get(s) in part]
+            fixed = [s for s in every if at[s].dim is None]
+            if len({at[s].kind for s in every}) == 1:
+                yield every
+            elif any(len(groups[of[s]]) > 1 for s in fixed):  # each has a place of its own
+                moving = [groups[k] for k in part if groups[k][0] not in fixed]
+                yield from self.in_order([*([s] for s in fixed), *moving], at, around)
+            else:
+                self.join(every, fixed, at)
+                yield every
+
+    def carried(self, dependence: Dependence, around: Around) -> bool:
+        """Tell whether an earlier turn of a loop around has what a dependence needs."""
+        index = dict(zip(self.graph[dependence.source].domain.dims, dependence.index, strict=True))
+        for dim, at in around.items():
+            ahead = is_shift(index[dim], dim) if dim in index else None
+            source, sink = at[dependence.source], at[dependence.sink]
+            if ahead is not None and ahead * sink.step + source.shift < sink.shift:
+                return True
+        return False
+
+    def join(self, every: list[str], fixed: list[str], at: dict[str, _When]) -> None:
+        """Take statements at fixed times, points of the dim of the others' loop, into that loop.
+
+        Raises ScheduleError where they are not, or the others have several loops.
+        """
+        moving = [s for s in every if s not in fixed]
+        loop = at[moving[0]]
+        assert loop.dim is not None
+        strange = [s for s in moving if at[s].kind != loop.kind]
+        for s in fixed:
+            domain, w = self.graph[s].domain, at[s]
+            turn, rest = divmod(w.first - loop.rest, loop.scale)
+            if rest or loop.dim not in domain or domain[loop.dim].size(self.sizes) != 1:
+                strange.append(s)
+                continue
+            shift = turn - loop.step * evaluate(domain[loop.dim].lo, self.sizes)
+            at[s] = replace(loop, shift=shift, first=w.first, last=w.last)
+        if strange:
+            turns = "would run in one turn of" if strange[0] in fixed else "runs otherwise in"
+            raise _refused(f"{strange[0]} {turns} the loop over {loop.dim} of {moving[0]}")

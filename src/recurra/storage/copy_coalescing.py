@@ -1,0 +1,210 @@
+"""coalesce: what is made only to be copied into a store is made in that store.
+
+    k_of[t<256] = copy(pick(k_head[t//32], t%32))      k_head[z] is kept in k, at 32z : 32z+32
+    k[t<T] = merge(k_of, k_rest, when=(t < 256, ..))   →   k[256<=t<T] = merge(k_rest)
+
+Copies are coalesced as those of registers are (Chaitin, 1982): the two never hold different values
+of one point. So a prompt's points are in memory once, and no loop moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from recurra.ir.expr import TRUE, Sym, both, div, evaluate, mod, substitute, symbols
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.types import Domain, Range, Tuple
+from recurra.ops.control import Call, Merge
+from recurra.ops.elementwise import Copy
+from recurra.ops.indexing import Pick
+from recurra.polyhedral import isl
+from recurra.polyhedral.extent import varies
+from recurra.schedule.lower_values import lower_values
+from recurra.schedule.tree import Exec, Item
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Home
+from recurra.transforms.rewriter.optimization_fuel import fuel
+
+
+@dataclass(frozen=True)
+class Coalesced:
+    """`name` is kept in `home`; of what it was copied by, `gone`, nothing is left."""
+
+    name: str
+    home: Home
+    cut: int  # the first point that is not copied
+    gone: tuple[str, ...]
+
+
+def coalesced(plan: Plan) -> Plan:
+    """The plan without the stores, and the copies, of what can be made where it is copied to."""
+    if any(len(found) > 1 for found in plan.statements.writers.values()):
+        return plan  # what is left of a copy is one statement again: others would lose theirs
+    for name in plan.graph.nodes:
+        n = plan.graph.nodes.get(name)
+        found = None if n is None else _found(plan, n)
+        if (
+            n is not None
+            and found is not None
+            and fuel().burn("a copy → made in its place", found.name)
+        ):
+            plan = _applied(plan, n, found)
+    return plan
+
+
+def _found(plan: Plan, node: Node) -> Coalesced | None:
+    """What a merge takes its first points from, if that can be kept in the store of the merge."""
+    split = _first_points(plan, node)
+    if split is None:
+        return None
+    dim, cut = split
+    chain = _copies(plan, node.args[0].name)
+    if chain is None:
+        return None
+    *_, pick = chain
+    op, (ref,) = plan.graph[pick].op, plan.graph[pick].args
+    assert isinstance(op, Pick)
+    home = _home(node, dim, plan.graph[ref.name], ref, op)
+    if home is None or not _fits(plan, home, cut, plan.graph[ref.name]):
+        return None
+    if not _apart(plan, node, dim, cut, ref.name, pick):
+        return None
+    return Coalesced(ref.name, home, cut, tuple(chain))
+
+
+def _first_points(plan: Plan, node: Node) -> tuple[str, int] | None:
+    """(dim, cut) of a merge of two branches, of which the first is taken at all points < cut."""
+    store = plan.stores.get(node.name)
+    if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.seeded:
+        return None
+    free = symbols(node.op.when[0]) - plan.sizes.keys()
+    if store is None or store.output or len(free) != 1:
+        return None
+    (dim,) = free
+    if dim not in node.domain or varies(r := node.domain[dim], plan.sizes):
+        return None
+    copied = plan.graph[node.args[0].name].domain
+    if evaluate(r.lo, plan.sizes) or dim not in copied or varies(copied[dim], plan.sizes):
+        return None
+    cut, end = (evaluate(x.hi, plan.sizes) for x in (copied[dim], r))
+    first, second = (substitute(c, plan.sizes) for c in node.op.when)
+    early, late = Domain((Range(dim, cut),)), Domain((Range(dim, end, cut),))
+    return (dim, cut) if isl.always(first, early) and isl.always(second, late) else None
+
+
+def _copies(plan: Plan, name: str) -> list[str] | None:
+    """Copies, each read by the one before alone, and at their end one element of an axis."""
+    chain: list[str] = []
+    while True:
+        n = plan.graph[name]
+        if len(plan.graph.readers[name]) != 1 or name in plan.graph.outputs:
+            return None
+        chain.append(name)
+        if isinstance(n.op, Pick):
+            return chain
+        if not isinstance(n.op, Copy) or not plan.graph.is_identity(n.args[0]):
+            return None
+        name = n.args[0].name
+
+
+def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
+    """Where in the store of `node` the points of `source` would be, by how they are copied there."""
+    if isinstance(source.type, Tuple) or isinstance(node.type, Tuple):
+        return None
+    if source.type.dtype != node.type.dtype or not source.op.pure:
+        return None
+    size, along, t = source.type.shape[op.axis], None, Sym(dim)
+    mine = tuple(s for k, s in enumerate(source.type.shape) if k != op.axis)
+    if not isinstance(size, int) or mine != node.type.shape:
+        return None
+    others = [d for d in node.domain.dims if d != dim]
+    for e, r in zip(ref.index, source.domain, strict=True):
+        if e == Sym(r.dim) and r.dim in others and node.domain[r.dim] == r:
+            others.remove(r.dim)
+        elif along is None and e == div(t, size) and not r.mentions() and r.lo == 0:
+            along = r.dim
+        else:
+            return None
+    if others or op.at_ != (t if along is None else mod(t, size)):
+        return None
+    return Home(node.name, dim, along, size, op.axis)
+
+
+def _fits(plan: Plan, home: Home, cut: int, source: Node) -> bool:
+    """Are all of its points in the store, those of one point in one piece?"""
+    axis = next((a for a in plan.stores[home.store].axes if a.dim == home.dim), None)
+    if axis is None or axis.lo or axis.kind not in ("block", "tiled"):
+        return False
+    points = 1 if home.along is None else source.domain[home.along].size(plan.sizes)
+    if not cut <= points * home.size <= axis.slots:
+        return False
+    return axis.kind == "block" or axis.tile % home.size == 0 or axis.tile == axis.slots
+
+
+def _apart(plan: Plan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
+    """Is all that reads it, but the copy, over when the store has other points written?
+
+    And is nothing asked for but whole points of it, and the store's by those who come later?
+    """
+    graph, paths = plan.graph, plan.schedule.paths()
+    if name in graph.outputs or name in plan.homes or name in plan.seeded:
+        return False
+    others = [(r, k) for r, k in graph.readers[name] if r.name != pick]
+    behind = paths[node.name][0][0]
+    early = [paths[x][0][0] for x in (name, *(r.name for r, _ in others)) if x in paths]
+    if any(at >= behind for at in early) or len(early) != len(others) + 1:
+        return False
+    if any(r.args[k].slices or isinstance(r.op, Call) for r, k in others):
+        return False
+    for r, k in graph.readers[node.name]:
+        later = dim in r.domain and not varies(r.domain[dim], plan.sizes)
+        later = later and evaluate(r.domain[dim].lo, plan.sizes) >= cut
+        if plan.accesses[r.name, k].how != "store" and not (
+            plan.accesses[r.name, k].how == "now" and later
+        ):
+            return False
+    return True
+
+
+def _applied(plan: Plan, node: Node, found: Coalesced) -> Plan:
+    """The plan where `found` is kept in its home, and the merge is what is left of it."""
+    r = node.domain[found.home.dim]
+    ranges = (replace(x, lo=found.cut) if x == r else x for x in node.domain)
+    rest = replace(
+        node, op=Merge(when=(both(),)), args=(node.args[1],), domain=Domain(tuple(ranges))
+    )
+    nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
+    graph = Graph({**nodes, node.name: rest}, plan.graph.outputs, plan.graph.dims)
+    items = _without(plan.schedule.items, found.gone)
+    accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
+    accesses[node.name, 0] = replace(accesses.pop((node.name, 1)), k=0)
+    carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
+    where = {s.equation: s.where for s in plan.statements.statements.values() if s.where != TRUE}
+    return replace(
+        plan,
+        schedule=replace(
+            plan.schedule,
+            graph=graph,
+            statements=lower_values(graph, plan.sizes, cuts={}, guards=where),
+            items=items,
+        ),
+        accesses=accesses,
+        stores={k: s for k, s in plan.stores.items() if k not in (found.name, *found.gone)},
+        carried={k: v for k, v in carried.items() if v},
+        homes={**plan.homes, found.name: found.home},
+    )
+
+
+def _without(items: tuple[Item, ...], gone: Collection[str]) -> tuple[Item, ...]:
+    """Return a schedule's items without some statements."""
+    out: list[Item] = []
+    for it in items:
+        if isinstance(it, Exec):
+            out += [] if it.name in gone else [it]
+            continue
+        body = _without(it.body, gone)
+        shifts = tuple(p for p in it.shifts if p[0] not in gone)
+        if body:
+            out.append(replace(it, shifts=shifts, body=body))
+    return tuple(out)

@@ -1,0 +1,246 @@
+"""The memory-mapping problem and its answer: which uses of which tensors go to fast memory.
+
+A program is a sequence of instructions; step t runs instruction t. Every use of a tensor by an
+instruction is a buffer. A solution gives some buffers a range of addresses of the fast memory and
+an interval of steps. Sizes are bytes, times are picoseconds: both integers, so that nothing is
+rounded, and undoing restores exactly.
+
+"Optimizing Memory Mapping Using Deep Reinforcement Learning" (arXiv 2305.07440), section 4.1,
+table 1 and appendix A. What the paper leaves open is settled in docs/mapping.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from recurra.errors import RecurraError
+from recurra.report.html import table_html
+
+VARIED = 8  # of how many buffers of an instruction latencies are measured: appendix A
+
+
+class ProblemError(RecurraError):
+    """A memory-mapping problem, or an answer to one, that contradicts itself or its format."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One use of a tensor by one instruction: table 1.
+
+    `live_range` is the first and last step at which the value is there: -1 means that it exists
+    before the program, the number of steps that it is wanted after it. Buffers with one `alias_id`
+    share their place, in fast memory or out of it. `benefit` is what the instruction gains if of
+    its buffers this one alone is in fast memory, `demand` the time of copying it.
+    """
+
+    size: int
+    is_output: bool
+    target_time: int
+    tensor_id: int
+    alias_id: int | None
+    live_range: tuple[int, int]
+    demand: int
+    benefit: int
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Latency = times · (overhead + max(compute, rest + traffic of the buffers)).
+
+    `slow` and `fast` are the times of moving each of the instruction's buffers, in their order.
+    """
+
+    compute: int
+    slow: tuple[int, ...]
+    fast: tuple[int, ...]
+    rest: int = 0
+    overhead: int = 0
+    times: int = 1
+
+    def latency(self, inside: Sequence[bool]) -> int:
+        """Picoseconds with the buffers marked in `inside` in fast memory."""
+        moved = sum(f if x else s for s, f, x in zip(self.slow, self.fast, inside, strict=True))
+        return self.times * (self.overhead + max(self.compute, self.rest + moved))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measured latencies: `latencies[m]` where bit k of m says that buffer `varied[k]` is inside.
+
+    `varied` are positions among the instruction's buffers, at most eight; the others do not count.
+    """
+
+    varied: tuple[int, ...]
+    latencies: tuple[int, ...]
+
+    def latency(self, inside: Sequence[bool]) -> int:
+        """Picoseconds with the buffers marked in `inside` in fast memory."""
+        return self.latencies[sum(1 << k for k, b in enumerate(self.varied) if inside[b])]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What runs at one step; without a cost, the benefits of its buffers add up.
+
+    `supply` is the time that its execution leaves for copies.
+    """
+
+    name: str
+    supply: int
+    cost: Roofline | Table | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Instructions, their buffers in order of time (operands before outputs), the fast memory.
+
+    Raises `ProblemError` if the parts contradict each other.
+    """
+
+    name: str
+    fast_size: int
+    instructions: tuple[Instruction, ...]
+    buffers: tuple[Buffer, ...]
+
+    def __post_init__(self) -> None:
+        from recurra.storage.mapping_problem_check import check
+
+        check(self)
+
+    @property
+    def steps(self) -> int:
+        return len(self.instructions)
+
+    @cached_property
+    def uses(self) -> tuple[tuple[int, ...], ...]:
+        """The buffers of each instruction, by index."""
+        found: list[list[int]] = [[] for _ in self.instructions]
+        for i, b in enumerate(self.buffers):
+            found[b.target_time].append(i)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def storages(self) -> tuple[tuple[int, ...], ...]:
+        """The buffers that share a place: those of an alias group, or of a tensor without one."""
+        found: dict[tuple[bool, int], list[int]] = {}
+        for i, b in enumerate(self.buffers):
+            key = (False, b.tensor_id) if b.alias_id is None else (True, b.alias_id)
+            found.setdefault(key, []).append(i)
+        return tuple(map(tuple, found.values()))
+
+    def latency(self, step: int, inside: Sequence[bool]) -> int:
+        """Picoseconds of an instruction with the marked ones of its buffers in fast memory.
+
+        Without a cost it is relative: 0 if all are in slow memory.
+        """
+        cost = self.instructions[step].cost
+        if cost is not None:
+            return cost.latency(inside)
+        uses = self.uses[step]
+        return -sum(self.buffers[i].benefit for i, x in zip(uses, inside, strict=True) if x)
+
+    def reward(self, inside: Sequence[bool]) -> int:
+        """What is gained, in picoseconds, over a program whose buffers are all in slow memory."""
+        total = 0
+        for t, uses in enumerate(self.uses):
+            here = [inside[i] for i in uses]
+            total += self.latency(t, [False] * len(uses)) - self.latency(t, here)
+        return total
+
+    @cached_property
+    def total(self) -> int:
+        """The reward of a fast memory that holds everything."""
+        return self.reward([True] * len(self.buffers))
+
+    def __str__(self) -> str:
+        grouped = {b.alias_id for b in self.buffers} - {None}
+        return (
+            f"{self.name}: {self.steps} instructions, {len(self.buffers)} buffers of "
+            f"{len({b.tensor_id for b in self.buffers})} tensors, {len(grouped)} alias groups, "
+            f"{self.fast_size:,} B of fast memory, at most {self.total / 1e6:,.3f} µs to gain"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "step": b.target_time,
+                "instruction": self.instructions[b.target_time].name,
+                "tensor": b.tensor_id,
+                "use": "output" if b.is_output else "operand",
+                "bytes": b.size,
+                "benefit, µs": b.benefit / 1e6,
+            }
+            for b in self.buffers[:200]
+        ]
+        return f"<p>{self}</p>" + table_html(rows)
+
+
+class Placement(NamedTuple):
+    """A buffer in fast memory: its address, its first and last step, and if it is copied there.
+
+    An operand that is copied arrives in steps `start` to `target_time - 1`; an output that is
+    copied leaves in steps `target_time + 1` to `end`.
+    """
+
+    offset: int
+    start: int
+    end: int
+    copied: bool
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One placement per buffer, None for a buffer in slow memory."""
+
+    placements: tuple[Placement | None, ...]
+
+    def reward(self, problem: Problem) -> int:
+        """Picoseconds gained over all buffers in slow memory."""
+        return problem.reward([p is not None for p in self.placements])
+
+    def __str__(self) -> str:
+        inside = [p for p in self.placements if p is not None]
+        copied = sum(p.copied for p in inside)
+        return f"{len(inside)} of {len(self.placements)} buffers in fast memory, {copied} copied"
+
+
+def nothing(problem: Problem) -> Solution:
+    """The answer that always holds: every buffer in slow memory."""
+    return Solution((None,) * len(problem.buffers))
+
+
+def copy_steps(buffer: Buffer, placement: Placement) -> range:
+    """The steps in which a placed buffer is copied: copy(b) of appendix A."""
+    if not placement.copied:
+        return range(0)
+    if buffer.is_output:
+        return range(buffer.target_time + 1, placement.end + 1)
+    return range(placement.start, buffer.target_time)
+
+
+def packing(
+    name: str,
+    rows: Sequence[tuple[int, int, int]],
+    fast_size: int,
+    steps: Sequence[tuple[str, int]] | None = None,
+) -> Problem:
+    """What has to fit at once: (first step, last step, bytes) of each; buffers go by first step.
+
+    Each buffer gains 1 ps, so the reward counts what is placed. `steps`: their names and how long
+    they last. A copy takes longer than the program: nothing is copied, so all of it must fit.
+    """
+    count = 2 + max((last for _, last, _ in rows), default=-2)  # values die with their last step
+    told = list(steps or [(str(t), 1) for t in range(count)])
+    longer = 1 + sum(time for _, time in told)
+    return Problem(
+        name,
+        fast_size,
+        tuple(Instruction(x, time) for x, time in told),
+        tuple(
+            Buffer(size, True, first, i, None, (first, last), longer, 1)
+            for i, (first, last, size) in sorted(enumerate(rows), key=lambda row: row[1][0])
+        ),
+    )

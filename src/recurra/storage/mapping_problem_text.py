@@ -1,0 +1,349 @@
+"""Problem and solution ⇄ JSON, and what is to be packed ⇄ minimalloc's CSV.
+
+`SCHEMA` is a JSON Schema (2020-12) of both files, and what reading checks them with.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from recurra.storage.mapping_problem import (
+    Buffer,
+    Instruction,
+    Placement,
+    Problem,
+    ProblemError,
+    Roofline,
+    Solution,
+    Table,
+    packing,
+)
+
+PROBLEM = "recurra-mapping-problem/1"
+SOLUTION = "recurra-mapping-solution/1"
+COLUMNS = ("size", "is_output", "target_time", "tensor_id", "alias_id", "first", "last")
+TIMES = ("demand", "benefit")  # picoseconds
+PACKING = ("id", "lower", "upper", "size")
+
+_WHOLE: Mapping[str, Any] = {"type": "integer"}
+_WHOLES: Mapping[str, Any] = {"type": "array", "items": _WHOLE}
+
+
+def _object(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Any:
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _row(*items: Any) -> Any:
+    n = len(items)
+    return {"type": "array", "prefixItems": list(items), "minItems": n, "maxItems": n}
+
+
+SCHEMA: Mapping[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$defs": {
+        PROBLEM: _object(
+            {
+                "format": {"type": "string", "const": PROBLEM},
+                "name": {"type": "string"},
+                "fast_size": _WHOLE,
+                "instructions": {
+                    "type": "array",
+                    "items": _object(
+                        {"name": {"type": "string"}, "supply": _WHOLE},
+                        {
+                            "roofline": _object(
+                                {"compute": _WHOLE, "slow": _WHOLES, "fast": _WHOLES},
+                                {"rest": _WHOLE, "overhead": _WHOLE, "times": _WHOLE},
+                            ),
+                            "table": _object({"varied": _WHOLES, "latencies": _WHOLES}),
+                        },
+                    ),
+                },
+                "buffers": {
+                    "type": "array",
+                    "description": ", ".join((*COLUMNS, *TIMES)),
+                    "items": _row(
+                        _WHOLE,
+                        {"type": "boolean"},
+                        _WHOLE,
+                        _WHOLE,
+                        {"type": ["integer", "null"]},
+                        *(_WHOLE,) * 4,
+                    ),
+                },
+            }
+        ),
+        SOLUTION: _object(
+            {
+                "format": {"type": "string", "const": SOLUTION},
+                "problem": {"type": "string"},
+                "placements": {
+                    "type": "array",
+                    "description": "buffer, offset, start, end, copied",
+                    "items": _row(*(_WHOLE,) * 4, {"type": "boolean"}),
+                },
+            }
+        ),
+    },
+}
+
+
+def problem_to_json(problem: Problem) -> str:
+    """One line per instruction and buffer: small, and pleasant to compare."""
+    head = {"format": PROBLEM, "name": problem.name, "fast_size": problem.fast_size}
+    instructions = [_instruction_out(x) for x in problem.instructions]
+    buffers = [
+        [
+            b.size,
+            b.is_output,
+            b.target_time,
+            b.tensor_id,
+            b.alias_id,
+            *b.live_range,
+            b.demand,
+            b.benefit,
+        ]
+        for b in problem.buffers
+    ]
+    return _lines(head, {"instructions": instructions, "buffers": buffers})
+
+
+def problem_from_json(text: str, where: str = "the text") -> Problem:
+    """The problem; raises `ProblemError` naming the item that is wrong."""
+    data = _checked(text, where, PROBLEM)
+    instructions = tuple(_instruction_in(x) for x in data["instructions"])
+    buffers = tuple(
+        Buffer(size, out, t, tensor, alias, (first, last), demand, benefit)
+        for size, out, t, tensor, alias, first, last, demand, benefit in data["buffers"]
+    )
+    return Problem(data["name"], data["fast_size"], instructions, buffers)
+
+
+def solution_to_json(problem: Problem, solution: Solution) -> str:
+    """The placed buffers, one per line."""
+    rows = [
+        [i, p.offset, p.start, p.end, p.copied]
+        for i, p in enumerate(solution.placements)
+        if p is not None
+    ]
+    return _lines({"format": SOLUTION, "problem": problem.name}, {"placements": rows})
+
+
+def solution_from_json(problem: Problem, text: str, where: str = "the text") -> Solution:
+    """A solution of this problem; whether it holds is for `mapping.validate` to say."""
+    data = _checked(text, where, SOLUTION)
+    placements: list[Placement | None] = [None] * len(problem.buffers)
+    for k, (i, offset, start, end, copied) in enumerate(data["placements"]):
+        if not 0 <= i < len(placements) or placements[i] is not None:
+            raise ProblemError(
+                f"{where}: placements[{k}]: buffer {i} is not there or placed twice",
+                facts=f"{problem.name} has buffers 0 to {len(placements) - 1}",
+            )
+        placements[i] = Placement(offset, start, end, copied)
+    return Solution(tuple(placements))
+
+
+def read_problem(path: Path, fast_size: int | None = None) -> Problem:
+    """A problem from a JSON file, or from a CSV file of minimalloc (then `fast_size` in bytes)."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # with or without the mark that Excel writes
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path} cannot be read", facts=str(error)) from None
+    if path.suffix == ".csv":
+        if fast_size is None:
+            raise ProblemError(
+                f"{path}: a CSV file does not say how much fast memory there is",
+                hint="give it, say --fast-size 1MiB",
+            )
+        return problem_from_csv(text, fast_size, path.stem, str(path))
+    problem = problem_from_json(text, str(path))
+    if fast_size is None:
+        return problem
+    return Problem(problem.name, fast_size, problem.instructions, problem.buffers)
+
+
+def problem_from_csv(
+    text: str, fast_size: int, name: str = "packing", where: str = "the text"
+) -> Problem:
+    """What minimalloc packs: lives `lower` ≤ t < `upper`, all to be placed at once, no copies.
+
+    A step lasts from one lower or upper to the next. Each buffer gains 1 ps, so the reward counts
+    what is placed.
+    """
+    rows = list(csv.reader(io.StringIO(text)))
+    head = [c.strip() for c in rows[0]] if rows else []
+    if sorted(head) != sorted(PACKING):
+        raise ProblemError(
+            f"{where}:1: the columns are {', '.join(head) or 'missing'}",
+            facts=f"there must be {', '.join(PACKING)}",
+        )
+    lives: list[tuple[int, int, int]] = []
+    for line, row in enumerate(rows[1:], 2):
+        if len(row) > len(head):
+            raise ProblemError(f"{where}:{line}: {len(row)} values for {len(head)} columns")
+        if row:
+            lives.append(_life(dict(zip(head, row, strict=False)), fast_size, f"{where}:{line}"))
+    times = sorted({x for lower, upper, _ in lives for x in (lower, upper)})
+    step = {time: t for t, time in enumerate(times)}
+    lengths = [*(b - a for a, b in pairwise(times)), 0]
+    rows = [(step[lower], step[upper] - 1, size) for lower, upper, size in lives]
+    names = [(str(x), n) for x, n in zip(times, lengths, strict=bool(times))]
+    return packing(name, rows, fast_size, names)
+
+
+def problem_to_csv(problem: Problem) -> str:
+    """One row per tensor: what must fit at once if every value stays in fast memory all its life.
+
+    Of an alias group, one row: from the first tensor's start to the last one's end.
+    """
+    lines = [",".join(PACKING)]
+    for k, storage in enumerate(problem.storages):
+        members = [problem.buffers[i] for i in storage]
+        first = max(0, min(b.live_range[0] for b in members))
+        last = min(problem.steps - 1, max(b.live_range[1] for b in members))
+        lines.append(f"{k},{first},{last + 1},{members[0].size}")
+    return "\n".join(lines) + "\n"
+
+
+def packing_to_csv(text: str, problem: Problem, solution: Solution) -> str:
+    """The rows of `problem_from_csv`'s text with a column `offset`: minimalloc's output."""
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    lower = [c.strip() for c in rows[0]].index("lower")
+    order = sorted(range(1, len(rows)), key=lambda k: int(rows[k][lower]))  # as the problem has it
+    out = [[*rows[0], "offset"], *rows[1:]]
+    for k, placed in zip(order, solution.placements, strict=True):
+        assert placed is not None, "everything is packed"
+        out[k] = [*rows[k], str(placed.offset)]
+    assert len(order) == len(problem.buffers)
+    told = io.StringIO()
+    csv.writer(told, lineterminator="\n").writerows(out)
+    return told.getvalue()
+
+
+def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int, int]:
+    numbers: list[int] = []
+    for column in PACKING[1:]:
+        try:
+            numbers.append(int(row.get(column, "")))
+        except ValueError:
+            raise ProblemError(
+                f"{where}: {column} is {row.get(column, 'missing')!r}", facts="not a whole number"
+            ) from None
+    lower, upper, size = numbers
+    if upper <= lower:
+        raise ProblemError(f"{where}: the live range ends before it starts: {lower}..{upper}")
+    if not 0 < size <= fast_size:
+        raise ProblemError(
+            f"{where}: buffer {row.get('id', '')} of {size} B cannot be packed",
+            facts=f"sizes are positive, and there are {fast_size} B of fast memory",
+        )
+    return lower, upper, size
+
+
+def _instruction_out(instruction: Instruction) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": instruction.name, "supply": instruction.supply}
+    c = instruction.cost
+    if isinstance(c, Roofline):
+        out["roofline"] = {"compute": c.compute, "slow": c.slow, "fast": c.fast}
+        out["roofline"] |= {"rest": c.rest, "overhead": c.overhead, "times": c.times}
+    elif isinstance(c, Table):
+        out["table"] = {"varied": c.varied, "latencies": c.latencies}
+    return out
+
+
+def _instruction_in(x: Mapping[str, Any]) -> Instruction:
+    cost: Roofline | Table | None = None
+    if "roofline" in x:
+        r: Mapping[str, Any] = {**x["roofline"]}
+        cost = Roofline(r["compute"], tuple(r["slow"]), tuple(r["fast"]))
+        cost = replace(cost, **{k: v for k, v in r.items() if k not in ("slow", "fast")})
+    elif "table" in x:
+        cost = Table(tuple(x["table"]["varied"]), tuple(x["table"]["latencies"]))
+    return Instruction(x["name"], x["supply"], cost)
+
+
+def _lines(head: Mapping[str, Any], lists: Mapping[str, list[Any]]) -> str:
+    def one(x: Any) -> str:
+        return json.dumps(x, separators=(",", ":"))
+
+    parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
+    parts += [f"{one(k)}: [\n" + ",\n".join(map(one, v)) + "\n]" for k, v in lists.items()]
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _checked(text: str, where: str, kind: str) -> Any:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ProblemError(
+            f"{where}:{error.lineno}: not JSON", facts=f"{error.msg} at column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise ProblemError(f"{where}: not JSON that we read", facts="nested too deeply") from None
+    if wrong := _mismatch(data, SCHEMA["$defs"][kind], ""):
+        raise ProblemError(f"{where}: {wrong}", facts=f"it should be {kind}")
+    return data
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def _is(data: Any, kind: str) -> bool:
+    return isinstance(data, _TYPES[kind]) and (kind == "boolean" or not isinstance(data, bool))
+
+
+def _mismatch(data: Any, schema: Mapping[str, Any], at: str) -> str:
+    """Where data does not fit the parts of JSON Schema that `SCHEMA` uses, and how; or ''."""
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    here = at or "the whole"
+    if not any(_is(data, k) for k in kinds):
+        return f"{here} is {json.dumps(data)[:40]}, not {' or '.join(kinds)}"
+    if "const" in schema and data != schema["const"]:
+        return f"{here} is {data!r}, not {schema['const']!r}"
+    if isinstance(data, dict):
+        return _mismatch_object(data, schema, at)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(data, list):
+        return _mismatch_array(data, schema, at)  # pyright: ignore[reportUnknownArgumentType]
+    return ""
+
+
+def _mismatch_object(data: Mapping[str, Any], schema: Mapping[str, Any], at: str) -> str:
+    known = schema["properties"]
+    for key in schema["required"]:
+        if key not in data:
+            return f"{at or 'the whole'} has no {key!r}"
+    for key, value in data.items():
+        if key not in known:
+            return f"{at or 'the whole'} has {key!r}, which is none of {', '.join(known)}"
+        if wrong := _mismatch(value, known[key], f"{at}.{key}" if at else key):
+            return wrong
+    return ""
+
+
+def _mismatch_array(data: list[Any], schema: Mapping[str, Any], at: str) -> str:
+    fixed = schema.get("prefixItems")
+    if fixed is not None and len(data) != len(fixed):
+        return f"{at} has {len(data)} items, not {len(fixed)}"
+    for k, x in enumerate(data):
+        if wrong := _mismatch(x, fixed[k] if fixed is not None else schema["items"], f"{at}[{k}]"):
+            return wrong
+    return ""

@@ -1,0 +1,165 @@
+"""swap: stores of which a few points are in memory at once; others lie on the host or a disk.
+
+    o: t: 1000, 4 of them here of u8[32,3,64,64], others on the disk
+
+What is swapped is moved where a launch ends (section 5.2 of TEMPO), so the host counts its dim:
+every point is a buffer of its own, and a launch is given the one that it reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from recurra.cost.thresholds import DISK_PAGE, MIN_SWAPPED
+from recurra.errors import RecurraError, here
+from recurra.ir.graph import Graph, Ref, Slice
+from recurra.ir.types import Type
+from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Store
+from recurra.support.byte_units import parse
+from recurra.transforms.strip_mine.tile import outer_dims
+
+Tier = Literal["host", "disk"]
+
+SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Where stores go, and which.
+
+    `least` bytes make a store worth it (None: 1 MiB, and where nothing of that size can go, 4 KiB).
+    `room` of its points are in memory at once: one is used, the others are written or read
+    meanwhile. `stores` names those that may go (None: all). A disk is that of `folder`, by default
+    the system's for temporary files.
+    """
+
+    tier: Tier = "disk"
+    folder: str | None = None
+    least: int | str | None = None
+    room: int = 4
+    stores: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.least is not None:
+            parse(self.least)
+        if self.tier not in get_args(Tier):
+            raise RecurraError(
+                f"nothing can be swapped to {self.tier!r}",
+                facts="there are the host's memory and a disk",
+                hint='write swap="disk", or swap="host"',
+                loc=here(),
+            )
+        if self.room < 2:
+            raise RecurraError(
+                f"{self.room!r} points of a store cannot be in memory at once",
+                facts="one is used while another one is moved",
+                hint="give two or more: room=4",
+                loc=here(),
+            )
+        if self.folder is not None and not Path(self.folder).is_dir():
+            raise RecurraError(
+                f"there is no folder {self.folder} to swap to", hint="make it first", loc=here()
+            )
+
+    def choices(self) -> tuple[Swap, ...]:
+        """The same with what `least` can mean, to be tried in this order until something goes."""
+        if self.least is not None:
+            return (self,)
+        return tuple(replace(self, least=least) for least in (MIN_SWAPPED, DISK_PAGE))
+
+    def likely(self, graph: Graph, sizes: Mapping[str, int]) -> Swap:
+        """The first of the choices for which a range that is read holds enough, else the last."""
+        reads = (a for n in graph.nodes.values() for a in n.args)
+        most = max((_bytes_over_ranges(graph, a, sizes) for a in reads), default=0)
+        *larger, last = self.choices()
+        return next((c for c in larger if most >= parse(c.least or 0)), last)
+
+    def may(self, name: str) -> bool:
+        """Tell whether a store is one of those that may go."""
+        return self.stores is None or name in self.stores
+
+    def wants(self, name: str, nbytes: int) -> bool:
+        """Tell whether a store may go, and is large enough."""
+        return self.may(name) and nbytes >= parse(MIN_SWAPPED if self.least is None else self.least)
+
+
+def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
+    """The bytes of what is read over ranges, of all points of their dims; 0 of a single point."""
+    of = graph[ref.name]
+    whole = [r.dim for e, r in zip(ref.index, of.domain, strict=True) if isinstance(e, Slice)]
+    if not whole or not isinstance(of.type, Type) or of.type.mentions() - sizes.keys():
+        return 0
+    return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
+
+
+def swap_of(x: Any) -> Swap | None:
+    """What an option means: a Swap, a tier, or None."""
+    if x is None or isinstance(x, Swap):
+        return x
+    return Swap(x)
+
+
+def worth(plan: Plan, swap: Swap) -> dict[str, str]:
+    """The stores that may be swapped, largest first, and the dim along which each is cut."""
+    return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, swap)}
+
+
+def _by_size(plan: Plan) -> list[Store]:
+    return sorted(plan.stores.values(), key=lambda s: -s.nbytes(plan.sizes))
+
+
+def _obstacle(plan: Plan, store: Store, swap: Swap) -> str:
+    """Why a store does not go; nothing if it does.
+
+    A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
+    So neither do outputs and inputs, nor what lives no longer than a step in blocks.
+    """
+    if not swap.may(store.name):
+        return "is not one of those that may go"
+    if store.given:
+        return "is given by the caller"
+    if store.output:
+        return "is an output"
+    if not store.kept:
+        return "is one point"
+    first = store.kept[0]
+    if first.kind != "block":
+        return f"is kept as {first}"
+    if len(plan.graph[store.name].domain.dims) < 2:
+        return f"is over {first.dim} alone"
+    if first.dim in outer_dims(plan.graph):
+        return f"lives no longer than a block of {first.dim}"
+    if not swap.wants(store.name, store.nbytes(plan.sizes)):
+        return f"is less than {swap.least}"
+    return ""
+
+
+def stays(plan: Plan, swap: Swap) -> str:
+    """Why nothing is swapped: what keeps the largest stores where they are."""
+    unknown = [f"{n} is no store" for n in swap.stores or () if n not in plan.stores]
+    named = [s for s in _by_size(plan) if swap.may(s.name)]
+    why = [f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, swap)}" for s in named]
+    told = [*unknown, *why[:SHOWN]]
+    if len(why) > SHOWN:
+        told.append(f"{len(why) - SHOWN} more are {named[SHOWN].nbytes(plan.sizes):,} B or less")
+    return f"swap: nothing goes to the {swap.tier}: {'; '.join(told) or 'there are no stores'}"
+
+
+def moved(plan: Plan, stores: Mapping[str, str], swap: Swap) -> list[str]:
+    """What was swapped, and what could not be, a line each; `plan` is that of the program."""
+    lines: list[str] = []
+    for name, dim in stores.items():
+        s = plan.stores[name]
+        bytes_ = f"{s.nbytes(plan.sizes):,} B"
+        if s.room:
+            lines.append(
+                f"{name}: {bytes_} to the {swap.tier}, {s.room} points of {dim} in memory at once"
+            )
+        else:
+            lines.append(f"{name}: {bytes_} stay, some launch reads more than one point of {dim}")
+    return lines

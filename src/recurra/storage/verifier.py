@@ -1,0 +1,300 @@
+"""validate: runs a plan with points instead of values, and checks that every read finds its point.
+
+Naive on purpose, and independent: it shares no code with the scheduler, the planner or the walk. It
+reads only the schedule's tree, the accesses and the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from recurra.ir.expr import evaluate
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.statement import Statement
+from recurra.ir.types import Domain
+from recurra.ops.control import Merge
+from recurra.schedule.tree import TOP, Exec, Item, Loop
+from recurra.storage.arena import Arena
+from recurra.storage.storage_plan import Plan
+
+Point = tuple[int, ...]
+
+
+def validate(plan: Plan, arena: Arena | None = None) -> list[str]:
+    """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds.
+
+    With an `arena`, to write into a store is to forget all that lies in the same bytes.
+    """
+    run = _Simulation(plan, shared=_shared(arena) if arena else {})
+    run.begin(TOP)
+    run.items(plan.schedule.items, [])
+    run.finish()
+    return run.wrong
+
+
+def _shared(arena: Arena) -> dict[str, list[str]]:
+    """For each store those that have a byte in common with it."""
+    ends = {x.store: (at, at + x.nbytes) for x, at in zip(arena.lives, arena.offsets, strict=True)}
+    return {
+        x: [y for y, (c, d) in ends.items() if y != x and a < d and c < b]
+        for x, (a, b) in ends.items()
+    }
+
+
+@dataclass
+class _Simulation:
+    plan: Plan
+    wrong: list[str] = field(default_factory=list)
+    latest: dict[str, Point] = field(default_factory=dict)
+    seeded: dict[str, tuple[str, Point]] = field(default_factory=dict)
+    slots: dict[str, dict[Point, Point]] = field(default_factory=dict)
+    sums: dict[str, list[Point]] = field(default_factory=dict)
+    done: dict[str, set[Point]] = field(default_factory=dict)  # of statements
+    written: dict[str, set[Point]] = field(default_factory=dict)  # of arrays
+    shared: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
+    settled: dict[str, set[Point]] = field(default_factory=dict)  # of a store, made by another
+
+    def fail(self, text: str) -> None:
+        if len(self.wrong) < 20:
+            self.wrong.append(text)
+
+    def node(self, statement: str) -> Statement:
+        return self.plan.statements[statement]
+
+    def items(self, items: tuple[Item, ...], clocks: list[tuple[Loop, int]]) -> None:
+        for it in items:
+            if isinstance(it, Exec):
+                self.execute(it.name, clocks)
+            else:
+                self.loop(it, clocks)
+
+    def below(self, items: tuple[Item, ...]) -> Iterator[str]:
+        for it in items:
+            if isinstance(it, Exec):
+                yield it.name
+            else:
+                yield from self.below(it.body)
+
+    def loop(self, loop: Loop, clocks: list[tuple[Loop, int]]) -> None:
+        for name, init in self.plan.seeds.get(loop.id, ()):
+            self.seeded[name] = (init, self.latest.get(init, ()))
+            self.latest.pop(name, None)
+        times: list[int] = []
+        for s in self.below(loop.body):
+            r = self.node(s).domain[loop.dim]
+            env = dict(self.plan.sizes)
+            for outer, u in clocks:
+                env[outer.dim] = (u - outer.shift[s]) * outer.step
+            for p in range(evaluate(r.lo, env), evaluate(r.hi, env)):
+                times.append(p * loop.step + loop.shift[s])
+        for u in range(min(times, default=0), max(times, default=-1) + 1):
+            self.begin(loop.id)
+            self.items(loop.body, [*clocks, (loop, u)])
+
+    def begin(self, where: int) -> None:
+        for s in self.plan.starts.get(where, ()):
+            self.sums[s] = []
+
+    def execute(self, statement: str, clocks: list[tuple[Loop, int]]) -> None:
+        env: dict[str, int] = dict(self.plan.sizes)
+        for loop, u in clocks:
+            env[loop.dim] = (u - loop.shift[statement]) * loop.step
+        s = self.node(statement)
+        domain = s.domain
+        if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in domain):
+            return
+        if not evaluate(s.where, env):
+            return
+        point = tuple(env[d] for d in domain.dims)
+        if point in self.done.setdefault(statement, set()):
+            self.fail(f"{statement} is computed twice at {point}")
+        self.done[statement].add(point)
+        if s.accumulates:
+            self.add(statement, point, env)
+            return
+        self.operands(statement, point, env)
+        array, at = s.array, tuple(evaluate(e, env) for e in s.places)
+        if at in self.written.setdefault(array, set()):
+            self.fail(f"{array}{at} is written twice")
+        self.written[array].add(at)
+        self.latest[array] = at
+        self.seeded.pop(array, None)
+        if array in self.plan.homes:
+            self.settle(array, at)
+        if array in self.plan.stores:
+            self.overwrite(array)
+            self.slots.setdefault(array, {})[self.place(array, at)] = at
+
+    def add(self, statement: str, point: Point, env: dict[str, int]) -> None:
+        self.check(statement, 0, self.node(statement).args[0], env)
+        if point in self.sums.setdefault(statement, []):
+            self.fail(f"{statement} adds {point} twice")
+        self.sums[statement].append(point)
+
+    def operands(self, statement: str, point: Point, env: dict[str, int]) -> None:
+        node = self.node(statement)
+        sums = [w for a in node.args for w in self.plan.statements.writers[a.name] if w.accumulates]
+        if sums:
+            (total,) = node.args
+            for w in sums:
+                want = set(self.summed(w, self.points(total, env)))
+                if set(self.sums.get(w.name, [])) != want:
+                    self.fail(f"{statement} at {point} has not added exactly {total}")
+        elif isinstance(node.op, Merge):
+            k = next(k for k, c in enumerate(node.op.when) if evaluate(c, env))
+            self.branch(statement, node, k, env)
+        else:
+            for k, a in enumerate(node.args):
+                self.check(statement, k, a, env)
+
+    def summed(self, statement: Statement, places: Iterator[Point]) -> Iterator[Point]:
+        """The points of a statement that adds up to some places."""
+        wanted = set(places)
+        for p in self.every(statement.domain):
+            env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
+            if tuple(evaluate(e, env) for e in statement.places) in wanted:
+                yield p
+
+    def branch(self, statement: str, node: Statement, index: int, env: dict[str, int]) -> None:
+        """A merge that is a traveling variable must hold the chosen branch already."""
+        if statement not in self.plan.seeded:
+            return self.check(statement, index, node.args[index], env)
+        (want,) = self.points(node.args[index], env)
+        source = node.args[1].name
+        have = self.seeded.get(source) if index == 0 else (source, self.latest.get(source))
+        if have != (node.args[index].name, want) and not self.constant(node.args[index].name):
+            self.fail(f"{statement} finds {have}, wants {node.args[index].name}{want}")
+        return None
+
+    def constant(self, name: str) -> bool:
+        (n, *_) = self.plan.statements.writers[name]
+        return not n.args and not len(n.domain)
+
+    def points(self, ref: Ref, env: dict[str, int]) -> Iterator[Point]:
+        spans: list[Any] = []
+        for e in ref.index:
+            if isinstance(e, Slice):
+                spans.append(range(evaluate(e.lo, env), evaluate(e.hi, env), e.step))
+            else:
+                spans.append((evaluate(e, env),))
+        return product(*spans)
+
+    def check(self, statement: str, index: int, ref: Ref, env: dict[str, int]) -> None:
+        how = self.plan.accesses[statement, index].how
+        if how == "store" and ref.name in self.plan.stores:
+            self.room(statement, ref, env)
+        for want in self.points(ref, env):
+            known = self.written.get(ref.name, set()) | self.settled.get(ref.name, set())
+            if how == "store" and ref.name in self.plan.homes:
+                self.at_home(statement, ref.name, want)
+            elif want not in known:
+                self.fail(f"{statement} reads {ref.name}{want} before it is computed")
+            elif how == "store":
+                have = self.slots.get(ref.name, {}).get(self.place(ref.name, want))
+                if have != want:
+                    self.fail(f"{statement} reads {ref.name}{want}, its slot holds {have}")
+            elif self.latest.get(ref.name) != want:
+                have = self.latest.get(ref.name)
+                self.fail(f"{statement} reads {ref.name}{want}, the variable holds {have}")
+
+    def room(self, statement: str, ref: Ref, env: dict[str, int]) -> None:
+        """A range of a fixed length is read to its end, also past the last point that there is."""
+        axes = {a.dim: a for a in self.plan.stores[ref.name].axes}
+        for r, e in zip(self.plan.statements.arrays[ref.name].domain, ref.index, strict=True):
+            a = axes[r.dim]
+            if isinstance(e, Slice) and e.pad is not None and a.kind in ("block", "tiled"):
+                first, count = evaluate(e.lo, env) - a.lo, evaluate(e.pad, env)
+                end = first + (count - 1) * e.step + 1 if count else first
+                if not 0 <= first <= end <= a.slots:
+                    self.fail(f"{statement} reads {first}:{end} of {a.slots} places of {ref}")
+
+    def boxed(self, name: str, point: Point) -> list[Point]:
+        """The points of another store that one of an equation without a store is kept at."""
+        home = self.plan.homes[name]
+        at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
+        first = home.size * (at[home.along] if home.along is not None else 0)
+        dims = self.plan.statements.arrays[home.store].domain.dims
+        return [
+            tuple(first + k if d == home.dim else at[d] for d in dims) for k in range(home.size)
+        ]
+
+    def overwrite(self, store: str) -> None:
+        """Forgets all that lies in the same bytes."""
+        for other in self.shared.get(store, ()):
+            self.slots.pop(other, None)
+
+    def settle(self, statement: str, point: Point) -> None:
+        """Makes a box of points of another store, which did not hold any."""
+        name = self.plan.homes[statement].store
+        self.overwrite(name)
+        held, made = self.slots.setdefault(name, {}), self.settled.setdefault(name, set())
+        for p in self.boxed(statement, point):
+            if self.place(name, p) in held:
+                self.fail(
+                    f"{statement} is made at {name}{p}, which {held[self.place(name, p)]} has"
+                )
+            known = self.before(name, p)
+            held[self.place(name, p)] = p if known else ()
+            made |= {p} if known else set()
+
+    def before(self, name: str, point: Point) -> bool:
+        """Is it none of the points that an equation is computed at? Others are left of a box."""
+        ranges = zip(self.plan.statements.arrays[name].domain, point, strict=True)
+        return any(q < evaluate(r.lo, self.plan.sizes) for r, q in ranges)
+
+    def at_home(self, statement: str, name: str, want: Point) -> None:
+        """What is read of a box must be what was made there."""
+        store = self.plan.homes[name].store
+        if want not in self.written.get(name, ()):
+            self.fail(f"{statement} reads {name}{want} before it is computed")
+        for p in self.boxed(name, want):
+            have = self.slots.get(store, {}).get(self.place(store, p))
+            if have != (p if self.before(store, p) else ()):
+                self.fail(f"{statement} reads {name}{want}, the slot of {store}{p} holds {have}")
+
+    def place(self, name: str, point: Point) -> Point:
+        """The slot of a point."""
+        at = dict(zip(self.plan.statements.arrays[name].domain.dims, point, strict=True))
+        out: list[int] = []
+        for a in self.plan.stores[name].axes:
+            if a.kind in ("block", "tiled"):
+                if not 0 <= at[a.dim] - a.lo < a.slots:
+                    self.fail(f"{name}{point} has no slot in {a}")
+                out.append(at[a.dim] - a.lo)
+            elif a.kind in ("window", "ring"):
+                out.append(at[a.dim] % a.slots)
+        return tuple(out)
+
+    def every(self, domain: Domain) -> Iterator[Point]:
+        """All points, dim by dim: the ends of one may depend on those before."""
+        found: list[Point] = [()]
+        for r in domain:
+            envs = [{**self.plan.sizes, **dict(zip(domain.dims, p, strict=False))} for p in found]
+            found = [
+                (*p, q)
+                for p, env in zip(found, envs, strict=True)
+                for q in range(evaluate(r.lo, env), evaluate(r.hi, env))
+            ]
+        return iter(found)
+
+    def places(self, statement: Statement) -> Iterator[Point]:
+        """Where a statement writes."""
+        for p in self.every(statement.domain):
+            env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
+            if evaluate(statement.where, env):
+                yield tuple(evaluate(e, env) for e in statement.places)
+
+    def finish(self) -> None:
+        """Every point at which a statement runs was computed; every output is still there."""
+        for name, node in self.plan.graph.nodes.items():
+            every = {p for s in self.plan.statements.writers[name] for p in self.places(s)}
+            if name in self.plan.graph.outputs:
+                every = set(self.every(node.domain))
+            if every != self.written.get(name, set()):
+                left = sorted(every - self.written.get(name, set()))
+                self.fail(f"{name} is not computed at {left[:3]}")
+            if name in self.plan.graph.outputs and set(self.slots.get(name, {}).values()) != every:
+                self.fail(f"the output {name} is not kept")

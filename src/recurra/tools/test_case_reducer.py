@@ -1,0 +1,283 @@
+"""reduce: shrinks a graph while it fails in one way (Zeller and Hildebrandt, 2002).
+
+    300 equations, B=4 I=3 T=8, and a pass changes g   →   3 equations, T=2, and it changes g
+
+Outputs are left out or taken further up, equations become inputs or their own operands, dims and
+what they index go, bounds become small: many at a time first, then one by one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recurra.analysis.safety import check
+from recurra.compiler.options import CompileOptions
+from recurra.compiler.pass_manager import PassManager
+from recurra.compiler.pipeline import context
+from recurra.config import Config
+from recurra.cost.target import PLAIN, Target
+from recurra.errors import RecurraError
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_at
+from recurra.ir.text import parse
+from recurra.ir.types import Domain, Type
+from recurra.ir.verify import verify
+from recurra.ops.source import Input
+from recurra.reference import equivalence
+from recurra.transforms.compile_context import Pass
+from recurra.transforms.rewriter.pattern_rewriter import compose
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph and the bounds at which it fails."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+
+    @property
+    def bounds(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in self.sizes.items())
+
+    def __str__(self) -> str:
+        return (f"# {self.bounds}\n" if self.sizes else "") + str(self.graph)
+
+
+Failure = Callable[[Case], str | None]  # how a case fails; None: it does not
+
+
+def reduce(case: Case, failure: Failure, say: Callable[[str], None] = lambda _: None) -> Case:
+    """The smallest case found that fails as this one does. Raises RecurraError if it does not."""
+    how = failure(case)
+    if how is None:
+        raise RecurraError(
+            "the graph does not fail, so there is nothing to reduce",
+            facts=f"{len(case.graph.nodes)} equations, {case.bounds or 'no bounds given'}",
+            hint="give the pass and the bounds with which it fails: --pass lift --sizes T=8",
+        )
+    say(f"it fails: {how}")
+
+    def fails(new: Case | None) -> bool:
+        return new is not None and _legal(new) and failure(new) == how
+
+    while True:
+        before = case
+        for step in STEPS:
+            case = step(case, fails)
+        if case == before:
+            return case
+        say(f"{len(case.graph.nodes)} equations, {case.bounds}")
+
+
+Fails = Callable[[Case | None], bool]
+
+
+def _legal(case: Case) -> bool:
+    """Does the text say the same, and is the program safe where its bounds are known?"""
+    try:
+        same = parse(str(case.graph)) == verify(case.graph)
+        if bounds(case.graph) <= set(case.sizes):
+            check(case.graph, case.sizes)
+    except (RecurraError, AssertionError, SyntaxError, ValueError, TypeError, KeyError):
+        return False
+    return same
+
+
+def bounds(graph: Graph) -> set[str]:
+    """The names that need a number before the graph can be evaluated."""
+    every = [*(d.range for d in graph.dims), *(r for n in graph.nodes.values() for r in n.domain)]
+    return set().union(*(r.mentions() for r in every)) - {r.dim for r in every}
+
+
+# ---- steps
+
+
+def _without(
+    case: Case,
+    items: Sequence[str],
+    drop: Callable[[Case, Sequence[str]], Case | None],
+    fails: Fails,
+) -> Case:
+    """The case less as many `items` as may go: half of them at a time, a quarter, .., one."""
+    size = len(items)
+    while size:
+        for k in range(0, len(items), size):
+            new = drop(case, items[k : k + size])
+            if new is not None and new != case and fails(new):
+                case = new
+        size //= 2
+    return case
+
+
+def one_output(case: Case, fails: Fails) -> Case:
+    """One equation as the only output, the first that will do."""
+    nodes = case.graph.nodes
+    for name, n in nodes.items():
+        new = replace(case, graph=Graph(nodes, (name,), case.graph.dims).live())
+        if isinstance(n.type, Type) and len(new.graph.nodes) < len(nodes) and fails(new):
+            return new
+    return case
+
+
+def fewer_outputs(case: Case, fails: Fails) -> Case:
+    def drop(case: Case, names: Sequence[str]) -> Case | None:
+        kept = tuple(o for o in case.graph.outputs if o not in names)
+        graph = Graph(case.graph.nodes, kept, case.graph.dims)
+        return replace(case, graph=graph.live()) if kept else None
+
+    return _without(case, tuple(dict.fromkeys(case.graph.outputs)), drop, fails)
+
+
+def fewer_operands(case: Case, fails: Fails) -> Case:
+    """Equations become inputs of their type; effects that nobody reads go."""
+    return _without(case, list(case.graph.nodes)[::-1], _as_inputs, fails)
+
+
+def _as_inputs(case: Case, names: Sequence[str]) -> Case:
+    graph, new = case.graph, dict(case.graph.nodes)
+    dims = set(graph.declared)
+    for name in names:
+        n = new.get(name)
+        if n is None:
+            continue
+        if not n.op.pure and not graph.readers[name] and name not in graph.outputs:
+            del new[name]
+        elif isinstance(n.type, Type) and n.args and not dims & n.type.mentions():
+            new[name] = replace(n, op=Input(dtype=n.type.dtype, shape=n.type.shape), args=())
+    return replace(case, graph=Graph(new, graph.outputs, graph.dims).live())
+
+
+def fewer_equations(case: Case, fails: Fails) -> Case:
+    """Readers of an equation read one of its operands, where the types are the same."""
+    for name in list(case.graph.nodes):
+        for new in _bypassed(case, name):
+            if fails(new):
+                case = new
+                break
+    return case
+
+
+def _bypassed(case: Case, name: str) -> Iterator[Case]:
+    graph = case.graph
+    n = graph.nodes.get(name)
+    for a in n.args if n is not None and name not in graph.outputs else ():
+        assert n is not None
+        if a.name == name or graph.read_type(a) != n.type:
+            continue
+        nodes: dict[str, Node] = {}
+        for m in graph.nodes.values():
+            args = [compose(x, n.domain, a) if x.name == name else x for x in m.args]
+            nodes[m.name] = replace(m, args=tuple(x for x in args if x is not None))
+        yield replace(case, graph=Graph(nodes, graph.outputs, graph.dims).live())
+
+
+def fewer_dims(case: Case, fails: Fails) -> Case:
+    """A dim goes: of every equation the point 0 stays."""
+    for d in case.graph.declared:
+        new = _less_dim(case, d)
+        if fails(new):
+            assert new is not None
+            case = new
+    return case
+
+
+def _less_dim(case: Case, dim: str) -> Case | None:
+    graph, by = case.graph, {dim: 0}
+
+    def read(ref: Ref) -> Ref:
+        pairs = zip(graph[ref.name].domain.dims, ref.index, strict=True)
+        return Ref(ref.name, tuple(index_at(e, by) for d, e in pairs if d != dim))
+
+    every = [(graph[a.name].domain, a) for n in graph.nodes.values() for a in n.args]
+    if any(dim in d and isinstance(a.index[d.dims.index(dim)], Slice) for d, a in every):
+        return None
+    nodes: dict[str, Node] = {}
+    for n in graph.nodes.values():
+        domain = Domain(tuple(r for r in n.domain if r.dim != dim))
+        type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
+        args = tuple(map(read, n.args))
+        nodes[n.name] = replace(n, op=n.op.at(by), args=args, domain=domain, type=type_)
+    left = tuple(d for d in graph.dims if d.name != dim)
+    less = Graph(nodes, graph.outputs, left)
+    words = set(re.findall(r"\w+", str(less)))
+    return Case(less, {k: v for k, v in case.sizes.items() if k in words})
+
+
+def smaller_bounds(case: Case, fails: Fails) -> Case:
+    for name, n in case.sizes.items():
+        for less in sorted({1, 2, 3, n // 2, n - 1}):
+            new = replace(case, sizes={**case.sizes, name: less})
+            if 0 < less < n and fails(new):
+                case = new
+                break
+    return case
+
+
+STEPS = (
+    one_output,
+    fewer_outputs,
+    fewer_operands,
+    fewer_equations,
+    fewer_dims,
+    smaller_bounds,
+)
+
+
+# ---- how a case fails
+
+
+def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = PLAIN) -> Failure:
+    """A pass that raises, or after which the oracle's answer is another."""
+
+    def failure(case: Case) -> str | None:
+        stages = PassManager(context(case.sizes, options, target), asked=Config(check=True))
+        try:
+            if equivalence.evaluations(case.graph, case.sizes) > equivalence.MOST:
+                return None
+            stages.begin(case.graph)
+        except Exception:
+            return None  # the graph itself cannot be evaluated
+        try:
+            stages.run_one(step, case.graph)
+        except Exception as error:
+            return _signature(error)
+        return None
+
+    return failure
+
+
+def _signature(error: Exception) -> str:
+    """The kind of an error and the function that raised it: small graphs fail in the same place."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(frame.filename).name}, {frame.name}"
+
+
+def by_command(command: str) -> Failure:
+    """A command that exits with another code than 0; {} is the file, {sizes} are the bounds."""
+
+    def failure(case: Case) -> str | None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "graph.txt"
+            file.write_text(f"{case.graph}\n")
+            words: list[str] = []
+            for word in shlex.split(command):
+                sizes = case.bounds.split() if word == "{sizes}" else None
+                words += [word.replace("{}", str(file))] if sizes is None else sizes
+            if "{}" not in command:
+                words.append(str(file))
+            try:
+                done: Any = subprocess.run(words, capture_output=True, check=False)
+            except OSError as error:
+                raise RecurraError(
+                    f"{words[0]} cannot be run", facts=f"{error.strerror or error}"
+                ) from None
+        return f"exit code {done.returncode}" if done.returncode else None
+
+    return failure

@@ -1,0 +1,1 @@
+"""Laws that always pay: arithmetic, layout, comparisons, domains, equal equations."""

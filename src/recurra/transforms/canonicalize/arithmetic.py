@@ -1,0 +1,360 @@
+"""Laws of arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.expr import FALSE, TRUE, mul
+from recurra.ir.graph import Node, Ref
+from recurra.ir.op import Elementwise, join_labels
+from recurra.ir.types import NUMPY_NAME, Type, is_float
+from recurra.ops import elementwise as el
+from recurra.ops.contraction import Einsum
+from recurra.ops.control import Merge
+from recurra.ops.indexing import OneHot
+from recurra.ops.movement import Expand, Transpose
+from recurra.ops.reduction import Reduction, Sum
+from recurra.ops.source import Const, Value
+from recurra.polyhedral.boxes import decided
+from recurra.transforms.canonicalize.comparisons import (
+    EQUAL,
+    div_itself,
+    equal_itself,
+    operand,
+    sub_itself,
+)
+from recurra.transforms.integer_ranges import extremes
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, is_const, rule
+
+
+@rule(Merge)
+def plain_merge(node: Node, rewriting: Rewriting) -> Ref | None:
+    """merge(x, when=(true)) → x"""
+    assert isinstance(node.op, Merge)
+    if node.op.when == (TRUE,) and node.args[0].name != node.name:
+        return node.args[0]
+    return None
+
+
+@rule(Merge)
+def dead_branch(node: Node, rewriting: Rewriting) -> Node | None:
+    """merge(x, y, when=(ψ, φ)) → merge(x, when=(ψ)), where φ holds at no point"""
+    assert isinstance(node.op, Merge)
+    known = [decided(node.domain, c, rewriting.sizes) for c in node.op.when]
+    live = [k for k, c in enumerate(known) if c != FALSE]
+    if not live or len(live) == len(node.args):
+        return None
+    when = tuple(TRUE if known[k] == TRUE else node.op.when[k] for k in live)
+    locs = tuple(node.locs[k] for k in live) if node.locs else ()
+    return replace(node, op=Merge(when=when), args=tuple(node.args[k] for k in live), locs=locs)
+
+
+@rule(el.Detach, el.WithGradient)
+def detach_done(node: Node, rewriting: Rewriting) -> Ref | None:
+    """detach(x) → x, with_gradient(x, y) → x, once gradients are written"""
+    (mine, *_), out = rewriting.labels(node)
+    if mine == out:
+        return node.args[0]
+    if set(mine) != set(out):
+        return None
+    return rewriting.emit(
+        Transpose(order=tuple(map(mine.index, out))), node.args[:1], node.domain, "turned"
+    )
+
+
+@rule(Elementwise)
+def fold_constants(node: Node, rewriting: Rewriting) -> Node | None:
+    """f(2, 3) → its value"""
+    op: Any = node.op
+    if node.args and op.labels == "" and isinstance(node.type, Type) and not node.type.shape:
+        values = [is_const(rewriting, a) for a in node.args]
+        if all(v is not None for v in values):
+            types = [rewriting.type(a).dtype for a in node.args]
+            with np.errstate(all="ignore"):  # it wraps around, or is inf, as it would be when run
+                ops = [np.asarray(v, NUMPY_NAME[t]) for v, t in zip(values, types, strict=True)]
+                y = np.asarray(node.op.eval(np, *ops)).item()
+            return replace(node, op=Const(value=y, dtype=node.type.dtype), args=())
+    return None
+
+
+@rule(el.Mul)
+def mul_one(node: Node, rewriting: Rewriting) -> Ref | None:
+    """x · 1 → x"""
+    for k in (0, 1):
+        if is_const(rewriting, node.args[1 - k], 1) is not None:
+            return operand(node, rewriting, k)
+    return None
+
+
+@rule(el.Mul)
+def mul_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+    """x · 0 → 0 (finite math)"""
+    for k in (0, 1):
+        if is_const(rewriting, node.args[k], 0) is not None and isinstance(node.type, Type):
+            return rewriting.emit(
+                Const(value=0.0, dtype=node.type.dtype, shape=node.type.shape),
+                (),
+                node.domain,
+                "zero",
+            )
+    return None
+
+
+@rule(el.Add)
+def add_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+    """x + 0 → x"""
+    for k in (0, 1):
+        if is_const(rewriting, node.args[1 - k], 0) is not None:
+            return operand(node, rewriting, k)
+    return None
+
+
+@rule(el.Sub, el.Div)
+def sub_zero(node: Node, rewriting: Rewriting) -> Ref | None:
+    """x - 0 → x, x / 1 → x"""
+    neutral = 0 if isinstance(node.op, el.Sub) else 1
+    return (
+        operand(node, rewriting, 0)
+        if is_const(rewriting, node.args[1], neutral) is not None
+        else None
+    )
+
+
+@rule(el.Neg)
+def neg_neg(node: Node, rewriting: Rewriting) -> Ref | None:
+    """-(-x) → x"""
+    inner = rewriting.producer(node.args[0], el.Neg)
+    return (
+        inner.args[0]
+        if inner and operand(node, rewriting, 0) and operand(inner, rewriting, 0)
+        else None
+    )
+
+
+@rule(el.Cast)
+def cast_same(node: Node, rewriting: Rewriting) -> Ref | None:
+    """cast of x to its own type → x"""
+    return operand(node, rewriting, 0)
+
+
+@rule(el.Sub)
+def factor_difference(node: Node, rewriting: Rewriting) -> Node | None:
+    """d·x - d·y → d·(x - y)"""
+    assert isinstance(node.op, el.Sub)
+    if node.op.labels:
+        return None
+    a, b = (rewriting.producer(r, el.Mul) for r in node.args)
+    if a is None or b is None:
+        return None
+    out = rewriting.labels(a)[1]
+    named = dict(zip(rewriting.labels(b)[1], out, strict=True))
+    pa = _factors(a, rewriting)
+    pb = [(r, "".join(named[c] for c in labels)) for r, labels in _factors(b, rewriting)]
+    for (d, ld), (x, lx) in (pa, pa[::-1]):
+        for (e, le), (y, ly) in (pb, pb[::-1]):
+            if d == e and ld == le:
+                if set(lx) != set(out) and set(ly) != set(out):
+                    continue
+                wide = out if set(lx) | set(ly) == set(out) else ""
+                if not wide:
+                    continue
+                inner = rewriting.emit(
+                    el.Sub(labels=join_labels((lx, ly), wide)), (x, y), node.domain, "diff"
+                )
+                return replace(
+                    node, op=el.Mul(labels=join_labels((ld, wide), out)), args=(d, inner)
+                )
+    return None
+
+
+def _factors(node: Node, rewriting: Rewriting) -> list[tuple[Ref, str]]:
+    """The two operands of a product with their labels."""
+    return list(zip(node.args, rewriting.labels(node)[0], strict=True))
+
+
+@rule(Sum)
+def sum_of_scaled(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σₖ d·xₖ → d·Σₖ xₖ"""
+    assert isinstance(node.op, Sum)
+    inner = rewriting.producer(node.args[0], el.Mul)
+    if inner is None:
+        return None
+    ins, out = rewriting.labels(inner)
+    lost = {out[a] for a in node.op.axes}
+    kept = "".join(c for c in out if c not in lost)
+    for k in (0, 1):
+        if not set(ins[k]) & lost and lost <= set(ins[1 - k]):
+            other = ins[1 - k]
+            axes = tuple(j for j, c in enumerate(other) if c in lost)
+            small = rewriting.emit(Sum(axes=axes), (inner.args[1 - k],), node.domain, "sum")
+            rest = "".join(c for c in other if c not in lost)
+            if set(ins[k]) | set(rest) != set(kept):
+                return None
+            return replace(
+                node,
+                op=el.Mul(labels=join_labels((ins[k], rest), kept)),
+                args=(inner.args[k], small),
+            )
+    return None
+
+
+@rule(Sum)
+def sum_one_hot(node: Node, rewriting: Rewriting) -> Ref | None:
+    """Σₖ onehot(i)ₖ → 1, the index being in range"""
+    assert isinstance(node.op, Sum)
+    assert isinstance(node.type, Type)
+    inner = rewriting.producer(node.args[0], OneHot)
+    op: Any = inner and inner.op
+    if op is not None and node.op.axes == (op.axis,):
+        return rewriting.emit(
+            Const(value=1.0, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "one"
+        )
+    return None
+
+
+@rule(Sum)
+def sum_of_expand(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over a copied axis of x → n · x"""
+    assert isinstance(node.op, Sum)
+    inner = rewriting.producer(node.args[0], Expand)
+    if inner is None or not isinstance(node.type, Type) or not is_float(node.type.dtype):
+        return None
+    copied: Any = inner.op
+    src, out = copied.labels.split("->")
+    if {out[a] for a in node.op.axes} != set(out) - set(src) or "".join(
+        c for c in out if c in src
+    ) != src:
+        return None
+
+    count: Any = 1
+    for s in copied.sizes:
+        count = mul(count, s)
+    times = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    return replace(node, op=el.Mul(labels=join_labels((src, ""), src)), args=(inner.args[0], times))
+
+
+@rule(Sum)
+def sum_of_constant(node: Node, rewriting: Rewriting) -> Ref | None:
+    """Σ of n copies of a number → n · the number"""
+    assert isinstance(node.op, Sum)
+    x: Any = rewriting[node.args[0].name].op
+    if not isinstance(x, Const) or not isinstance(node.type, Type) or not is_float(node.type.dtype):
+        return None
+    count: Any = reduce(mul, (rewriting.type(node.args[0]).shape[a] for a in node.op.axes), 1)
+    one = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
+    factor = rewriting.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
+    labels = (
+        ""
+        if not node.type.shape
+        else join_labels((_AXES[: node.type.rank], ""), _AXES[: node.type.rank])
+    )
+    return rewriting.emit(el.Mul(labels=labels), (factor, one), node.domain, "sum")
+
+
+_AXES = "abcdefgh"
+
+
+@rule(Sum)
+def sum_of_einsum(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over axes of einsum → einsum without them"""
+    assert isinstance(node.op, Sum)
+    inner = rewriting.producer(node.args[0], Einsum)
+    if inner is None:
+        return None
+    product: Any = inner.op
+    ins, out = product.parts()
+    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
+    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+
+
+@rule(Sum)
+def sum_of_product(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over axes of a·b, both having them → einsum(a, b)"""
+    assert isinstance(node.op, Sum)
+    assert isinstance(node.type, Type)
+    inner = rewriting.producer(node.args[0], el.Mul)
+    if inner is None or not is_float(node.type.dtype) or len(rewriting.readers[inner.name]) > 1:
+        return None
+    ins, out = rewriting.labels(inner)
+    lost = {out[a] for a in node.op.axes}
+    if not all(lost <= set(s) for s in ins) or inner.args[0] == inner.args[1]:
+        return None
+    left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
+    if not left:  # a dot of two vectors: the fused product and sum is as fast
+        return None
+    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+
+
+@rule(Sum)
+def sum_nothing(node: Node, rewriting: Rewriting) -> Ref | None:
+    """Σ over no axes of x → x"""
+    return node.args[0] if node.op == Sum(axes=()) else None
+
+
+@rule(Reduction)
+def reduce_reduced(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over axes of what Σ over others left → Σ over both; so of every monoid"""
+    assert isinstance(node.op, Reduction)
+    inner = rewriting.producer(node.args[0], type(node.op))
+    if inner is None or node.op.monoid is None or inner.name in rewriting.outputs:
+        return None
+    if len(rewriting.readers[inner.name]) > 1:
+        return None
+    first: Any = inner.op
+    left = [a for a in range(rewriting.type(inner.args[0]).rank) if a not in first.axes]
+    axes = sorted({*first.axes, *(left[a] for a in node.op.axes)})
+    return replace(node, op=replace(node.op, axes=tuple(axes)), args=inner.args)
+
+
+@rule(el.Pow)
+def square_power(node: Node, rewriting: Rewriting) -> Node | None:
+    """x ^ 2 → square(x)"""
+    if is_const(rewriting, node.args[1], 2) is not None and operand(node, rewriting, 0):
+        return replace(node, op=el.Square(), args=node.args[:1])
+    return None
+
+
+@rule(el.Maximum, el.Minimum)
+def clamp_inside(node: Node, rewriting: Rewriting) -> Ref | None:
+    """max(k, c) → k where k is never below c, min(k, c) → k where never above (integers)"""
+    if not isinstance(node.type, Type) or is_float(node.type.dtype):
+        return None
+    for k in (0, 1):
+        (lo, hi), (least, most) = (
+            extremes(rewriting, node.args[k]),
+            extremes(rewriting, node.args[1 - k]),
+        )
+        if lo >= most if isinstance(node.op, el.Maximum) else hi <= least:
+            return operand(node, rewriting, k)
+    return None
+
+
+FINITE = (mul_zero, sub_itself, div_itself, equal_itself)  # laws that hold for finite numbers only
+ALGEBRA = (
+    plain_merge,
+    dead_branch,
+    detach_done,
+    fold_constants,
+    mul_one,
+    mul_zero,
+    add_zero,
+    sub_zero,
+    neg_neg,
+    cast_same,
+    factor_difference,
+    clamp_inside,
+    *EQUAL,
+    sum_nothing,
+    sum_one_hot,
+    sum_of_expand,
+    sum_of_constant,
+    sum_of_scaled,
+    sum_of_einsum,
+    sum_of_product,
+    reduce_reduced,
+    square_power,
+)

@@ -1,0 +1,291 @@
+"""until: a bound that the data set becomes its largest value, with a mask wherever it mattered.
+
+    T = until(d, max=9)   →   alive[b<B,t<9] = merge(true, going[b,t-1], when=(t == 0, t >= 1))
+    sum(x[b,t:T])         →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
+    x[b,T-1]              →   x_last[b,8], which keeps its value once the row has ended
+    merge(.. t < T-1 ..)  →   where(alive[b,t+1], ..)
+    B*T                   →   Σ over b of the lengths
+
+A row computes on past its end; nothing that is inside of a row, crosses rows or leaves the program
+reads that. In an index T is the length of the row that is read, in a value that of its own row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from recurra.ir.expr import (
+    TRUE,
+    Cmp,
+    Logic,
+    Sym,
+    compare,
+    either,
+    negate,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
+from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.order import components
+from recurra.ir.types import Domain, Range, Tuple
+from recurra.ops import elementwise as el
+from recurra.ops.control import Merge
+from recurra.ops.indexing import OneHot, Pick, Take
+from recurra.ops.movement import Flip
+from recurra.ops.source import Const, Value
+from recurra.transforms.early_exit.masked_reads import Operand, Reads
+from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
+from recurra.transforms.early_exit.row_ends import Ending, Rows, chosen
+from recurra.transforms.early_exit.row_ranges import read_whole_rows
+from recurra.transforms.padding.state import shape_of
+
+
+def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ()) -> Graph:
+    """The graph with `bound` a number, where row by row `ending` said how many points there are.
+
+    What nothing depends on is left out, but for what is to be kept. Raises DomainError where a
+    length would be needed that no row has.
+    """
+    return _Program(read_whole_rows(graph, bound), bound, ending).rewritten(keep)
+
+
+@dataclass
+class _Program(Reads):
+    early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
+
+    def rewritten(self, keep: Sequence[str]) -> Graph:
+        self.begin()
+        for n in self._order():
+            self.n, self.g.loc = n, n.loc
+            self._rebuild(n)
+        self.write_zeros()
+        outputs = tuple(map(self._shown, self.graph.outputs))
+        every = (*outputs, *(k for k in keep if k in self.g.nodes and k not in outputs))
+        return replace(Graph(self.g.nodes, every, self.g.dims).live(), outputs=outputs)
+
+    def _order(self) -> list[Node]:
+        """Operands first; recurrences are cut at their merges, whose types are known.
+
+        What no merge leads to is first of all: it may come to vary with rows, and who reads it has
+        to know.
+        """
+
+        def before(name: str) -> list[str]:
+            n = self.graph[name]
+            return [] if isinstance(n.op, Merge) else [a.name for a in n.args]
+
+        parts = components(self.graph.nodes, before)
+        order = [self.graph[name] for part in parts for name in part]
+        for n in order:
+            if not isinstance(n.op, Merge) and all(a.name in self.early for a in n.args):
+                self.early.add(n.name)
+        return sorted(order, key=lambda n: n.name not in self.early)
+
+    # ---- one equation
+
+    def _rebuild(self, node: Node) -> None:
+        for r in node.domain:
+            if self.ended(r.lo):
+                self.refuse(
+                    f"{node.name} starts where a row ends: {r}",
+                    f"{self.bound} is only known when the row has ended",
+                    "let it start at a number, and choose by rc.where",
+                )
+        if isinstance(node.op, Value) and self.ended(node.op.expr):
+            self._value(node, node.op)
+        elif isinstance(node.op, Merge):
+            self._merge(node, node.op)
+        else:
+            self._apply(node)
+
+    def _apply(self, node: Node) -> None:
+        """An op on operands whose axes may end earlier in some rows."""
+        xs = [self.operand(node, k) for k in range(len(node.args))]
+        op = node.op.at(self.by)
+        if any(a.name in self.grown for a in node.args):
+            op = self._with_rows(node, op, xs)
+        shapes = [x.shape for x in xs]
+        if isinstance(node.op, Pick):
+            self._picked(node, node.op, xs[0])
+            return
+        for k, value in partial(node.op, [self.g.type(x.ref).dtype for x in xs]):
+            xs[k] = self.present(xs[k], value)
+        for k, axis, fill in folded(node.op, _dtype(self, xs)):
+            if self.ended(xs[k].shape[axis]):
+                xs[k] = self.masked(xs[k], axis, fill)
+        if not isinstance(node.type, Tuple):
+            axes = result_axes(node.op, shapes, [x.axes for x in xs])
+            if axes is None and any(self.ended(s) for x in xs for s in x.shape):
+                self.refuse(
+                    f"{node.op.name} takes rows that end at different points",
+                    f"it reads {node.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
+                    "reduce the rows first, or work on one point of them",
+                )
+            rank = len(shape_of(node.type))
+            self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
+        if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
+            op, at = self.turned(xs[0], op.axis)
+            self.put(node, op, [xs[0].ref, at])
+            return
+        refs = [x.ref for x in xs]
+        if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
+            op, refs[1] = self.taken(op, xs[0], refs[1])
+        self.put(node, op, refs)
+
+    def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
+        old = self.g[node.name]
+        self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(node), locs=node.locs))
+
+    def _picked(self, node: Node, op: Pick, operand: Operand) -> None:
+        """An element of an axis; past the end of the row there is none."""
+        if self.ended(op.at_):
+            self.refuse(
+                f"{node.name} picks element {op.at_} of an axis",
+                f"{self.bound} differs from row to row",
+                f"read the end of a row as x[.., {self.bound}-1]",
+            )
+        size = operand.shape[op.axis]
+        self.axes[node.name] = tuple(a for k, a in enumerate(operand.axes) if k != op.axis)
+        inside = self.plain(compare("<", op.at_, size)) if op.zero else TRUE
+        if not self.ended(inside):
+            self.put(node, op.at(self.by), [operand.ref])
+            return
+        there = self.condition(inside)
+        y = self.emit(op.at(self.by), (operand.ref,), "picked")
+        zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
+        self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
+
+    # ---- choices and numbers
+
+    def _merge(self, node: Node, op: Merge) -> None:
+        """Branches by T are chosen by data, the others as before."""
+        op = Merge(when=tuple(map(self.plain, op.when)))
+        fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
+        ended = [k for k, c in enumerate(op.when) if self.ended(c)]
+        xs = [self._of_row(node, a, self.operand(node, k)) for k, a in enumerate(node.args)]
+        if self.says_alive(node) and self.time in node.domain:
+            here = self.before(Sym(self.time), tuple(r.sym for r in self.rows))
+            for k, a in enumerate(node.args):
+                if not isinstance(self.graph[a.name].op, el.Going):
+                    xs[k] = replace(xs[k], ref=self.emit(el.And(), (here, xs[k].ref), "begins"))
+        self.axes[node.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
+        if not ended:
+            self.put(node, op, [x.ref for x in xs])
+            return
+        refs = {k: self._inside(xs[k].ref) for k in ended}
+        kept = (*fixed, ended[-1])  # those by T become one
+        node = replace(node, locs=tuple(node.locs[k] for k in kept) if node.locs else ())
+        made = refs[ended[-1]]
+        where = chosen(len(shape_of(node.type)))
+        for k in reversed(ended[:-1]):
+            made = self.emit(
+                where, (self.condition(op.when[k]), refs[k], made), f"{node.name}_chosen"
+            )
+        if not fixed:
+            self.put(node, Merge(when=(TRUE,)), [made])
+            return
+        rest = negate(either(*(op.when[k] for k in fixed)))
+        self.put(
+            node,
+            Merge(when=(*(op.when[k] for k in fixed), rest)),
+            [*(xs[k].ref for k in fixed), made],
+        )
+
+    def _of_row(self, node: Node, ref: Ref, operand: Operand) -> Operand:
+        """The operand of a branch: of the row of its point, if it came to vary with rows."""
+        if ref.name not in self.grown:
+            return operand
+        domain, read = self.grown[ref.name], self.graph[ref.name].domain.dims
+        missing = [d for d in domain.dims if d not in read and d not in node.domain]
+        if missing:
+            self._rowless(", ".join(missing))
+        own: dict[str, Index] = {r.dim: r.sym for r in domain}
+        index = own | dict(zip(read, ref.index, strict=True))
+        return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), whole=None)
+
+    def _value(self, node: Node, op: Value) -> None:
+        """A number made of T: of its row, or counted over the rows that it is multiplied with."""
+        needs = self._needs(op.expr)
+        dims = {*node.domain.dims, *needs}
+        box = Domain(tuple(self.ranges[d] for d in self.ranges if d in dims))
+        self.n = replace(node, domain=self._sorted(box))
+        if dims != set(node.domain.dims):
+            self.grown[node.name] = self.n.domain
+        if isinstance(op.expr, (Cmp, Logic)):
+            ref = self.condition(self.plain(op.expr))
+        else:
+            ref = self.number(op.expr)
+        self.put(self.n, el.Cast(to=op.dtype), [ref])
+
+    def _sorted(self, box: Domain) -> Domain:
+        order = list(self.graph.declared)
+        return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
+
+    def _with_rows(self, node: Node, op: Op, xs: list[Operand]) -> Op:
+        """Operands that came to vary with rows: ours, or those along an axis of another operand."""
+        ranks = tuple(len(x.shape) for x in xs)
+        pointwise = isinstance(op, Elementwise)
+        ins, out = op.parts(ranks) if isinstance(op, Elementwise) else ((), "")
+        labels, more = list(ins), set[str]()
+        for k, a in enumerate(node.args):
+            if a.name not in self.grown:
+                continue
+            index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+            lead = ""
+            for r in self.grown[a.name]:
+                if r.dim in index:
+                    continue
+                letter = self._row_axis(r, xs, ins) if pointwise else ""
+                if r.dim in node.domain:
+                    index[r.dim] = r.sym
+                elif letter:
+                    index[r.dim], lead = Slice(r.lo, r.hi), lead + letter
+                else:
+                    index[r.dim] = r.sym
+                    more.add(r.dim)
+            ref = Ref(a.name, tuple(index[r.dim] for r in self.grown[a.name]))
+            xs[k] = replace(xs[k], ref=ref, whole=None)
+            if pointwise:
+                labels[k] = lead + ins[k]
+        if more:
+            numbers = pointwise and all(self._plain(a) for a in node.args)
+            if not numbers and not self._is_position(node):
+                self._rowless(", ".join(sorted(more)))
+            dims = {*node.domain.dims, *more}
+            self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
+        return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
+
+    def _plain(self, ref: Ref) -> bool:
+        """Is it made of nothing but numbers?"""
+        return ref.name in self.grown or not self.graph[ref.name].args
+
+    def _is_position(self, node: Node) -> bool:
+        """Does it say where along an axis something is, which each row counts for itself?"""
+        if node.name in self.graph.outputs or node.name not in self.early:
+            return False
+        readers = [r for r, _ in self.graph.readers[node.name]]
+        return isinstance(node.op, OneHot) or (
+            bool(readers) and all(map(self._is_position, readers))
+        )
+
+    def _row_axis(self, extent: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
+        """The label of an axis that runs along all rows."""
+        whole = Along(extent.dim, Slice(extent.lo, extent.hi))
+        for x, s in zip(xs, ins, strict=True):
+            for k, c in enumerate(s):
+                if x.axes[k] == whole or (x.axes[k] is None and x.shape[k] == extent.hi):
+                    return c
+        return ""
+
+    # ---- what leaves
+
+    def _shown(self, name: str) -> str:
+        """An output, zero past the end of each row."""
+        n = self.graph[name]
+        self.n, self.g.loc = n, n.loc
+        return name if isinstance(n.type, Tuple) else self.ended_with(self.g[name], 0)
+
+
+def _dtype(rows: Rows, xs: Sequence[Operand]) -> str:
+    """The element type of the first operand."""
+    return rows.g.type(xs[0].ref).dtype if xs else "f32"

@@ -1,0 +1,433 @@
+"""What is read of rows that end: at points, at their end, and in ranges, with a mask past the end.
+
+sum(x[b,t:T])    →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
+x[b,T-1]         →   x_last[b,8], with x_last[b,t] = where(alive, x, x_last[b,t-1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from recurra.ir.expr import (
+    TRUE,
+    Expr,
+    Ext,
+    Sym,
+    both,
+    compare,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ops import elementwise as el
+from recurra.ops.control import Call, Merge
+from recurra.ops.indexing import Take
+from recurra.ops.reduction import Any_, Sum
+from recurra.ops.source import Const, Value
+from recurra.polyhedral import isl
+from recurra.transforms.early_exit.ragged_axes import Along, Axes
+from recurra.transforms.early_exit.row_ends import Rows, chosen, terms
+from recurra.transforms.early_exit.zero_masks import Zeros
+from recurra.transforms.padding.state import shape_of, unused_name
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What an equation reads: its sizes as the program has them, and what its axes run along."""
+
+    ref: Ref
+    shape: tuple[Expr | int, ...]
+    axes: Axes
+    whole: Ref | None = None  # the read in the program, where it is one of an equation of it
+
+
+@dataclass
+class Reads(Rows):
+    """The reads of an equation, where the program with a number for the bound does them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.zeros = Zeros(self.graph, frozenset(self.timed))
+
+    def operand(self, node: Node, position: int) -> Operand:
+        """Operand `position`, read where the static program reads it."""
+        a, source = node.args[position], self.graph[node.args[position].name]
+        self._one_row(node, position, a, source)
+        index: list[Index] = []
+        lead: list[Along | None] = []
+        last: tuple[int, Any] | None = None
+        for j, (r, e) in enumerate(zip(source.domain, a.index, strict=True)):
+            timed = r.dim in self.timed
+            if self.ended(e) and (not timed or (isinstance(e, Slice) and self.ended(e.lo))):
+                self.refuse(
+                    f"the read of {a} starts where a row ends"
+                    if timed
+                    else f"{a} is read at {self.bound}, which differs from row to row",
+                    f"{self.bound} is set by {self.ending.done}, while the program runs",
+                    f"read one point before the end, x[.., {self.bound}-1], or choose by rc.where",
+                    position,
+                )
+            if isinstance(e, Slice):
+                role = self.role(r.dim)
+                if timed:
+                    lead.append(Along(self.time, e, self._row_index(source, a, r.dim)))
+                else:
+                    lead.append(Along(role, e) if role in self.rows.dims else None)
+                index.append(e.at(self.by))
+            elif self.ended(e):
+                last = j, e
+                index.append(e)
+            else:
+                index.append(e)
+        if isinstance(source.type, Tuple):
+            return Operand(Ref(a.name, tuple(index)), (), ())
+        points, ranges = a.parts(source.domain)
+        own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
+        shape = shape_of(self.graph.read_type(a))
+        if last is not None:
+            ref = self._at_end(position, source, tuple(index), *last)
+            return Operand(ref, shape, self._whole(shape, (*lead, *own)))
+        return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
+
+    def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
+        """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
+        own: dict[str, Index] = {r.dim: r.sym for r in self.rows}
+        by = own | dict(zip(source.domain.dims, ref.index, strict=True))
+        graph = self.graph
+        k = graph.adjoints(graph.first_of(dim)).index(dim) if dim != self.time else -1
+        same = (graph.adjoints(r.dim)[k : k + 1] if k >= 0 else () for r in self.rows)
+        return tuple(
+            by[next((d for d in found if d in by), r.dim)]
+            for r, found in zip(self.rows, same, strict=True)
+        )
+
+    def _one_row(self, node: Node, index: int, ref: Ref, source: Node) -> None:
+        """Points of another row may lie past its end."""
+        if isinstance(node.op, Call) or self.says_alive(source):  # false where these have ended
+            return
+        pairs = list(zip(source.domain, ref.index, strict=True))
+        if not any(r.dim in self.timed and index_symbols(e) & self.timed for r, e in pairs):
+            return  # all of a row, its first points, or its end
+        for r, e in pairs:
+            role = self.role(r.dim)
+            own = isinstance(e, Sym) and self.role(e.name) == role
+            if role in self.rows.dims and not own:
+                self.refuse(
+                    f"{ref} reads points of other rows, which may have ended",
+                    f"{self.bound} is set row by row, by {self.ending.done} over "
+                    f"{', '.join(self.ending_dims)}; here {r.dim} is {e}",
+                    f"read all of them, x[0:{r.hi}, .., 0:{self.bound}], or the end of one: "
+                    f"x[.., {self.bound}-1]",
+                    index,
+                )
+
+    def _at_end(
+        self, position: int, source: Node, index: tuple[Index, ...], column: int, expr: Expr
+    ) -> Ref:
+        """x[T-c], or x[min(a, T-c)]."""
+        r = source.domain.ranges[column]
+        late = [x for x in (expr.args if isinstance(expr, Ext) else (expr,)) if self.ended(x)]
+        early = [x for x in (expr.args if isinstance(expr, Ext) else ()) if not self.ended(x)]
+        c = self._before_end(late[0]) if len(late) == 1 else None
+        if c is None or c < 1 or (isinstance(expr, Ext) and expr.op != "min") or len(early) > 1:
+            return self._by_number(source, index, column, expr, position)
+        held = self._held(source, r, c)
+        at_end = Ref(held, (*index[:column], self.ending.most - 1, *index[column + 1 :]))
+        if not early:
+            return at_end
+        (a,) = early
+        now = self._inside(Ref(source.name, (*index[:column], a, *index[column + 1 :])))
+        reach = self.before(lin([(a, 1), (c - 1, 1)]), self._row_of(source, index, r.dim))
+        op = chosen(len(shape_of(source.type)))
+        return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
+
+    def _by_number(
+        self, source: Node, index: tuple[Index, ...], column: int, expr: Expr, position: int
+    ) -> Ref:
+        """x[T//2], x[T-1-t]: of all points of a row the one that a number says."""
+        r = self.static(source.domain).ranges[column]
+        if self._row_of(source, index, r.dim) != tuple(own.sym for own in self.rows):
+            self.refuse(
+                f"{Ref(source.name, index)} reads a point that only the data know, of other rows",
+                f"{self.bound} is set while the program runs, and differs from row to row",
+                f"read it in each row first: y = x[.., {expr}] * 1.0; then y[0:B]",
+                position,
+            )
+        self._level(source)
+        row = Ref(source.name, (*index[:column], Slice(r.lo, r.hi), *index[column + 1 :]))
+        axes = LETTERS[: len(shape_of(self.g.type(row)))]
+        axis = axes[sum(isinstance(x, Slice) for x in index[:column])]
+        at = self.number(lin([(expr, 1), (r.lo, -1)]))
+        op = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
+        return self.emit(op, (row, at), f"{source.name}_at")
+
+    def _level(self, source: Node) -> None:
+        """Refuses points of different lengths, which no array holds."""
+        shape = shape_of(source.type)
+        if any(self.ended(s) or symbols(s) & set(source.domain.dims) for s in shape):
+            self.refuse(
+                f"{source.name} has no last value",
+                f"its points have different lengths: {source.type}",
+                "reduce them first",
+            )
+
+    def _row_of(self, source: Node, index: tuple[Index, ...], dim: str) -> tuple[Index, ...]:
+        return self._row_index(source, Ref(source.name, index), dim)
+
+    def _held(self, source: Node, extent: Range, c: int) -> str:
+        """x_last[t] = x[t-c+1] while t is a point of the row, then what it was."""
+        name = f"{source.name}_last" + (str(c) if c > 1 else "")
+        if name in self.g.nodes:
+            return name
+        self._level(source)
+        shape = shape_of(source.type)
+        box = self.static(source.domain)
+        lo = lin([(extent.lo, 1), (c - 1, 1)])
+        hold, later = (box.with_range(replace(box[extent.dim], lo=e)) for e in (lo, lo + 1))
+        old = self.g[source.name]
+        was = Ref(source.name, box.point(extent.dim, extent.sym + (1 - c)))
+        node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
+        self.g.put(node)
+        here = self.any_before(extent.sym, source, extent.dim, later)
+        op = chosen(len(shape))
+        kept = Ref(name, hold.point(extent.dim, extent.sym - 1))
+        now = self.emit(op, (here, was, kept), f"{name}_now", later)
+        when = (compare("==", extent.sym, lo), compare(">", extent.sym, lo))
+        self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
+        return name
+
+    def any_before(self, e: Any, source: Node, dim: str, box: Domain) -> Ref:
+        """Is e < T in the row of a source, or in any of those that it does not vary with?"""
+        point = Ref(source.name, self.static(source.domain).identity)
+        own = self._row_index(source, point, dim)
+        rows = [
+            x if symbols(x) <= set(box.dims) else Slice(r.lo, r.hi)  # pyright: ignore[reportArgumentType]
+            for r, x in zip(self.static(self.rows), own, strict=True)
+        ]
+        axes = tuple(range(sum(isinstance(x, Slice) for x in rows)))
+        here = self.before(e, rows, box)
+        return self.emit(Any_(axes=axes), (here,), "alive_any", box) if axes else here
+
+    def _inside(self, ref: Ref) -> Ref:
+        """The read where it falls into its source, elsewhere zeros: it is not used there."""
+        source, box = self.g[ref.name], self.domain(self.n)
+        where: list[Expr] = []
+        for r, e in zip(source.domain, ref.index, strict=True):
+            lo, hi = (e.lo, e.hi) if isinstance(e, Slice) else (e, e)
+            end = "<=" if isinstance(e, Slice) else "<"
+            where += [compare(">=", lo, r.lo), compare(end, hi, r.hi)]
+        cond = both(*(c for c in where if not isl.always(c, box)))
+        if cond == TRUE:
+            return ref
+        type_ = self.g.type(ref)
+        zero = self.emit(Const(value=0, dtype=type_.dtype, shape=type_.shape), ())
+        op = Merge(when=(cond, negate(cond)))
+        return self.g.emit(op, (ref, zero), box, f"{ref.name}_or_0")
+
+    # ---- masks
+
+    def masked(self, operand: Operand, axis: int, fill: float) -> Operand:
+        """`operand` with `fill` past the end of each row, along an axis."""
+        along = self.along(operand, axis)
+        source = None if operand.whole is None else self.graph[operand.whole.name]
+        lead = (
+            []
+            if operand.whole is None
+            else [e for e in operand.whole.index if isinstance(e, Slice)]
+        )
+        dtype = self.g.type(operand.ref).dtype
+        if source is not None and axis < len(lead):
+            dims = [
+                r
+                for r, e in zip(source.domain, operand.ref.index, strict=True)
+                if isinstance(e, Slice)
+            ]
+            ends, r = self._ends(along), dims[axis]
+            if (
+                fill == 0
+                and ends == [0]
+                and self.zeros.time(source)
+                and self.zeros.mask(operand.ref.name)
+            ):
+                return operand
+            y = self._alive_source(source, r, ends, fill)
+            return replace(operand, ref=Ref(y.name, operand.ref.index), whole=None)
+        axes = LETTERS[: len(operand.shape)]
+        mask, letters = self.mask(operand, axis)
+        other = self.emit(Const(value=fill, dtype=dtype), ())
+        op = el.Where(labels=join_labels((letters, axes, ""), axes))
+        return replace(
+            operand, ref=self.emit(op, (mask, operand.ref, other), f"{operand.ref.name}_alive")
+        )
+
+    def mask(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+        """Which elements of an axis are there, and the labels of the mask's axes."""
+        along, masks, letters = self.along(operand, axis), list[Ref](), ""
+        for c in self._ends(along):
+            part: Any = along.part.at(self.by)
+            moved = Slice(part.lo + c, part.hi + c, part.step)
+            index, letters = self._mask_index(
+                operand, LETTERS[: len(operand.shape)], axis, along, moved
+            )
+            masks.append(Ref(self.alive, index))
+        return self.joined(el.And(), masks), letters
+
+    def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
+        """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
+        axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
+        length, rest = self._length_along(x, axis)
+        k = unused_name(self.graph)
+        size = substitute(x.shape[axis], self.by)
+        place = self.emit(Value(expr=Sym(k) + 1, dtype="i32", bind=((k, size, 0),)), (), "place")
+        back = el.Sub(labels=join_labels((rest, c), rest + c))
+        at = self.emit(back, (length, place), "from_end")
+        zero = self.emit(Const(value=0, dtype="i32"), ())
+        inside = el.Maximum(labels=join_labels((rest + c, ""), rest + c))
+        at = self.emit(inside, (at, zero), "turned")
+        new = LETTERS[len(x.shape)]
+        labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
+        return Take(labels=labels, axis=c), at
+
+    def _length_along(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+        """How many elements of an axis there are (i32), and the labels of the axes that it has."""
+        mask, letters = self.mask(operand, axis)
+        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
+        length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
+        return length, letters.replace(LETTERS[axis], "")
+
+    def taken(self, op: Take, operand: Operand, ref: Ref) -> tuple[Take, Ref]:
+        """The take by positions that are before the end of the row."""
+        lx, li, out = op.parts()
+        length, rest = self._length_along(operand, lx.index(op.axis))
+        rest = "".join(lx[LETTERS.index(c)] for c in rest)
+        wide = "".join(c for c in rest if c not in li) + li
+        one = self.emit(Const(value=1, dtype="i32"), ())
+        after = el.Sub(labels=join_labels((rest, ""), rest))
+        last = self.emit(after, (length, one), "last")
+        at = ref if self.g.type(ref).dtype == "i32" else self.emit(el.Cast(to="i32"), (ref,))
+        inside = el.Minimum(labels=join_labels((li, rest), wide))
+        at = self.emit(inside, (at, last), f"{ref.name}_inside")
+        return replace(op, labels=f"{lx},{wide}->{out}"), at
+
+    def present(self, operand: Operand, fill: float) -> Operand:
+        """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
+        for axis, size in enumerate(operand.shape):
+            operand = self.masked(operand, axis, fill) if self.ended(size) else operand
+        if operand.ref.name not in self.graph.nodes:
+            return operand
+        y = self.ended_with(self.g[operand.ref.name], fill)
+        return replace(operand, ref=Ref(y, operand.ref.index), whole=None)
+
+    def ended_with(self, node: Node, fill: float) -> str:
+        """An equation with `fill` wherever its row has no point."""
+        box = node.domain
+        times = [r for r in box if r.dim in self.timed]
+        if not times:
+            return node.name
+        here = self.joined(el.And(), [self.any_before(r.sym, node, r.dim, box) for r in times], box)
+        return self._where_alive(here, self.g.read(node.name), box, fill).name
+
+    def _alive_source(self, source: Node, extent: Range, ends: Sequence[int], fill: float) -> Ref:
+        """An equation with `fill` where its row has ended."""
+        box = self.static(source.domain)
+        rows = self._row_index(source, Ref(source.name, box.identity), extent.dim)
+        alive = self.joined(el.And(), [self.before(extent.sym + c, rows, box) for c in ends], box)
+        return self._where_alive(alive, self.g.read(source.name), box, fill)
+
+    def _where_alive(self, alive: Ref, ref: Ref, box: Domain, fill: float) -> Ref:
+        type_ = self.g.type(ref)
+        other = self.emit(Const(value=fill, dtype=type_.dtype), ())
+        op = chosen(type_.rank, both=False)
+        return self.g.emit(op, (alive, ref, other), box, f"{ref.name}_alive")
+
+    def write_zeros(self) -> None:
+        """Every equation that is to be zero past the end of its rows, for all that read it."""
+        for name in [n for n in self.graph.nodes if n in self.zeros.masked]:
+            n, raw = self.g[name], self.g.fresh(f"{name}_any")
+            self.n, self.g.loc = self.graph[name], n.loc
+            box = n.domain
+            rows = self._row_index(n, Ref(name, box.identity), self.zeros.time(n))
+            alive = self.before(Sym(self.zeros.time(n)), rows, box)
+            assert isinstance(n.type, Type)
+            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
+            self.g.put(replace(n, name=raw))
+            op = chosen(n.type.rank, both=False)
+            self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
+
+    def _mask_index(
+        self, operand: Operand, axes: str, axis: int, along: Along, part: Slice
+    ) -> tuple[tuple[Index, ...], str]:
+        """Where `alive` says it for the axes of `operand`, and their labels."""
+        index: list[Index] = []
+        letters = ""
+        rows = dict(zip(self.rows.dims, along.rows, strict=True))
+        for r in self.graph[self.ending.done].domain:
+            if r.dim == self.time:
+                index.append(part)
+                letters += axes[axis]
+                continue
+            e = rows[r.dim]
+            index.append(e)
+            if isinstance(e, Slice):
+                found = [k for k, a in enumerate(operand.axes) if a == Along(r.dim, e)]
+                found += [
+                    k for k, s in enumerate(operand.shape) if s == r.hi and e == Slice(r.lo, r.hi)
+                ]
+                if not found:
+                    self._lost(operand)
+                letters += axes[found[0]]
+        return tuple(index), letters
+
+    def along(self, operand: Operand, axis: int) -> Along:
+        """What an axis of rows that end runs along."""
+        return operand.axes[axis] or self._lost(operand)
+
+    def _whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
+        """The axes, where one of size T - t or min(T, t+5) - t runs along the rows, as x[t:T] does.
+
+        Gradients have such axes: they have them of the values that they are gradients of.
+        """
+        out = list(axes)
+        for axis, size in enumerate(shape):
+            if axes[axis] is not None or not self.ended(size):
+                continue
+            ends = [x for x, k in terms(size) if k == 1 and self.ended(x)]
+            hi: Any = ends[0] if len(ends) == 1 else self.sym
+            lo = lin([(hi, 1), (size, -1)])
+            rows = [
+                Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in self.n.domain else None
+                for r in self.rows
+            ]
+            if not self.ended(lo) and None not in rows:
+                known = tuple(e for e in rows if e is not None)
+                out[axis] = Along(self.time, Slice(lo, hi), known)
+        return tuple(out)
+
+    def _lost(self, operand: Operand) -> NoReturn:
+        self.refuse(
+            f"{self.n.op.name} mixes the elements of rows that end at different points",
+            f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "
+            f"{operand.ref.name} run along",
+            "reduce x[.., 0:T] itself, before it is reshaped or joined",
+        )
+
+    def _ends(self, along: Along) -> list[int]:
+        """c of every T - c that an axis ends at."""
+        hi = along.part.hi
+        args = hi.args if isinstance(hi, Ext) and hi.op == "min" else (hi,)
+        found = [self._before_end(e) for e in args if self.ended(e)]
+        out = [c for c in found if c is not None and c >= 0]
+        if len(out) != len(found):
+            self.refuse(
+                f"a range ends at {hi}",
+                f"{self.bound} is set while the program runs; a range may end at {self.bound}, "
+                f"{self.bound}-1 or rc.min(t+5, {self.bound})",
+                "choose by rc.where",
+            )
+        return out

@@ -1,0 +1,375 @@
+"""Rows that end where the data say: where each does, as data and as numbers.
+
+alive[b,t]           has row b a point t
+t < T-1          →   alive[b,t+1]
+B*T              →   Σ over b of the lengths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import chain
+from typing import Any, NoReturn
+
+from recurra.errors import DomainError, Loc
+from recurra.ir.bind import bind
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Cmp,
+    Div,
+    Expr,
+    Ext,
+    Lin,
+    Logic,
+    Mod,
+    Prod,
+    Sym,
+    both,
+    children,
+    compare,
+    either,
+    lin,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.op import LETTERS, Op, join_labels
+from recurra.ir.types import Domain, Range, Type
+from recurra.ops import elementwise as el
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Sum
+from recurra.ops.source import Const, Value
+from recurra.polyhedral import isl
+from recurra.transforms.early_exit.ragged_axes import Axes
+from recurra.transforms.padding.state import shape_of
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Rows of a dim end at the first point, from `first` on, at which `done` holds."""
+
+    done: str
+    first: Expr | int
+    most: int
+    loc: Loc | None = field(default=None, compare=False)
+    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
+
+
+@dataclass
+class Rows:
+    """A program while the bound that ends its rows becomes a number; equation `n` is at hand."""
+
+    graph: Graph
+    bound: str
+    ending: Ending
+
+    def __post_init__(self) -> None:
+        graph, done = self.graph, self.graph[self.ending.done]
+        self.by: dict[str, Expr | int] = {self.bound: self.ending.most}
+        self.sym = Sym(self.bound)
+        self.timed = {
+            r.dim for n in graph.nodes.values() for r in n.domain if self.bound in symbols(r.hi)
+        }
+        (time,) = [r for r in done.domain if r.dim in self.timed]
+        self.time, self.rows = time.dim, done.domain.without(time.dim)
+        self.ranges = {d.name: d.range for d in graph.dims}
+        static = bind(graph, {self.bound: self.ending.most})
+        self.g = Rewriting.of(static, {})
+        self.axes: dict[str, Axes] = {
+            n.name: (None,) * len(shape_of(n.type)) for n in graph.nodes.values()
+        }
+        self.grown: dict[str, Domain] = {}  # equations that now vary with rows
+        self.ending_dims = done.domain.dims
+        self.alive = self.g.fresh("alive")
+        self.n = done
+
+    # ---- the equation at hand
+
+    def emit(self, op: Op, args: Sequence[Ref], stem: str = "", within: Any = None) -> Ref:
+        """A new equation over what it mentions of the domain of the equation at hand."""
+        box: Domain = self.domain(self.n) if within is None else within
+        return self.g.emit(op, args, box, stem or op.name)
+
+    def joined(self, op: Op, parts: Iterable[Ref], within: Domain | None = None) -> Ref:
+        """Several values as one, joined one after the other."""
+        return reduce(lambda x, y: self.emit(op, (x, y), within=within), parts)
+
+    def domain(self, node: Node) -> Domain:
+        return self.static(self.grown.get(node.name, node.domain))
+
+    def static(self, domain: Domain) -> Domain:
+        return Domain(
+            tuple(
+                Range(r.dim, substitute(r.hi, self.by), substitute(r.lo, self.by)) for r in domain
+            )
+        )
+
+    def ended(self, e: Any) -> bool:
+        """Does an index, a size or a value mention the bound?"""
+        return self.bound in (index_symbols(e) if isinstance(e, Slice) else symbols(e))
+
+    def refuse(self, what: str, facts: str, hint: str, index: int = -1) -> NoReturn:
+        n = self.n
+        loc = n.lines[index] if 0 <= index < len(n.args) else n.loc
+        raise DomainError(what, facts=facts, hint=hint, loc=loc)
+
+    def role(self, dim: str) -> str:
+        """The row or time that a dim stands for: gradients read a second one."""
+        first, mine = self.graph.first_of(dim), self.ranges[dim]
+        for r in (*self.rows, self.ranges[self.time]):
+            if first == r.dim and (mine.lo, mine.hi) == (r.lo, r.hi):
+                return r.dim
+        return dim
+
+    # ---- where rows end
+
+    def says_alive(self, node: Node) -> bool:
+        """Tell whether an equation says where rows of another time, inside of these, go on."""
+        return any(isinstance(self.graph[a.name].op, el.Going) for a in node.args)
+
+    def begin(self) -> None:
+        """alive[b,t]: has row b a point t?"""
+        done, e = self.g[self.ending.done], self.ending
+        self.g.loc = e.loc
+        box = done.domain
+        ends = self.g.read(done.name)
+        if e.first != 0:
+            late = self.emit(Value(expr=compare(">=", Sym(self.time), e.first), dtype="bool"), ())
+            ends = self.emit(el.And(), (ends, late), "ends")
+        on = self.emit(Const(value=True, dtype="bool"), ())
+        alive = Node(self.alive, Merge(when=(TRUE,)), (on,), box, Type("bool"), e.loc)
+        self.g.put(alive)
+        more = self.emit(el.Not(), (ends,), "more")
+        others = (d for d in self.graph.declared if d in self.timed and d != self.time)
+        times = (self.time, *others)
+        going = self.emit(
+            el.Going(times=times, every=e.every), (self.g.read(self.alive), more), "going"
+        )
+        now, before = Sym(self.time), Ref(going.name, box.point(self.time, Sym(self.time) - 1))
+        first = 0 if symbols(e.first) & self.ranges.keys() else e.first  # no row ends before it
+        when = (compare("<=", now, first), compare(">", now, first))
+        if first == 0:
+            when = (compare("==", now, 0), compare(">=", now, 1))
+        self.g.put(replace(alive, op=Merge(when=when), args=(on, before)))
+
+    def _before_end(self, expr: Expr | int) -> int | None:
+        """c where `expr` is T - c."""
+        gap = lin([(self.sym, 1), (expr, -1)])
+        return gap if isinstance(gap, int) else None
+
+    def before(self, e: Any, rows: Sequence[Index], within: Domain | None = None) -> Ref:
+        """Is e < T in a row?"""
+        box = self.domain(self.n) if within is None else within
+        by = dict(zip(self.rows.dims, rows, strict=True))
+        index = tuple(e if d == self.time else by[d] for d in self.ending_dims)
+        missing = set().union(*map(index_symbols, index)) & self.ranges.keys() - set(box.dims)
+        if missing:
+            self._rowless(", ".join(sorted(missing)))
+        if isinstance(e, int) and 0 < e < self.ending.most:  # also where no row came so far
+            length = self._length([])
+            at = self.emit(Const(value=e, dtype="i32"), ())
+            rest = tuple(rows)
+            return self.emit(el.Less(), (at, Ref(length.name, rest)), "is_longer", box)
+        early, late = compare("<", e, 0), compare(">=", e, self.ending.most)
+        early = FALSE if isl.always(negate(early), box) else early
+        late = FALSE if isl.always(negate(late), box) else late
+        ref = Ref(self.alive, index)
+        if early == FALSE and late == FALSE:
+            return ref
+        arms: list[tuple[Expr, Ref]] = []
+        if early != FALSE:
+            arms.append((early, self.emit(Const(value=True, dtype="bool"), ())))
+        if late != FALSE:
+            arms.append((late, self.emit(Const(value=False, dtype="bool"), ())))
+        if (inside := negate(either(early, late))) != FALSE:
+            arms.append((inside, ref))
+        op = Merge(when=tuple(c for c, _ in arms))
+        return self.g.emit(op, tuple(x for _, x in arms), box, "before_end")
+
+    def _rowless(self, dims: str) -> NoReturn:
+        self.refuse(
+            f"{self.bound} differs from row to row, and {self.n.name} is in none",
+            f"it is set by {self.ending.done} over {', '.join(self.ending_dims)}; "
+            f"{self.n.name} is over {', '.join(self.n.domain.dims) or 'no dim'}, without {dims}",
+            f"count the points of all rows, {' * '.join([str(r.hi) for r in self.rows])} * "
+            f"{self.bound}, or take the mean of each row first",
+        )
+
+    def plain(self, condition: Expr) -> Expr:
+        """A condition where T is compared alone, without what holds, or fails, at every point."""
+        return self._decided(condition) if self.ended(condition) else condition
+
+    def _decided(self, condition: Expr) -> Expr:
+        if isinstance(condition, Logic):
+            parts = [self._decided(a) for a in condition.args]
+            if condition.op == "~":
+                return negate(parts[0])
+            return both(*parts) if condition.op == "&" else either(*parts)
+        assert isinstance(condition, Cmp), f"{condition} is no condition"
+        if isl.always(condition, self.n.domain):
+            return TRUE
+        if isl.always(negate(condition), self.n.domain):
+            return FALSE
+        return (
+            condition if (cases := _cases(condition, self.bound)) is None else self._decided(cases)
+        )
+
+    def condition(self, expr: Expr) -> Ref:
+        """A condition on dims and T, as data."""
+        if not self.ended(expr):
+            return self.emit(Value(expr=expr, dtype="bool"), ())
+        match expr:
+            case Logic(op="~", args=(a,)):
+                return self.emit(el.Not(), (self.condition(a),))
+            case Logic(op=op, args=args):
+                return self.joined(el.And() if op == "&" else el.Or(), map(self.condition, args))
+            case Cmp(op=op, a=a, b=b):
+                return self._compared(op, a, b)
+            case _:
+                raise AssertionError(f"{expr} is no condition")
+
+    def _compared(self, op: str, a: Any, b: Any) -> Ref:
+        """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
+        gap = lin([(a, 1), (b, -1)])
+        late: Any = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
+        early: Any = lin([(self.sym, 1), (gap, 1)])  # e - T op 0
+        if self.ended(late) and self.ended(early):  # of T//2 and the like
+            x, y = self.number(a), self.number(b)
+            kind, turned = _NUMBERS[op]
+            return self.emit(kind, (y, x) if turned else (x, y))
+        at, op = (early, _TURNED[op]) if self.ended(late) else (late, op)
+        rows = tuple(r.sym for r in self.rows)
+        longer, at_least = self.before(at, rows), self.before(at - 1, rows)
+        match op:
+            case ">":
+                return longer
+            case ">=":
+                return at_least
+            case "<":
+                return self.emit(el.Not(), (at_least,))
+            case "<=":
+                return self.emit(el.Not(), (longer,))
+            case _:
+                shorter = self.emit(el.Not(), (longer,))
+                same = self.emit(el.And(), (at_least, shorter))
+                return same if op == "==" else self.emit(el.Not(), (same,))
+
+    def _needs(self, e: Any) -> set[str]:
+        """The rows that a number is taken in."""
+        if not self.ended(e):
+            return set()
+        if isinstance(e, Prod):
+            return set(self.rows.dims) - {r.dim for r in self._counted(e)[0]}
+        if isinstance(e, Sym):
+            return set(self.rows.dims)
+        if isinstance(e, Cmp):
+            return set(self.rows.dims)
+        return set().union(*map(self._needs, children(e)))
+
+    def _counted(self, prod: Prod) -> tuple[list[Range], list[Expr]]:
+        """The rows that T is counted over, and the other factors."""
+        factors = list(_factors(prod))
+        factors.remove(self.sym)
+        if any(self.ended(x) for x in factors):
+            self.refuse(
+                f"{prod} is no number of points",
+                f"{self.bound} stands in it twice, and differs from row to row",
+                f"read it as a number first: rc.value({self.bound})",
+            )
+        counted = list[Range]()
+        for r in self.rows:
+            if r.hi in factors and r.lo == 0:
+                factors.remove(r.hi)  # pyright: ignore[reportArgumentType]
+                counted.append(r)
+        return counted, factors
+
+    def number(self, e: Any) -> Ref:
+        """An expression of T as an i32."""
+        if not self.ended(e):
+            return self.emit(Value(expr=e, dtype="i32"), ())
+        match e:
+            case Sym():
+                return self._length([])
+            case Prod():
+                counted, factors = self._counted(e)
+                numbers = map(self.number, factors)
+                return self.joined(el.Mul(), chain([self._length(counted)], numbers))
+            case Lin(terms=terms, const=const):
+                rest = lin([(const, 1), *((x, k) for x, k in terms if not self.ended(x))])
+                parts = [self._times(k, self.number(x)) for x, k in terms if self.ended(x)]
+                parts += [] if rest == 0 else [self.number(rest)]
+                return self.joined(el.Add(), parts)
+            case Ext(op=op, args=args):
+                join = el.Minimum() if op == "min" else el.Maximum()
+                return self.joined(join, map(self.number, args))
+            case Div(a=a, n=n) | Mod(a=a, n=n):
+                by = self.emit(Const(value=n, dtype="i32"), ())
+                op = el.FloorDivide() if isinstance(e, Div) else el.Mod()
+                return self.emit(op, (self.number(a), by))
+            case _:
+                self.refuse(
+                    f"{e} cannot be computed row by row",
+                    f"{self.bound} is set while the program runs",
+                    f"read it as a number first: rc.value({self.bound}, 'f32') / 2",
+                )
+
+    def _times(self, index: int, ref: Ref) -> Ref:
+        if index == 1:
+            return ref
+        return self.emit(el.Mul(), (self.emit(Value(expr=index, dtype="i32"), ()), ref))
+
+    def _length(self, over: Sequence[Range]) -> Ref:
+        """How many points the row at hand has, or all rows `over` some dims."""
+        whole = {r.dim for r in over} | {self.time}
+        box = self.static(self.graph[self.ending.done].domain)
+        counts = self.emit(el.Cast(to="i32"), (self.g.read(self.alive),), "counts", box)
+        index = tuple(Slice(r.lo, r.hi) if r.dim in whole else r.sym for r in box)
+        axes = tuple(range(len(whole)))
+        return self.emit(Sum(axes=axes), (Ref(counts.name, index),), "length", box)
+
+
+def chosen(rank: int, both: bool = True) -> el.Where:
+    """One truth value chooses between two arrays of a rank; the second may be a scalar."""
+    axes = LETTERS[:rank]
+    return el.Where(labels=join_labels(("", axes, axes if both else ""), axes))
+
+
+_NUMBERS: Mapping[str, tuple[Op, bool]] = {  # a op b, and whether b comes first
+    "<": (el.Less(), False),
+    "<=": (el.LessEqual(), False),
+    ">": (el.Less(), True),
+    ">=": (el.LessEqual(), True),
+    "==": (el.Equal(), False),
+    "!=": (el.NotEqual(), False),
+}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def _cases(cmp: Cmp, bound: str) -> Expr | None:
+    """e < min(a, T) as e < a & e < T; None of a comparison in which T is in no min or max."""
+    parts = terms(lin([(cmp.a, 1), (cmp.b, -1)]))
+    found = next(((x, k) for x, k in parts if isinstance(x, Ext) and bound in symbols(x)), None)
+    if found is None or abs(found[1]) != 1:
+        return None
+    extreme, sign = found
+    rest: Any = lin([(cmp.a, -sign), (cmp.b, sign), (extreme, 1)])
+    op = cmp.op if sign > 0 else _TURNED[cmp.op]  # extreme op rest
+    if op in ("==", "!="):
+        same = both(compare(">=", extreme, rest), compare("<=", extreme, rest))
+        return same if op == "==" else negate(same)
+    each = [compare(op, a, rest) for a in extreme.args]
+    return either(*each) if (extreme.op == "min") == (op in ("<", "<=")) else both(*each)
+
+
+def terms(expr: Expr | int) -> tuple[tuple[Expr, int], ...]:
+    """The summands of a size or an index, with their factors."""
+    return expr.terms if isinstance(expr, Lin) else ((expr, 1),) if isinstance(expr, Expr) else ()
+
+
+def _factors(expr: Expr) -> tuple[Expr, ...]:
+    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Prod) else (expr,)

@@ -1,0 +1,233 @@
+"""Padding through the ops that move elements: by label, by dim, by data.
+
+The valid part of an axis always starts at 0, so whatever moves it must move it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from recurra.ir.expr import Sym, maximum, mul
+from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.types import Type
+from recurra.ops import elementwise as el
+from recurra.ops.indexing import Take
+from recurra.ops.movement import Pad, Reshape
+from recurra.ops.source import Value
+from recurra.transforms.padding.fills import contracted
+from recurra.transforms.padding.state import ANY, FINITE, Fill, Made, Operand, Padding, join, known
+
+
+def flip(padding: Padding, operand: Operand) -> Made:
+    """y[k] = x[length - 1 - k]; the padding stays at the end."""
+    op: Any = padding.n.op
+    if operand.fill[op.axis] is None:
+        return Made(op, (operand.ref,), operand.fill)
+    length: Any = operand.valid[op.axis]
+    at = maximum(length - 1 - Sym(padding.iota), 0)
+    index = padding.emit(
+        Value(expr=at, bind=((padding.iota, padding.size(operand, op.axis), 0),)), (), "turned"
+    )
+    axes = LETTERS[: operand.rank]
+    c = axes[op.axis]
+    take = Take(labels=f"{axes},Z->{axes.replace(c, 'Z')}", axis=c)
+    fill = list(operand.fill)
+    fill[op.axis] = FINITE if operand.finite and padding.never_empty(length) else ANY
+    return Made(take, (operand.ref, index), fill)
+
+
+def transpose(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    return Made(op, (operand.ref,), [operand.fill[k] for k in op.order])
+
+
+def reshape(padding: Padding, operand: Operand) -> Made:
+    """Of the axes that change only the first may have padding: its valid part stays in front."""
+    op: Any = padding.n.op
+    lead, tail = _shared(operand.valid, op.shape)
+    have, want = len(operand.valid) - tail, len(op.shape) - tail
+    padded = list(padding.g.type(operand.ref).shape)
+    old, new = padded[lead:have], list(op.shape[lead:want])
+    fill: list[Fill | None] = [None] * len(new)
+    if any(f is not None for f in operand.fill[lead:have]):
+        first, *rest = new
+        if any(f is not None for f in operand.fill[lead + 1 : have]) or any(
+            map(padding.varies, rest)
+        ):
+            padding.refuse(
+                f"{padding.graph.read_type(padding.n.args[0])} and {padding.n.type} share no leading axis",
+                "transpose the axis whose length changes to the front",
+            )
+        new[0] = padding.static(first) if rest else _times(old)
+        if _times(old) != _times(new):
+            padding.refuse(f"the padded sizes {_times(old)} and {_times(new)} differ")
+        fill[0] = operand.fill[lead]
+    shape = (*padded[:lead], *new, *padded[have:])
+    return Made(
+        Reshape(shape=shape), (operand.ref,), (*operand.fill[:lead], *fill, *operand.fill[have:])
+    )
+
+
+def _shared(a: Sequence[Any], b: Sequence[Any]) -> tuple[int, int]:
+    """How many sizes two shapes share at the start and, of the rest, at the end."""
+    pairs = list(zip(a, b, strict=False))
+    lead = next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
+    pairs = list(zip(a[lead:][::-1], b[lead:][::-1], strict=False))
+    return lead, next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
+
+
+def _times(sizes: Sequence[Any]) -> Any:
+    total: Any = 1
+    for s in sizes:
+        total = mul(total, s)
+    return total
+
+
+def cut(padding: Padding, operand: Operand) -> Made:
+    """A cut of fixed length lies in the valid part; a longer one may read zeros behind the end."""
+    op: Any = padding.n.op
+    fill = list(operand.fill)
+    f, fill[op.axis] = fill[op.axis], None
+    if not padding.varies(op.size):
+        return Made(op, (operand.ref,), fill)
+    size: Any = padding.static(op.size)
+    top: Any = padding.static(op.start)
+    beyond = padding.excess(operand, top + size - padding.size(operand, op.axis))
+    if beyond != 0:
+        wide = Pad(axis=op.axis, before=0, after=beyond)
+        operand = replace(
+            operand, ref=padding.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
+        )
+        fill = [None if e is None else join(e, 0.0) for e in fill]
+    to_the_end = op.start + op.size == operand.valid[op.axis]
+    fill[op.axis] = (join(f, 0.0) if f is not None else 0.0) if to_the_end else ANY
+    return Made(replace(op, size=size), (operand.ref,), fill)
+
+
+def pad(padding: Padding, operand: Operand) -> Made:
+    """What follows the valid part is the value already, or made so."""
+    op: Any = padding.n.op
+    fill = [None if f is None else join(f, known(op.value)) for f in operand.fill]
+    if (
+        operand.fill[op.axis] is None
+        and not padding.varies(op.before)
+        and not padding.varies(op.after)
+    ):
+        return Made(op, (operand.ref,), fill)
+    assert isinstance(padding.n.type, Type)
+    size = padding.static(padding.n.type.shape[op.axis])
+    new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
+    fill[op.axis] = known(op.value)
+    return Made(new, (ref,), fill)
+
+
+def concat(padding: Padding, *xs: Operand) -> Made:
+    """Operands with padding before the last are moved to their places and added."""
+    op: Any = padding.n.op
+    axes = LETTERS[: xs[0].rank]
+    alone = [axes.replace(axes[op.axis], LETTERS[-1 - k]) for k in range(len(xs))]
+    xs = tuple(padding.agreed(xs, alone))
+    columns = zip(*(x.fill for x in xs), strict=True)
+    fill = [None if None in f else join(*f) for f in columns]
+    if all(x.fill[op.axis] is None for x in xs[:-1]):
+        fill[op.axis] = xs[-1].fill[op.axis]
+        return Made(op, tuple(x.ref for x in xs), fill)
+    assert isinstance(padding.n.type, Type)
+    size = padding.static(padding.n.type.shape[op.axis])
+    add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
+    start: Any = 0
+    parts = []
+    for x in xs:
+        moved, ref = padding.placed(x, op.axis, start, size, 0.0)
+        parts.append(padding.emit(moved, (ref,), "part"))
+        start = start + x.valid[op.axis]
+    while len(parts) > 2:
+        parts = [padding.emit(add, parts[:2], "joined"), *parts[2:]]
+    fill = [None if f is None else contracted([join(f, 0.0)]) for f in fill]
+    fill[op.axis] = 0.0
+    return Made(add, tuple(parts), fill)
+
+
+def pick(padding: Padding, operand: Operand) -> Made:
+    """Zero outside the valid length."""
+    op: Any = padding.n.op
+    f, length = operand.fill[op.axis], operand.valid[op.axis]
+    if f is not None and f != 0 and not padding.below(op.at_, length):
+        operand = padding.masked(operand, op.axis, 0.0)
+    kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
+    return Made(op, (operand.ref,), [None if f is None else join(f, 0.0) for f in kept])
+
+
+def place(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    rest = [None if f is None else join(f, 0.0) for f in operand.fill]
+    inside = padding.below(op.at_, op.size)
+    new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
+    fill = [*rest[: op.axis], new, *rest[op.axis :]]
+    return Made(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
+
+
+def take(padding: Padding, operand: Operand, i: Operand) -> Made:
+    """Padding of the index reads element 0; a position past the valid length the last element."""
+    op: Any = padding.n.op
+    lx, li, out = op.parts()
+    operand, i = padding.agreed((operand, i), (lx, li))
+    for k in range(i.rank):
+        i = padding.masked(i, k, 0.0)
+    axis = lx.index(op.axis)
+    if operand.fill[axis] is not None:
+        length: Any = operand.valid[axis]
+        if not padding.never_empty(length):
+            operand = padding.masked(operand, axis, 0.0)
+        i = _before(padding, i, length)
+    fill: list[Fill | None] = [operand.fill[lx.index(c)] if c in lx else ANY for c in out]
+    return Made(op, (operand.ref, i.ref), fill)
+
+
+def _before(padding: Padding, operand: Operand, length: Any) -> Operand:
+    """Positions that are below a length."""
+    type_ = padding.g.type(operand.ref)
+    last = padding.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
+    axes = LETTERS[: operand.rank]
+    minimum = el.Minimum(labels=join_labels((axes, ""), axes))
+    return replace(
+        operand, ref=padding.emit(minimum, (operand.ref, last), f"{operand.ref.name}_inside")
+    )
+
+
+def one_hot(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    fill = [None if f is None else FINITE for f in operand.fill]
+    return Made(
+        replace(op, size=padding.static(op.size)),
+        (operand.ref,),
+        [*fill[: op.axis], FINITE, *fill[op.axis :]],
+    )
+
+
+def expand(padding: Padding, operand: Operand) -> Made:
+    """Copies past the valid length are copies still."""
+    op: Any = padding.n.op
+    src, out = op.labels.split("->")
+    new = iter(op.sizes)
+    fill = [
+        operand.fill[src.index(c)] if c in src else padding.fill(operand, None, next(new))
+        for c in out
+    ]
+    return Made(replace(op, sizes=tuple(map(padding.static, op.sizes))), (operand.ref,), fill)
+
+
+def const(padding: Padding) -> Made:
+    op: Any = padding.n.op
+    shape = tuple(map(padding.static, op.shape))
+    return Made(replace(op, shape=shape), (), [known(op.value)] * len(shape))
+
+
+def symbolic(padding: Padding) -> Made:
+    """Numbers along a padded axis simply go on."""
+    op: Any = padding.n.op
+    bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
+    assert isinstance(padding.n.type, Type)
+    return Made(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)

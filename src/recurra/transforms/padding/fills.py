@@ -1,0 +1,87 @@
+"""What an op makes of the padding of its operands, as numbers where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from recurra.ir.types import NUMPY_NAME, is_float
+from recurra.ops import elementwise as el
+from recurra.ops import special
+from recurra.transforms.padding.state import ANY, FINITE, Fill, Unknown, finite, join, known
+
+_TOTAL = (
+    el.Add,
+    el.Sub,
+    el.Mul,
+    el.Maximum,
+    el.Minimum,
+    el.Neg,
+    el.Abs,
+    el.Sign,
+    el.Floor,
+    el.Round,
+    el.Square,
+    el.Tanh,
+    el.Sigmoid,
+    el.Sin,
+    el.Cos,
+    special.Erf,
+    special.Erfc,
+    el.Detach,
+    el.Copy,
+    el.Cast,
+)  # finite on every finite number
+
+
+def pointwise(op: Any, xs: Sequence[Fill], dtypes: Sequence[str], has: Sequence[bool]) -> Fill:
+    """The padding of an elementwise result. `has`: does the operand have the axis at all?"""
+    numbers = [x for x in xs if not isinstance(x, Unknown)]
+    if len(numbers) == len(xs):
+        return _apply(op, numbers, dtypes)
+    match op:
+        case el.Mul() | el.And() if 0 in numbers and all(map(finite, xs)):
+            return 0.0
+        case el.Div() if xs[0] == 0 and xs[1] is FINITE and not has[1]:
+            return 0.0
+        case el.Or() if True in numbers:
+            return 1.0
+        case el.Where():
+            return join(*xs[1:]) if isinstance(xs[0], Unknown) else xs[1] if xs[0] else xs[2]
+        case el.Comparison() | el.And() | el.Or() | el.Not():
+            return FINITE
+        case el.Div() if (
+            finite(xs[0]) and numbers and finite(numbers[-1]) and xs[1] == numbers[-1] != 0
+        ):
+            return FINITE
+        case _ if not any(map(is_float, dtypes)):
+            return FINITE
+        case _:
+            return FINITE if isinstance(op, _TOTAL) and all(map(finite, xs)) else ANY
+
+
+def _apply(op: Any, numbers: Sequence[float], dtypes: Sequence[str]) -> Fill:
+    names = ["float32" if d == "bf16" else NUMPY_NAME[d] for d in dtypes]
+    with np.errstate(all="ignore"):
+        xs = [np.asarray(x, dtype=name) for x, name in zip(numbers, names, strict=True)]
+        return known(float(op.apply(np, *xs)))
+
+
+def contracted(xs: Sequence[Fill]) -> Fill:
+    """The padding of a sum of products of which these are the factors."""
+    if not all(map(finite, xs)):
+        return ANY
+    return 0.0 if 0 in xs else FINITE
+
+
+def reduced(fill: Fill, monoid: str, neutral: float, masked: bool) -> Fill:
+    """The padding of a kept axis, when others were reduced; `masked`: some of them had padding."""
+    if monoid == "add":
+        return contracted([fill])
+    if fill == neutral:
+        return fill
+    if monoid.startswith("logical"):
+        return FINITE
+    return ANY if masked or monoid == "mul" else fill

@@ -1,0 +1,246 @@
+"""pad: axes whose length changes with a dim get one static length, and a mask where it matters.
+
+    u[t<T]: f32[t+1] = exp(x[0:t+1])        u[t<T]: f32[T] = exp(x[0:t+1:pad(T)])
+    y[t<T]: f32[] = sum(u, axes=(0,))   →   valid[t<T]: bool[T] = value(expr=k < t+1, bind=..)
+                                            u_masked[t<T]: f32[T] = where(valid, u, fill)
+                                            y[t<T]: f32[] = sum(u_masked, axes=(0,))
+
+The valid length of an axis is the size that the program declares; the padded one is its largest
+over the reader's domain (5 of t:min(t+5, T), T of 0:t+1). Rules are in pad_rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+from recurra.errors import ShapeError
+from recurra.ir.expr import Expr, symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
+from recurra.ir.order import components
+from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Fold
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.padding.rules import rule_of
+from recurra.transforms.padding.state import (
+    FINITE,
+    Fill,
+    Made,
+    Operand,
+    Padding,
+    join,
+    shape_of,
+    unused_name,
+)
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+
+
+def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with no dim in any type's shape; its static outputs are what they were.
+
+    `sizes` are used only where the largest of a length is no closed expression of bounds.
+    """
+    return pad_with_fills(graph, sizes)[0]
+
+
+def pad_with_fills(
+    graph: Graph, sizes: Mapping[str, int]
+) -> tuple[Graph, Mapping[str, tuple[Fill | None, ...]]]:
+    """`pad`, and what each equation holds in the padding of each axis (None: it has none)."""
+    graph = graph.live()
+    g, dims = Rewriting.of(graph, sizes), set(graph.declared)
+    first = next(iter(graph.nodes.values()))
+    p = Padding(graph, sizes, g, dims, unused_name(graph), first)
+    for o in graph.outputs:
+        if any(map(p.varies, shape_of(graph[o].type))):
+            raise ShapeError(
+                f"the output {o} has a length that changes with a dim",
+                facts=f"it is {graph[o].type} over {graph[o].domain}",
+                hint="output a reduction of it, or one element of it",
+                loc=graph[o].loc,
+            )
+    for n in _order(graph, p):
+        p.n, g.loc = n, n.loc
+        _rebuild(p)
+    order = [k for n in graph.nodes for k in (*p.extra.get(n, ()), n)]
+    return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
+
+
+def _static_merge(padding: Padding, node: Node) -> bool:
+    return isinstance(node.op, Merge) and not any(map(padding.varies, shape_of(node.type)))
+
+
+def _order(graph: Graph, padding: Padding) -> list[Node]:
+    """Operands first; recurrences are cut where types are static, at merges if that is enough.
+
+    What they are cut at comes last: it may read what depends on it.
+    """
+    last = {n.name for n in graph.nodes.values() if _static_merge(padding, n)}
+    while True:
+        before = {k: [] if k in last else [a.name for a in n.args] for k, n in graph.nodes.items()}
+        parts = components(graph.nodes, before.__getitem__)
+        closed = [k for part in parts for k in part if len(part) > 1 or k in before[k]]
+        ragged = [k for k in closed if any(map(padding.varies, shape_of(graph[k].type)))]
+        if not ragged:
+            break
+        if len(ragged) == len(closed):
+            padding.n = graph[ragged[0]]
+            padding.refuse(
+                "a recurrence cannot carry a length that changes with a dim", "pad it by hand"
+            )
+        last |= set(closed) - set(ragged)
+    first = [name for part in parts for name in part if name not in last]
+    return [graph[name] for name in (*first, *(k for k in graph.nodes if k in last))]
+
+
+def _rebuild(padding: Padding) -> None:
+    """Replaces one equation by its padded form."""
+    n = padding.n
+    if isinstance(n.type, Tuple) and any(padding.varies(s) for t in n.type.items for s in t.shape):
+        padding.refuse("the results of a call cannot have a length that changes with a dim")
+    if isinstance(n.op, Merge):
+        _merge(padding)
+        return
+    xs = tuple(_operand(padding, a) for a in n.args)
+    ragged = any(map(padding.varies, shape_of(n.type)))
+    if not ragged and not any(x.ragged for x in xs):
+        padding.g.put(replace(n, args=tuple(x.ref for x in xs)))
+        return
+    rule = rule_of(type(n.op))
+    if rule is None:
+        padding.refuse(
+            "it cannot take an axis whose length changes with a dim",
+            "give the axis a static length: .cut(..), .index(..) or a reduction before it",
+        )
+    _put(padding, rule(padding, *xs))
+
+
+def _put(padding: Padding, made: Made) -> None:
+    """Files the padded equation; its type must come out static."""
+    n = padding.n
+    type_ = made.op.infer(*map(padding.g.type, made.args))
+    assert isinstance(type_, Type)
+    valid = shape_of(n.type)
+    for have, want in zip(type_.shape, valid, strict=True):
+        assert have == want if not padding.varies(want) else not padding.varies(have), (
+            f"{n} became {type_}"
+        )
+    padding.g.put(replace(n, op=made.op, args=made.args, type=type_))
+    fills = zip(made.fill, valid, strict=True)
+    padding.lengths[n.name] = valid
+    padding.fills[n.name] = tuple(f if padding.varies(s) else None for f, s in fills)
+
+
+def _sliced(padding: Padding, ref: Ref) -> Ref:
+    """A read whose ranges have static lengths."""
+    source = padding.graph[ref.name]
+    _, ranges = ref.parts(source.domain)
+    for s in shape_of(source.type):
+        if symbols(s) & ranges.keys():
+            padding.refuse(f"the elements of {ref} have different lengths, {s}", "read one of them")
+
+    def static(index: Index, extent: Range) -> Index:
+        if (
+            not isinstance(index, Slice)
+            or not padding.varies(index.size)
+            or _streamed(padding, index, extent)
+        ):
+            return index
+        return replace(index, pad=padding.static(index.size))
+
+    pairs = zip(ref.index, source.domain, strict=True)
+    return Ref(ref.name, tuple(static(e, r) for e, r in pairs))
+
+
+def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
+    """A fold over all of a dim, how many points that may have: it reads them one by one."""
+    return isinstance(padding.n.op, Fold) and slice_ == Slice(extent.lo, extent.hi)
+
+
+def _operand(padding: Padding, a: Ref) -> Operand:
+    """What equation `p.n` reads, with the padding it has."""
+    ref = _sliced(padding, a)
+    valid = shape_of(padding.graph.read_type(a))
+    slices = [_beyond(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
+    own = padding.fills.get(a.name) or (None,) * len(shape_of(padding.graph[a.name].type))
+    x = Operand(ref, valid, (*slices, *own))
+    for k, length in enumerate(valid):
+        if x.fill[k] is not None and not padding.varies(length):  # x[3] of f32[t+1] is f32[4]
+            x = padding.fitted(x, k, length)
+            x = replace(x, fill=(*x.fill[:k], None, *x.fill[k + 1 :]))
+    return x
+
+
+def _beyond(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
+    """What a padded range holds past its end."""
+    if not padding.varies(slice_.size) or padded.pad is None:
+        return None
+    return FINITE if slice_.loose else 0.0
+
+
+def _merge(padding: Padding) -> None:
+    """A choice of branches: all get one size, each where it is defined, since only one is read."""
+    n = padding.n
+    assert isinstance(n.type, Type)
+    target = tuple(map(padding.static, n.type.shape))
+    args: list[Ref] = []
+    fills: list[tuple[Fill | None, ...]] = []
+    for a in n.args:
+        ref, lead = _sliced(padding, a), len(a.slices)
+        padded = list(ref.slices)
+        for j, s in enumerate(padded):
+            if padding.varies(a.slices[j].size):
+                padded[j] = replace(s, pad=target[j])
+        rest = iter(padded)
+        ref = Ref(a.name, tuple(next(rest) if isinstance(e, Slice) else e for e in ref.index))
+        ref, own = _branch(padding, ref, target[lead:])
+        args.append(ref)
+        fills.append((*(0.0 for _ in a.slices), *(f if f is not None else 0.0 for f in own)))
+    fill = tuple(
+        join(*column) if padding.varies(s) else None
+        for column, s in zip(zip(*fills, strict=True), n.type.shape, strict=True)
+    )
+    padding.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
+    padding.lengths[n.name] = n.type.shape
+    padding.fills[n.name] = fill
+
+
+def _branch(
+    padding: Padding, ref: Ref, shape: tuple[Expr | int, ...]
+) -> tuple[Ref, tuple[Fill | None, ...]]:
+    """A read, with its fills, of `ref` cut or grown to `shape` where its source is defined."""
+    source = padding.g.source(ref)
+    fill = padding.fills.get(ref.name) or (None,) * len(shape)
+    if shape_of(source.type) == shape:
+        return ref, fill
+    free = [isinstance(e, Slice) or padding.varies(e) for e in ref.index]
+    ranges = tuple(r for r, f in zip(source.domain, free, strict=True) if f)
+    inner = tuple(r.sym if f else e for r, e, f in zip(source.domain, ref.index, free, strict=True))
+    x = Operand(Ref(ref.name, inner), shape, fill)
+
+    def fit() -> Operand:
+        y = x
+        for k, size in enumerate(shape):
+            y = padding.fitted(y, k, size)
+        return y
+
+    y = padding.outside(padding.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)
+    return y.ref, y.fill
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether an axis of a value or of a read has a length that changes with a dim."""
+    dims = graph.declared.keys()
+    sizes = (s for n in graph.nodes.values() for s in shape_of(n.type))
+    counts = (e.count for n in graph.nodes.values() for a in n.args for e in a.slices)
+    return any(symbols(e) & dims for e in chain(sizes, counts))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Give axes whose length changes with a dim one length, and a mask where it matters."""
+    return pad(graph, cx.sizes)
+
+
+PAD = Pass("pad", run, applies)

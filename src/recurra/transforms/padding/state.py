@@ -1,0 +1,305 @@
+"""What a padded axis holds past its valid length, and the ops that mask, cut and grow it.
+
+A value of type f32[t+1,4] over t<T becomes one of type f32[T,4]; its first axis is valid up to
+t+1, and what lies beyond is its fill: a known number (0: clean), some finite number, or anything.
+A fill holds whatever the position on the other axes. Known fills are carried through equations so
+that a mask is written only where one is needed.
+
+Finite math: a number of the program that is not finite makes what it is summed into not finite, so
+0 · x is 0 in the padding of an axis that is never empty, for any x that has no padding itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import isfinite, isnan
+from typing import Any, NoReturn
+
+from recurra.errors import ShapeError
+from recurra.ir.expr import Expr, Sym, compare, evaluate, maximum, minimum, substitute, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice
+from recurra.ir.op import LETTERS, Op, join_labels
+from recurra.ir.types import Domain, Range, Type
+from recurra.ops.elementwise import Where
+from recurra.ops.movement import Cut, Pad
+from recurra.ops.source import Const, Value
+from recurra.polyhedral import isl
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+
+
+class Unknown(Enum):
+    """Padding that is not one known number."""
+
+    FINITE = "finite"
+    ANY = "any"
+
+
+Fill = float | Unknown
+FINITE, ANY = Unknown.FINITE, Unknown.ANY
+
+
+def finite(fill: Fill) -> bool:
+    return isfinite(fill) if not isinstance(fill, Unknown) else fill is FINITE
+
+
+def known(number: float) -> Fill:
+    """The fill that is one number."""
+    return ANY if isnan(number) else number
+
+
+def join(*fills: Fill) -> Fill:
+    """What padding holds that is one or the other."""
+    if len(set(fills)) == 1:
+        return fills[0]
+    return FINITE if all(map(finite, fills)) else ANY
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A read of a padded equation. `valid`: its lengths; `fill`: None where it has none."""
+
+    ref: Ref
+    valid: tuple[Expr | int, ...]
+    fill: tuple[Fill | None, ...]
+
+    @property
+    def ragged(self) -> bool:
+        return any(f is not None for f in self.fill)
+
+    @property
+    def rank(self) -> int:
+        return len(self.fill)
+
+    @property
+    def finite(self) -> bool:
+        """Is all of its padding finite?"""
+        return all(f is None or finite(f) for f in self.fill)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an equation becomes: its op, its operands, and the fill of each axis of its result."""
+
+    op: Op
+    args: tuple[Ref, ...]
+    fill: Sequence[Fill | None]
+
+
+@dataclass
+class Padding:
+    """The graph while equation `n` is padded; rules write the masks that it needs through this."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    g: Rewriting
+    dims: set[str]
+    iota: str
+    n: Node
+    # of each equation: its fills, the equations written for it, its lengths in the program
+    fills: dict[str, tuple[Fill | None, ...]] = field(default_factory=dict)
+    extra: dict[str, list[str]] = field(default_factory=dict)
+    lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
+
+    def refuse(self, why: str, hint: str = "") -> NoReturn:
+        facts = f"in {self.n.text(self.graph.is_identity)}"
+        raise ShapeError(f"{self.n.op.name}: {why}", facts=facts, hint=hint, loc=self.n.loc)
+
+    def varies(self, e: Any) -> bool:
+        """Does a size mention dims?"""
+        return bool(symbols(e) & self.dims)
+
+    def static(self, expr: Expr | int) -> Expr | int:
+        """`expr`, or the largest that it gets over the domain of the equation."""
+        if not self.varies(expr):
+            return expr
+        top = isl.largest(expr, self.n.domain)
+        return top if top is not None else self._number(expr)
+
+    def _number(self, expr: Expr | int) -> int:
+        """The largest value of `expr` for the given sizes."""
+        by = dict(self.sizes)
+        box = self.n.domain.of(symbols(expr))
+        ranges = tuple(Range(r.dim, evaluate(r.hi, by), evaluate(r.lo, by)) for r in box)
+        top = isl.largest(substitute(expr, by), Domain(ranges))
+        if not isinstance(top, int):
+            self.refuse(f"the length {expr} has no largest value that can be written down")
+        return top
+
+    def excess(self, operand: Operand, expr: Expr | int) -> Any:
+        """max(e, 0) of a size; without the max where that follows from `operand` being read at all."""
+        mine = self.n.domain.ranges
+        other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
+        top = isl.largest(expr, Domain((*mine, *other)))
+        return maximum(expr, 0) if top is None else top
+
+    def below(self, at: Expr | int, length: Expr | int) -> bool:
+        """Is a position before the end of an axis at every point?"""
+        return isl.always(compare("<", at, length), self.n.domain)
+
+    def never_empty(self, length: Expr | int) -> bool:
+        return self.below(0, length)
+
+    def size(self, operand: Operand, axis: int) -> Any:
+        return self.g.type(operand.ref).shape[axis]
+
+    def constant(self, x: Operand) -> float | None:
+        """The number that all of `x` is, padding included."""
+        op = self.g.source(x.ref).op
+        if isinstance(op, Const) and all(f is None or f == op.value for f in x.fill):
+            return op.value
+        return None
+
+    def states(self, xs: Sequence[Operand], labels: Sequence[str], c: str) -> list[Fill]:
+        """What each operand holds in the padding of label `c`."""
+        length = next(x.valid[s.index(c)] for x, s in zip(xs, labels, strict=True) if c in s)
+        pairs = zip(xs, labels, strict=True)
+        return [self.fill(x, s.index(c) if c in s else None, length) for x, s in pairs]
+
+    def fill(self, operand: Operand, axis: int | None, length: Expr | int) -> Fill:
+        """What `operand` holds in the padding of an axis of a length; None: an axis it does not have."""
+        f = None if axis is None else operand.fill[axis]
+        if f is not None:
+            return f
+        value = self.constant(operand)
+        if value is not None:
+            return known(value)
+        return FINITE if operand.finite and self.never_empty(length) else ANY
+
+    def emit(self, op: Op, args: Sequence[Ref], stem: str) -> Ref:
+        ref = self.g.emit(op, args, self.n.domain, stem)
+        return self.own(ref)
+
+    def own(self, ref: Ref) -> Ref:
+        """Places a new equation before the one it was written for, at the same line."""
+        if ref.name not in self.fills and ref.name not in self.graph.nodes:
+            self.fills[ref.name] = ()
+            self.extra.setdefault(self.n.name, []).append(ref.name)
+            self.g.nodes[ref.name] = replace(self.g[ref.name], loc=self.n.loc)
+        return ref
+
+    def within(self, domain: Domain, write: Callable[[], Operand]) -> Operand:
+        """What `write` makes, its equations over another domain."""
+        n, self.n = self.n, replace(self.n, domain=domain)
+        made = write()
+        self.n = n
+        return made
+
+    def outside(self, operand: Operand, x: Operand, domain: Domain) -> Operand:
+        """`operand`, made over the domain of the source of `x`, read where `x` is."""
+        by = dict(zip(domain.dims, x.ref.index, strict=True))
+        index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
+        return Operand(Ref(operand.ref.name, index), x.valid, operand.fill)
+
+    def mask(self, size: Expr | int, length: Expr | int) -> Ref:
+        """k < length, along an axis."""
+        inside = compare("<", Sym(self.iota), length)
+        op = Value(expr=inside, dtype="bool", bind=((self.iota, size, 0),))
+        return self.emit(op, (), "valid")
+
+    def masked(self, operand: Operand, axis: int, value: float) -> Operand:
+        """`operand` with `value` in the padding of an axis."""
+        if operand.fill[axis] is None or operand.fill[axis] == value:
+            return operand
+        source = self.g.source(operand.ref)
+        valid = self.lengths.get(operand.ref.name)
+        if valid and _renames(
+            operand.ref, source.domain
+        ):  # one mask of the source for all its readers
+            inner = Operand(self.g.read(source.name), valid, operand.fill)
+            y = self.within(source.domain, lambda: self.masked(inner, axis, value))
+            return self.outside(y, operand, source.domain)
+        axes = LETTERS[: operand.rank]
+        labels = join_labels((axes[axis], axes, ""), axes)
+        mask = self.mask(self.size(operand, axis), operand.valid[axis])
+        other = self.emit(Const(value=value, dtype=self.g.type(operand.ref).dtype), (), "fill")
+        ref = self.emit(
+            Where(labels=labels), (mask, operand.ref, other), f"{operand.ref.name}_masked"
+        )
+        return self.now(operand, ref, axis, known(value))
+
+    def now(self, operand: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
+        """`operand` as `ref`, some of whose padding along `axis` was set to `value`."""
+        fill = [f if f is None else join(f, value) for f in operand.fill]
+        fill[axis] = None if operand.fill[axis] is None else value
+        self.lengths[ref.name] = operand.valid
+        return Operand(ref, operand.valid, tuple(fill))
+
+    def fitted(self, operand: Operand, axis: int, size: Expr | int) -> Operand:
+        """`operand` with another padded size, no less than its valid length."""
+        gap = size - self.size(operand, axis)
+        if gap == 0:
+            return operand
+        lead = [k for k, e in enumerate(operand.ref.index) if isinstance(e, Slice)]
+        if axis < len(lead):
+            k = lead[axis]
+            s: Any = operand.ref.index[k]
+            index = (*operand.ref.index[:k], replace(s, pad=size), *operand.ref.index[k + 1 :])
+            return replace(operand, ref=Ref(operand.ref.name, index))
+        after = self.excess(operand, gap)
+        if after != 0:
+            f = operand.fill[axis]
+            ref = self.emit(
+                Pad(axis=axis, before=0, after=after), (operand.ref,), f"{operand.ref.name}_grown"
+            )
+            operand = self.now(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
+        if self.size(operand, axis) != size:
+            cut = self.emit(
+                Cut(axis=axis, start=0, size=size), (operand.ref,), f"{operand.ref.name}_cut"
+            )
+            operand = replace(operand, ref=cut)
+        return operand
+
+    def agreed(self, xs: Sequence[Operand], labels: Sequence[str]) -> list[Operand]:
+        """Operands with one padded size for every label."""
+        out = list(xs)
+        for c in dict.fromkeys("".join(labels)):
+            at = {k: s.index(c) for k, s in enumerate(labels) if c in s}
+            padded = [k for k, axis in at.items() if out[k].fill[axis] is not None]
+            if padded:
+                size = least([self.size(out[k], at[k]) for k in padded])
+                for k in padded:
+                    out[k] = self.fitted(out[k], at[k], size)
+        return out
+
+    def placed(
+        self, operand: Operand, axis: int, before: Any, size: Any, value: float
+    ) -> tuple[Op, Ref]:
+        """An op and its operand: `operand` from `before` on, in an axis of `size`, `value` elsewhere."""
+        operand = self.masked(operand, axis, value)
+        have = self.size(operand, axis)
+        lead: Any = self.static(before)
+        after = self.excess(operand, size - have - (0 if self.varies(before) else before))
+        wide = Pad(axis=axis, before=lead, after=after, value=value)
+        if lead - before == 0 and lead + have + after == size:
+            return wide, operand.ref
+        if lead != 0 or after != 0:
+            operand = replace(
+                operand, ref=self.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
+            )
+        return Cut(axis=axis, start=lead - before, size=size), operand.ref
+
+
+def least(sizes: Sequence[Any]) -> Any:
+    """One of several upper bounds of the same length: a constant if there is one."""
+    constants = [s for s in sizes if isinstance(s, int)]
+    return min(constants) if constants else minimum(*dict.fromkeys(sizes))
+
+
+def unused_name(graph: Graph) -> str:
+    """A name for the position along an axis that is no dim and no bound."""
+    name = "k"
+    while name in graph.symbols:
+        name += "_"
+    return name
+
+
+def shape_of(type_: Any) -> tuple[Expr | int, ...]:
+    return type_.shape if isinstance(type_, Type) else ()
+
+
+def _renames(ref: Ref, domain: Domain) -> bool:
+    """Is every dim read at another one?"""
+    plain = all(isinstance(e, Sym) for e in ref.index) and len(set(ref.index)) == len(domain)
+    return plain and ref.index != domain.identity

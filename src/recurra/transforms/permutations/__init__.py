@@ -1,0 +1,1 @@
+"""Shuffled reads: gathers composed, and rows that the host takes."""

@@ -1,0 +1,1 @@
+"""Reductions over growing ranges as scans: incremental sums, running softmax."""

@@ -1,0 +1,157 @@
+"""lift_contraction: products with a growing range become a state of constant size.
+
+   w[t<T] = einsum(q, k[0:t+1], labels='d,nd->n')
+   y[t<T] = einsum(w, v[0:t+1], labels='n,ne->e')
+→  y = einsum(state, q, labels='de,d->e');  state = einsum(k, v, labels='d,e->de') + state[t-1]
+
+This is linear attention as a recurrent network (Katharopoulos et al., 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+
+from recurra.ir.expr import evaluate, symbols
+from recurra.ir.graph import Node, Ref, index_symbols
+from recurra.ir.op import fresh_label
+from recurra.ir.types import Domain, Type, is_float
+from recurra.ops.contraction import Einsum
+from recurra.ops.elementwise import Add
+from recurra.transforms.recurrences.scans import Monoid, Way, grows, scan
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
+
+Factor = tuple[str, Ref]  # an operand with its labels
+
+
+@dataclass(frozen=True)
+class Split:
+    """Factors that grow along one label with a dim, as they are at its last point, and the rest."""
+
+    way: Way
+    points: tuple[Factor, ...]
+    rest: tuple[Factor, ...]
+
+
+@rule(Einsum)
+def lift_contraction(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over 0:t+1 of a·b·c[t] → c · s[t], s[t] = a[t]·b[t] + s[t-1]"""
+    assert isinstance(node.op, Einsum)
+    if not isinstance(node.type, Type) or not is_float(node.type.dtype):
+        return None
+    ins, out = node.op.parts()
+    factors = list(zip(ins, node.args, strict=True))
+    for c in dict.fromkeys("".join(ins)):
+        if c in out:
+            continue
+        splits = [
+            _split(node, rewriting, product, c) for product in products(factors, c, rewriting)
+        ]
+        found = [s for s in splits if s is not None and _pays(s, out, rewriting)]
+        if len(found) == len(splits):
+            return total(
+                node, [(_state(node, rewriting, s, out), *s.rest) for s in found], out, rewriting
+            )
+    return None
+
+
+def total(node: Node, terms: Sequence[Sequence[Factor]], out: str, rewriting: Rewriting) -> Node:
+    """The equation as a sum of products of factors."""
+    ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
+    reads = [tuple(a for _, a in t) for t in terms]
+    if len(terms) == 1:
+        return replace(node, op=ops[0], args=reads[0])
+    *parts, last = (
+        rewriting.emit(op, a, node.domain, "term") for op, a in zip(ops, reads, strict=True)
+    )
+    first = reduce(lambda x, y: rewriting.emit(Add(), (x, y), node.domain, "terms"), parts)
+    return replace(node, op=Add(), args=(first, last))
+
+
+def products(factors: list[Factor], c: str, rewriting: Rewriting) -> list[list[Factor]]:
+    """(a + b)·d as a·d + b·d, where the sum has label `c`."""
+    factors = joined(factors, c, rewriting)
+    for k, (labels, a) in enumerate(factors):
+        both = rewriting.producer(a, Add) if c in labels else None
+        if both is None:
+            continue
+        ins, out = rewriting.labels(both)
+        to = dict(zip(out, labels, strict=True))
+        terms = [("".join(to[x] for x in s), b) for s, b in zip(ins, both.args, strict=True)]
+        every = ([*factors[:k], term, *factors[k + 1 :]] for term in terms)
+        return [product for alone in every for product in products(alone, c, rewriting)]
+    return [factors]
+
+
+def joined(factors: list[Factor], c: str, rewriting: Rewriting) -> list[Factor]:
+    """The factors, where one that has label `c` is a contraction: its factors."""
+    out: list[Factor] = []
+    used = "".join(labels for labels, _ in factors)
+    for labels, a in factors:
+        inner = rewriting.producer(a, Einsum) if c in labels else None
+        if inner is None:
+            out.append((labels, a))
+            continue
+        ins, have = rewriting.labels(inner)
+        to = dict(zip(have, labels, strict=True))
+        for x in dict.fromkeys("".join(ins)):
+            if x not in to:
+                to[x] = fresh_label(used)
+                used += to[x]
+        out += [("".join(to[x] for x in s), b) for s, b in zip(ins, inner.args, strict=True)]
+    return out
+
+
+def _split(node: Node, rewriting: Rewriting, factors: list[Factor], c: str) -> Split | None:
+    """If every factor with label `c` grows along it with the same dim."""
+    ways = set[Way]()
+    points: list[Factor] = []
+    for labels, a in factors:
+        if c not in labels:
+            continue
+        found = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
+        if found is None:
+            return None
+        ways.add(found[0])
+        points.append((labels[1:], found[1]))
+    if len(ways) != 1:
+        return None
+    return Split(ways.pop(), tuple(points), tuple(f for f in factors if c not in f[0]))
+
+
+def _kept(split: Split, out: str) -> str:
+    """The labels of the state: what the growing factors share with the rest and the result."""
+    wanted = set(out).union(*(labels for labels, _ in split.rest))
+    return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in wanted))
+
+
+def _pays(split: Split, out: str, rewriting: Rewriting) -> bool:
+    """Is the state smaller than the rows that would be read, and of one size?"""
+    sizes: dict[str, int] = {}
+    for labels, a in split.points:
+        if any(symbols(x) - set(rewriting.sizes) for x in rewriting.type(a).shape):
+            return False
+        sizes.update(zip(labels, rewriting.type(a).sizes(rewriting.sizes), strict=True))
+    rows = sum(prod(sizes[x] for x in labels) for labels, _ in split.points)
+    steps = evaluate(split.way.range.hi, rewriting.sizes) - evaluate(
+        split.way.range.lo, rewriting.sizes
+    )
+    return prod(sizes[x] for x in _kept(split, out)) <= rows * steps
+
+
+def _state(node: Node, rewriting: Rewriting, split: Split, out: str) -> Factor:
+    """s[t] = the product at t + s[t-1]"""
+    kept = _kept(split, out)
+    (labels, point), *others = split.points
+    if others or labels != kept:
+        ins = ",".join(s for s, _ in split.points)
+        op = Einsum(labels=f"{ins}->{kept}")
+        point = rewriting.emit(op, [a for _, a in split.points], node.domain, "product")
+    used = set().union(*(index_symbols(e) for e in point.index))
+    domain = Domain(tuple(r for r in node.domain if r.dim in used))
+    like = Node("state", Add(), (point,), domain, rewriting.type(point), node.loc)
+    return kept, scan(
+        like, rewriting.fresh("state"), rewriting, Monoid("add", 0.0), point, split.way
+    )

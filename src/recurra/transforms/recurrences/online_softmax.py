@@ -1,0 +1,223 @@
+"""online: sums of exponentials that wait for a maximum are rescaled as the maximum grows.
+
+    m[t] = fold max of part(x[t,j]);  e[t,j] = exp(x[t,j] - m[t]);  y[t] = fold add of p(e[t,j])
+ →  m[t,j] = max(m[t,j-1], part(x[t,j]));  e[t,j] = exp(x[t,j] - m[t,j])
+    y[t,j] = y[t,j-1] · exp(m[t,j-1] - m[t,j]) + p(e[t,j]);  what is read is the last of them
+
+p must be linear in e, or in what a mask leaves of it. One pass over x instead of two: the online
+softmax (Milakov and Gimelshein, 2018). It holds for any c(m) in place of m, since e is then
+exp(x - c) at every j.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from recurra.ir.expr import Expr
+from recurra.ir.graph import Node, Ref
+from recurra.ir.op import Elementwise, join_labels
+from recurra.ir.types import Type, is_float
+from recurra.ops import elementwise as el
+from recurra.ops.contraction import Einsum
+from recurra.ops.reduction import Fold, Sum
+from recurra.transforms.recurrences.scans import Monoid, Way, scan
+from recurra.transforms.rewriter.optimization_fuel import fuel
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, is_const
+
+LOWEST = {"f64": -1.7e308, "f32": -3.4e38, "bf16": -3.3e38, "f16": -6e4}  # finite: no ∞ - ∞
+LAW = "a sum of exponentials that waits for a maximum → one that is rescaled"
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """e = exp(x - c), c a function of the fold `most`; `sums` fold what is linear in it."""
+
+    most: Node
+    shift: Node  # c, which may be `most` itself
+    less: Node  # x - c
+    e: Node
+    sums: tuple[Node, ...]
+
+
+def online(rewriting: Rewriting, dim: str) -> None:
+    """Rewrites folds over `dim`, in place."""
+    for m in list(rewriting.nodes.values()):
+        if isinstance(m.op, Fold) and m.op.monoid_of == "maximum" and _over(rewriting, m, dim):
+            assert isinstance(m.type, Type)
+            found = _exponentials(rewriting, m, dim) if is_float(m.type.dtype) else []
+            if found and fuel().burn(LAW, m.name):
+                _rescale(rewriting, m, found, dim)
+
+
+def _over(rewriting: Rewriting, fold: Node, dim: str) -> bool:
+    (a,) = fold.args
+    return dim in rewriting[a.name].domain and dim not in fold.domain
+
+
+def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponential]:
+    """What is an exponential of something less m, all of it summed; [] if m holds up more."""
+    out: list[Exponential] = []
+    shifts = [node]
+    for name in sorted(rewriting.readers[node.name]):
+        c = rewriting[name]
+        if dim not in c.domain and isinstance(c.op, Elementwise) and c.domain == node.domain:
+            shifts.append(c)
+    for c in shifts:
+        for name in sorted(rewriting.readers[c.name]):
+            less = rewriting[name]
+            if dim in less.domain:
+                found = _exponential(rewriting, node, c, less, dim)
+                if found is None:
+                    return []
+                out.append(found)
+    return out
+
+
+def _exponential(
+    rewriting: Rewriting, node: Node, c: Node, less: Node, dim: str
+) -> Exponential | None:
+    if not isinstance(less.op, el.Sub) or less.args[1] != rewriting.read(c.name):
+        return None
+    if (
+        less.args[0].name == c.name
+        or len(rewriting.readers[less.name]) != 1
+        or less.name in rewriting.outputs
+    ):
+        return None
+    (e,) = (rewriting[x] for x in rewriting.readers[less.name])
+    if (
+        not isinstance(e.op, el.Exp)
+        or e.args != (rewriting.read(less.name),)
+        or e.name in rewriting.outputs
+    ):
+        return None
+    sums: list[Node] = []
+    masked = {n for n in rewriting.readers[e.name] if _masked(rewriting, rewriting[n], e)}
+    if masked & set(rewriting.outputs):
+        return None
+    for x in (e.name, *sorted(masked)):
+        for name in sorted(rewriting.readers[x].keys() - masked):
+            part = rewriting[name]
+            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(rewriting.read(x)) == 1
+            folds = [rewriting[f] for f in rewriting.readers[name]]
+            if not linear or len(folds) != 1 or _labels(less, e, x, part) is None:
+                return None
+            (fold,) = folds
+            if not (isinstance(fold.op, Fold) and fold.op.monoid_of == "add"):
+                return None
+            if not _over(rewriting, fold, dim):
+                return None
+            sums.append(fold)
+    return Exponential(node, c, less, e, tuple(sums)) if sums else None
+
+
+def _masked(rewriting: Rewriting, node: Node, e: Node) -> bool:
+    """Is it e where something holds, else 0?"""
+    if (
+        not isinstance(node.op, el.Where)
+        or node.args[1] != rewriting.read(e.name)
+        or node.type != e.type
+    ):
+        return False
+    rank = e.type.rank if isinstance(e.type, Type) else 0
+    (_, mine, _), out = node.op.parts((rank, rank, rank))
+    return (
+        mine == out
+        and is_const(rewriting, node.args[2], 0.0) is not None
+        and node.args[0].name != e.name
+    )
+
+
+def _labels(less: Node, node: Node, name: str, part: Node) -> str | None:
+    """Labels of c · part, c what is subtracted in `less`; None where part has lost an axis.
+
+    `name`: what part reads of e.
+    """
+    assert isinstance(less.op, el.Sub)
+    assert isinstance(node.type, Type)
+    assert isinstance(part.type, Type)
+    rank = node.type.rank
+    (_, shift), whole = less.op.parts((rank, rank))
+    if isinstance(part.op, Einsum):
+        ins, out = part.op.parts()
+        mine = next(s for s, a in zip(ins, part.args, strict=True) if a.name == name)
+        named = dict(zip(whole, mine, strict=True))
+    else:
+        assert isinstance(part.op, Sum)
+        out = "".join(c for k, c in enumerate(whole) if k not in part.op.axes)
+        named = {c: c for c in whole}
+    below = "".join(named[c] for c in shift)
+    return join_labels((below, out), out) if set(below) <= set(out) else None
+
+
+def _rescale(rewriting: Rewriting, node: Node, found: list[Exponential], dim: str) -> None:
+    (peak,) = node.args
+    part = rewriting[peak.name]
+    assert isinstance(part.type, Type)
+    start = LOWEST[part.type.dtype]
+    running = _so_far(rewriting, part, Monoid("maximum", start), dim, node.name)
+    before = rewriting[running].args[1]
+    scales: dict[str, tuple[Ref, Ref]] = {}
+    for x in found:
+        scales[x.shift.name] = _running(rewriting, x.shift, node, running, before)
+    for x in found:
+        now, was = scales[x.shift.name]
+        grown = rewriting.emit(
+            el.Sub(), (was, now), rewriting[running].domain, f"{x.less.name}_growth"
+        )
+        factor = rewriting.emit(el.Exp(), (grown,), rewriting[running].domain, f"{x.e.name}_scale")
+        rewriting.put(replace(x.less, args=(x.less.args[0], now)))
+        for fold in x.sums:
+            _sum(rewriting, x, fold, factor, dim)
+    _last(rewriting, node, running, dim)
+
+
+def _running(
+    rewriting: Rewriting, node: Node, m: Node, running: str, before: Ref
+) -> tuple[Ref, Ref]:
+    """c of the maximum up to this tile, and up to the one before."""
+    if node.name == m.name:
+        return rewriting.read(running), before
+    within = rewriting[running].domain
+
+    def at(value: Ref, stem: str) -> Ref:
+        args = [value if a.name == m.name else a for a in node.args]
+        return rewriting.emit(node.op, args, within, stem)
+
+    return at(rewriting.read(running), f"{node.name}_so_far"), at(before, f"{node.name}_before")
+
+
+def _sum(rewriting: Rewriting, exponential: Exponential, fold: Node, factor: Ref, dim: str) -> None:
+    (a,) = fold.args
+    part = rewriting[a.name]
+    mine = {
+        exponential.e.name,
+        *(
+            n
+            for n in rewriting.readers[exponential.e.name]
+            if _masked(rewriting, rewriting[n], exponential.e)
+        ),
+    }
+    read = next(y.name for y in part.args if y.name in mine)
+    labels = _labels(exponential.less, exponential.e, read, part)
+    assert labels is not None
+
+    def rescaled(before: Ref) -> Ref:
+        op = el.Mul(labels=labels)
+        return rewriting.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
+
+    total = _so_far(rewriting, part, Monoid("add", 0.0, rescaled), dim, fold.name)
+    _last(rewriting, fold, total, dim)
+
+
+def _so_far(rewriting: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
+    """Return the name of the scan of a part over tiles."""
+    way, name = Way(part.domain[dim], 1), rewriting.fresh(f"{stem}_so_far")
+    return scan(part, name, rewriting, by, rewriting.read(part.name), way).name
+
+
+def _last(rewriting: Rewriting, fold: Node, running: str, dim: str) -> None:
+    """What read the fold reads the last running value."""
+    r = rewriting[running].domain[dim]
+    end: Expr | int = r.hi - 1  # pyright: ignore[reportOperatorIssue]
+    rewriting.forward(fold, Ref(running, rewriting[running].domain.point(dim, end)))

@@ -1,0 +1,144 @@
+"""Scans: a reduction over a range that grows a point per step is one combine of a monoid per step.
+
+    y[t] = x[0] ∘ .. ∘ x[t]   →   y[t] = x[t] ∘ a·y[t-1], unit at the first point
+
+| monoid | combine with what is before | unit |
+| sum, product, maximum, minimum, and, or | x ∘ y | identity of ∘ |
+| affine maps, of discounted sums | x + γ·y | 0 |
+| outer products, of contractions (`lift_contraction`) | a·b + y | 0 |
+| (max, Σ exp), of softmax in tiles (`online`) | max(x, m'), p + exp(m'-m)·y | lowest, 0 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recurra.ir.expr import Sym, compare
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.op import Op
+from recurra.ir.types import Range, Type, is_shift
+from recurra.ops.control import Merge
+from recurra.ops.elementwise import Add
+from recurra.ops.source import Const
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+
+
+def _as_it_is(before: Ref) -> Ref:
+    return before
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """`op` joins a point and what is before it, which is `unit` at the first point.
+
+    A point may `act` on what is before it first: it discounts or rescales it.
+    """
+
+    op: str
+    unit: float
+    act: Callable[[Ref], Ref] = _as_it_is
+
+
+@dataclass(frozen=True)
+class Way:
+    """The points of a dim that a scan takes one by one, from the first (+1) or the last (-1)."""
+
+    range: Range
+    direction: int
+
+
+def scanned(node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Node:
+    """Return the equation as one combine of a point with its own value a step before."""
+    before = monoid.act(neighbor(node, rewriting, way, monoid.unit))
+    return replace(node, op=Op.registry[monoid.op](), args=(point, before))
+
+
+def scan(like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Ref:
+    """Return the read of a new equation, over the domain of another, that scans points."""
+    n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
+    rewriting.put(n)
+    rewriting.put(scanned(n, rewriting, monoid, point, way))
+    return rewriting.read(name)
+
+
+def grows(node: Node, ref: Ref, rewriting: Rewriting, axis: int) -> tuple[Way, Ref] | None:
+    """Return the way and the read of its last point if an axis is 0:t+1 or t:T of a dim."""
+    slices = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
+    if axis >= len(slices):
+        return None
+    k = slices[axis]
+    s, r = ref.index[k], rewriting.source(ref).domain.ranges[k]
+    if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in node.domain:
+        return None
+    if any(r.dim in index_symbols(e) for j, e in enumerate(ref.index) if j != k):
+        return None  # what is read at t-1 is not a part of what is read at t
+    mine = node.domain[r.dim]
+    point = Ref(ref.name, (*ref.index[:k], r.sym, *ref.index[k + 1 :]))
+    if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
+        return Way(mine, -1), point
+    if is_shift(s.hi, r.dim) == 1 and s.lo == mine.lo == r.lo:
+        return Way(mine, 1), point
+    return None
+
+
+def neighbor(node: Node, rewriting: Rewriting, way: Way, unit: float) -> Ref:
+    """Return the value of `node` one step behind; `unit` at the first point."""
+    assert isinstance(node.type, Type)
+    r, direction = way.range, way.direction
+    start = rewriting.emit(
+        Const(value=unit, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "start"
+    )
+    edge: Any = r.lo if direction > 0 else r.hi
+    edge = edge if direction > 0 else edge - 1
+    when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
+    step = node.domain.point(r.dim, r.sym - direction)
+    name = rewriting.fresh(node.name + ("_before" if direction > 0 else "_after"))
+    rewriting.put(
+        Node(
+            name, Merge(when=when), (start, Ref(node.name, step)), node.domain, node.type, node.loc
+        )
+    )
+    return rewriting.read(name)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A scan of sums: s = point + before, before 0 at the first point and then s a step before.
+
+    `begin`: s before the chunk, once `in_two` has asked for it.
+    """
+
+    name: str
+    before: str
+    zero: Ref
+    point: Ref
+    begin: str = ""
+
+
+def running(graph: Graph, dim: str) -> list[Running]:
+    """Return the sums that are scanned along a dim from its first point."""
+    return [s for n in graph.nodes.values() if (s := _running(graph, n, dim)) is not None]
+
+
+def _running(graph: Graph, node: Node, dim: str) -> Running | None:
+    if not isinstance(node.op, Add) or dim not in node.domain or node.op.labels:
+        return None
+    back = node.domain.point(dim, Sym(dim) - 1)
+    for k, a in enumerate(node.args):
+        m = graph[a.name]
+        if not isinstance(m.op, Merge) or len(m.args) != 2 or not graph.is_identity(a):
+            continue
+        zero, mine = m.args
+        first = graph[zero.name].op
+        begins = m.op.when[0] == compare("==", Sym(dim), node.domain[dim].lo)
+        is_zero = isinstance(first, Const) and first.value == 0
+        if (
+            is_zero
+            and begins
+            and mine == Ref(node.name, back)
+            and graph.is_identity(node.args[1 - k])
+        ):
+            return Running(node.name, m.name, zero, node.args[1 - k])
+    return None

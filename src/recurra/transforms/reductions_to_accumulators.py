@@ -1,0 +1,94 @@
+"""accumulate: reductions become contractions; those over whole loops, folds that the loops stream.
+
+    s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
+    G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
+
+What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
+in which the fold runs is open until the schedule fixes it. An input is there anyway: it is reduced
+as it lies. Copies that were made on purpose stay copies: equal equations are not joined here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.ir.expr import symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
+from recurra.ir.op import LETTERS
+from recurra.ir.types import Domain, Range
+from recurra.ops.elementwise import Copy
+from recurra.ops.reduction import Fold, Reduction
+from recurra.ops.source import Input
+from recurra.transforms.canonicalize.arithmetic import ALGEBRA
+from recurra.transforms.canonicalize.layout import SHAPES
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, apply, rule
+
+
+def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    return apply(graph, (stream,), sizes, share=False)
+
+
+def streams(node: Node, ref: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
+    """Does `node` read whole ranges of the dims that it lacks, at its own point of the others?"""
+    for e, r in zip(ref.index, source.domain, strict=True):
+        if not isinstance(e, Slice):
+            if e != r.sym:
+                return False
+        elif r.dim in node.domain or not (e == Slice(r.lo, r.hi) or full_length(e, r, sizes)):
+            return False
+    return True
+
+
+@rule(Reduction)
+def stream(node: Node, rewriting: Rewriting) -> Node | None:
+    """Σ over 0:T of x → fold of Σ over the axes of one step"""
+    assert isinstance(node.op, Reduction)
+    (a,) = node.args
+    if node.op.monoid is None or not a.slices:
+        return None
+    source = rewriting.source(a)
+    if isinstance(source.op, Input):
+        return None
+    rank = len(a.slices)
+    if not set(range(rank)) <= set(node.op.axes):
+        return None
+    domain = _read(node, a, source.domain)
+    if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
+        return None
+    rest = tuple(k - rank for k in node.op.axes if k >= rank)
+    part = rewriting.read(source.name)
+    if rest or domain != source.domain:
+        axes = LETTERS[: rewriting.type(part).rank]
+        op = replace(node.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
+        part = rewriting.emit(op, (part,), domain, f"{node.name}_part")
+    if rewriting[part.name].domain != domain:
+        return None
+    return replace(
+        node, op=Fold(monoid_of=node.op.monoid, rank=rank), args=(replace(a, name=part.name),)
+    )
+
+
+def _read(node: Node, ref: Ref, domain: Domain) -> Domain:
+    """A domain without the points that a range of bounds leaves out."""
+    dims = {*node.domain.dims, *domain.dims}
+    return Domain(
+        tuple(
+            Range(r.dim, e.hi, e.lo)
+            if isinstance(e, Slice)
+            and e.step == 1
+            and e.pad is None
+            and not (symbols(e.lo) | symbols(e.hi)) & dims
+            else r
+            for e, r in zip(ref.index, domain, strict=True)
+        )
+    )
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Join products and sums into contractions, and turn sums over loops into folds."""
+    return apply(graph, (*SHAPES, *ALGEBRA, stream), cx.sizes, share=False)
+
+
+ACCUMULATE = Pass("accumulate", run)

@@ -1,0 +1,1 @@
+"""Rules that replace equations, run to a fixpoint, and how many may be applied."""

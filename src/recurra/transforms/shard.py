@@ -1,0 +1,252 @@
+"""shard: rows of a dim are split over workers, who run one program, each on rows of its own.
+
+    u = uniform(counter=(b, t))               u = uniform(counter=(B*shard+b, t))
+    n = value(B*T)                        →   n = value(B*shards*T)
+    s = sum(x[0:B,0:T], axes=(0, 1))          p = sum(x[0:B,0:T], axes=(0, 1));  s = allreduce(p)
+
+From here on B is how many rows a worker has, also in an array of all rows that is made row by row:
+y[t<T]: f32[B] = square(x[0:B,t]). Host functions still see all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from recurra.errors import Loc, ScheduleError
+from recurra.ir.expr import Sym, mul, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, full_length, index_symbols
+from recurra.ir.op import Elementwise, Symbolic
+from recurra.ir.order import topological
+from recurra.ir.types import Range, Tuple, Type
+from recurra.ops.collective import SHARD, SHARDS, AllReduce
+from recurra.ops.control import Call, Item, Merge
+from recurra.ops.indexing import Pick
+from recurra.ops.movement import Expand
+from recurra.ops.reduction import Reduction
+from recurra.ops.source import Const
+from recurra.transforms.compile_context import CompileContext, Pass, Shard
+from recurra.transforms.padding.state import shape_of
+from recurra.transforms.vectorize.plan import batch_dims, loops
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a dim cannot be split, and where."""
+
+    why: str
+    loc: Loc | None = None
+
+
+def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
+    """The first dim that orders nothing and can be split; raises ScheduleError if there is none.
+
+    Dims that are axes of some equation come before those along which inputs are only reduced.
+    """
+    for name in (SHARD, SHARDS):
+        if name in sizes or name in graph.declared:
+            raise ScheduleError(
+                f"a program that is split over workers has no dim or bound {name!r}",
+                facts=f"{SHARD} is which of the {SHARDS} a worker is",
+                hint="take another name",
+            )
+    named: dict[str, Refusal] = {}
+    ordered = loops(graph)
+    for d in dict.fromkeys((*batch_dims(graph, sizes), *graph.declared)):
+        first = next((n for n in graph.nodes.values() if n.name in ordered[d]), None)
+        found = (
+            refusal(graph, sizes, d, workers)
+            if first is None
+            else Refusal(f"{first.name} runs along it in order", first.loc)
+        )
+        if isinstance(found, Shard):
+            return found
+        named[d] = found
+    raise ScheduleError(
+        f"the program cannot be split over {workers} workers",
+        facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "it has no dims",
+        hint="rows that workers share nothing of but sums can be split: write a dim for workers "
+        "where something is done with all rows of one",
+        loc=next((r.loc for r in named.values() if r.loc is not None), None),
+    )
+
+
+def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> Shard | Refusal:
+    """How a dim is split, or why it cannot be."""
+    r = graph.declared[dim].range
+    if r.lo != 0 or not isinstance(r.hi, Sym):
+        return Refusal(f"it counts from {r.lo} to {r.hi}")
+    n = r.size(sizes)
+    if n % workers:
+        return Refusal(f"{workers} does not divide {r.hi} = {n}")
+    rows = RowAxes(graph, r)
+    for node in graph.nodes.values():
+        why = _why_not(rows, sizes, node, r, r.hi.name)
+        if why is not None:
+            return Refusal(f"{node.name} {why}", node.loc)
+    return Shard(dim, r.hi.name, workers)
+
+
+@dataclass
+class RowAxes:
+    """The axes of arrays along all rows, of which each is made of the same row of other arrays."""
+
+    graph: Graph
+    rows: Range
+    known: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        nodes = self.graph.nodes.values()
+        rowwise = [
+            n.name for n in nodes if isinstance(n.op, (Const, Expand, Reduction, Elementwise))
+        ]
+        for name in topological(rowwise, lambda n: [a.name for a in self.graph[n].args]):
+            axis = self._made(self.graph[name])
+            if axis is not None and name not in self.graph.outputs:
+                self.known[name] = axis
+
+    def of(self, ref: Ref) -> int | None:
+        """The axis of a read that runs along all rows."""
+        ranges = 0
+        for e, x in zip(ref.index, self.graph[ref.name].domain, strict=True):
+            if isinstance(e, Slice) and x.dim == self.rows.dim:
+                return ranges
+            ranges += isinstance(e, Slice)
+        return ranges + self.known[ref.name] if ref.name in self.known else None
+
+    def joined(self, node: Node) -> bool:
+        """Does it reduce all rows to one value, by parts that can be joined?"""
+        return (
+            isinstance(node.op, Reduction)
+            and bool(node.op.monoid)
+            and self.of(node.args[0]) in node.op.axes
+        )
+
+    def _made(self, node: Node) -> int | None:
+        """The axis along all rows that an op hands on from its operands."""
+        alone = self.rows.dim not in node.domain
+        if not alone or isinstance(node.type, Tuple) or node.type.shape.count(self.rows.hi) != 1:
+            return None
+        axis, found = node.type.shape.index(self.rows.hi), [self.of(a) for a in node.args]
+        ranks = tuple(len(shape_of(self.graph.read_type(a))) for a in node.args)
+        match node.op:
+            case Const() | Expand():
+                return axis if found in ([], [None]) else None
+            case Reduction(axes=axes):
+                kept = [k for k in range(ranks[0]) if k not in axes]
+                return axis if kept[axis] == found[0] else None
+            case Elementwise():
+                ins, out = node.op.parts(ranks)
+                places = [s.find(out[axis]) for s in ins]
+                same = all(
+                    (-1 if k is None else k) == p for k, p in zip(found, places, strict=True)
+                )
+                return axis if same else None
+            case _:
+                return None
+
+
+def _why_not(
+    rows: RowAxes, sizes: Mapping[str, int], node: Node, extent: Range, bound: str
+) -> str | None:
+    """What an equation does with the rows that a worker cannot do with its own."""
+    for x in node.domain:
+        if x != extent and (x.dim == extent.dim or bound in symbols(x.lo) | symbols(x.hi)):
+            return f"is over {x}"
+    made = node.name in rows.known or isinstance(node.type, Tuple) or isinstance(node.op, Item)
+    if not made and bound in node.type.mentions():
+        return f"is an array of all rows, {node.type}"
+    for a in node.args:
+        why = _read(rows, sizes, node, a, extent, bound)
+        if why is not None:
+            return why
+    return None if node.name in rows.known else _attributes(node, extent, bound)
+
+
+def _read(
+    rows: RowAxes, sizes: Mapping[str, int], node: Node, ref: Ref, extent: Range, bound: str
+) -> str | None:
+    """What is wrong with a read: of a row it is the own one, of all it goes into a sum."""
+    apart = rows.joined(node) or node.name in rows.known
+    for e, x in zip(ref.index, rows.graph[ref.name].domain, strict=True):
+        if x.dim != extent.dim:
+            if {extent.dim, bound} & index_symbols(e):
+                return f"reads {ref}"
+        elif isinstance(e, Slice):
+            hosts = (
+                isinstance(node.op, Call) and extent.dim in node.op.batch_dims and rows.of(ref) == 0
+            )
+            if not full_length(e, x, sizes) or not (apart or hosts):
+                return f"reads {ref} as one array"
+        elif e != Sym(extent.dim):
+            return f"reads another row, {ref}"
+    if ref.name in rows.known and not apart and not isinstance(node.op, Pick):
+        return f"reads {ref} as one array"
+    return None
+
+
+def _attributes(node: Node, extent: Range, bound: str) -> str | None:
+    """Attributes may say which row it is, where they are numbers."""
+    if isinstance(node.op, (Call, Item)) or not node.op.mentions() & {extent.dim, bound}:
+        return None
+    if isinstance(node.op, Pick):
+        return None if node.op.at_ == Sym(extent.dim) else f"picks {node.op.at_}"
+    if isinstance(node.op, Merge) or not isinstance(node.op, Symbolic):
+        return f"is {node.op}"
+    bind = getattr(node.op, "bind", ())
+    return f"is {node.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
+
+
+def shard(graph: Graph, s: Shard) -> Graph:
+    """The program of one worker, for its own bounds, `Shard.sizes`."""
+    b, B = Sym(s.dim), Sym(s.bound)
+    row, rows = mul(Sym(SHARD), B) + b, mul(Sym(SHARDS), B)
+    arrays = RowAxes(graph, graph.declared[s.dim].range)
+    nodes: dict[str, Node] = {}
+    for n in graph.nodes.values():
+        if n.name in arrays.known:
+            nodes[n.name] = n
+            continue
+        if isinstance(n.op, Symbolic) and n.op.mentions() & {s.dim, s.bound}:
+            n = replace(n, op=n.op.at({s.dim: row, s.bound: rows}))
+        if isinstance(n.op, Pick) and not own_rows(graph, n, n.op, s.bound):
+            n = replace(n, op=n.op.at({s.dim: row}))
+        if isinstance(n.op, Reduction) and arrays.joined(n):
+            own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
+            assert n.op.monoid is not None
+            assert isinstance(n.type, Type)
+            nodes[own.name] = own
+            op = AllReduce(monoid_of=n.op.monoid)
+            n = replace(n, op=op, args=(Ref(own.name, own.domain.identity),))
+        nodes[n.name] = n
+    return Graph(nodes, graph.outputs, graph.dims)
+
+
+def own_rows(graph: Graph, node: Node, op: Pick, bound: str) -> bool:
+    """Is it picked from what a worker has, not from numbers of all rows that all workers have?"""
+    t = graph.read_type(node.args[0])
+    return bound in symbols(t.shape[op.axis])
+
+
+def reads_all(graph: Graph, ref: Ref, dim: str) -> bool:
+    """Does a read take all rows?"""
+    return any(
+        r.dim == dim and isinstance(e, Slice)
+        for e, r in zip(ref.index, graph[ref.name].domain, strict=True)
+    )
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether there are several workers."""
+    return cx.workers > 1
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make the program that of one of several workers, for its own rows."""
+    cx.shard = choose(graph, cx.sizes, cx.workers)
+    cx.sizes = cx.shard.sizes(cx.sizes)
+    cx.remark(cx.shard)
+    return shard(graph, cx.shard)
+
+
+SPLIT_ROWS = Pass("shard", run, applies)

@@ -1,0 +1,1 @@
+"""Tables whose cells wait for their neighbors along two dims, diagonal by diagonal."""

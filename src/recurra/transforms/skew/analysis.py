@@ -1,0 +1,208 @@
+"""fronts: tables whose cells wait for neighbors along two dims, and what their diagonals cost.
+
+d[i<I,j<J] reads d[i-1,j], d[i,j-1]      the sum i + j orders it: every read goes to a smaller one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+from typing import Any
+
+from recurra.cost.model import compute_ns
+from recurra.cost.prices import PRICES, Prices
+from recurra.ir.expr import lin, symbols
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.op import Elementwise, Op
+from recurra.ir.types import Range, Type, is_shift
+from recurra.ops.control import Merge
+from recurra.ops.movement import Reshape
+from recurra.ops.source import Uniform, Value
+from recurra.polyhedral.boxes import hull
+from recurra.transforms.vectorize.plan import Edge, batch_dims, carried, cycles, nested_cycles
+
+
+@dataclass(frozen=True)
+class Front:
+    """Equations `cells` over `axis` and `other`, of which diagonals become steps.
+
+    sign    +1: cells read smaller diagonals, -1: larger ones
+    far     how many diagonals back the farthest read is
+    pulled  equations that the cells read at their own point, computed again on the diagonals
+    """
+
+    axis: Range
+    other: Range
+    sign: int
+    far: int
+    cells: tuple[str, ...]
+    pulled: tuple[str, ...]
+    only: bool  # there is no other order
+
+    @property
+    def members(self) -> frozenset[str]:
+        return frozenset((*self.cells, *self.pulled))
+
+    @property
+    def length(self) -> Any:
+        """Elements of a diagonal."""
+        return length_of(self.axis)
+
+    @property
+    def before(self) -> int:
+        """Steps before the first diagonal, on which the state is zero."""
+        return self.far if self.sign > 0 else 0
+
+    def __str__(self) -> str:
+        cells = f"{len(self.cells)} equations"
+        return f"{self.axis.dim}, {self.other.dim}: diagonals of {self.length} cells for {cells}"
+
+
+def costs(
+    graph: Graph, front: Front, sizes: Mapping[str, int], prices: Prices = PRICES
+) -> tuple[float, float]:
+    """Nanoseconds of one table, cell by cell and diagonal by diagonal.
+
+    On a diagonal every choice is made for all cells, and what is read is moved first.
+    """
+    batch = set(batch_dims(graph, sizes))
+    return _cost(graph, front, sizes, batch, False, prices), _cost(
+        graph, front, sizes, batch, True, prices
+    )
+
+
+def _cost(
+    graph: Graph,
+    front: Front,
+    sizes: Mapping[str, int],
+    batch: set[str],
+    diagonal: bool,
+    prices: Prices,
+) -> float:
+    p, q = front.axis.size(sizes), front.other.size(sizes)
+    steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
+    total = 0.0
+    for name in front.members:
+        n = graph[name]
+        rows = prod(r.size(sizes) for r in n.domain if r.dim in batch)
+        moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
+        more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
+        total += prices.statement * (1 + more)
+        total += wide * rows * (compute_ns(graph, n, sizes, prices) + more * prices.plain)
+    return steps * total
+
+
+def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
+    """Cycles that neither of two dims orders alone, but their sum does."""
+    found = set[str]()
+    for c in nested_cycles(graph):
+        if not found.issuperset(c.members):  # what is inside of a front is on its diagonals
+            tried = (_front(graph, sizes, c.members, c.edges, *x) for x in permutations(c.dims, 2))
+            f = next((f for f in tried if f is not None), None)
+            if f is not None:
+                found |= set(c.members)
+                yield f
+
+
+def _front(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    part: list[str],
+    within: list[Edge],
+    axis: str,
+    other: str,
+) -> Front | None:
+    """The shorter dim becomes the axis."""
+    if not all({axis, other} <= set(graph[n].domain.dims) for n in part):
+        return None
+    shifts = [shifts_of(graph, graph[n].args[k], axis, other) for n, k in within]
+    sums = [s[0] + s[1] for s in shifts if s is not None and s != (0, 0)]
+    if None in shifts or not sums or not (max(sums) < 0 or min(sums) > 0):
+        return None
+    alone = [carried(graph, part, within, d) for d in (axis, other)]
+    if any(left is not None and not any(cycles(graph, part, left)) for left in alone):
+        return None  # in a loop over one dim, the other is free
+    pulled = _pulled(graph, sizes, part, axis, other)
+    ranges = [hull([graph[n].domain[d] for n in part], sizes) for d in (axis, other)]
+    if None in ranges or not all(_diagonal(graph, sizes, n, axis, other) for n in (*part, *pulled)):
+        return None
+    mine, theirs = (r for r in ranges if r is not None)
+    short = mine.size(sizes) <= theirs.size(sizes)
+    if not short or mine.size(sizes) < 1:
+        return None
+    sign, far = (1 if max(sums) < 0 else -1), max(map(abs, sums))
+    only = all(left is None for left in alone)
+    return Front(mine, theirs, sign, far, tuple(part), tuple(pulled), only)
+
+
+def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] | None:
+    """How far along both dims a read of the cycle goes; None: it is no shift, or leaves its row."""
+    out: dict[str, int] = {}
+    for e, r in zip(ref.index, graph[ref.name].domain, strict=True):
+        c = None if isinstance(e, Slice) else is_shift(e, r.dim)
+        if c is None or (c and r.dim not in (axis, other)):
+            return None
+        out[r.dim] = c
+    return out[axis], out[other]
+
+
+def _pulled(
+    graph: Graph, sizes: Mapping[str, int], part: Sequence[str], axis: str, other: str
+) -> list[str]:
+    """What is made for each cell alone, and read at the cell: it is made on the diagonal."""
+    out: list[str] = []
+    todo = list(part)
+    while todo:
+        for a in graph[todo.pop()].args:
+            n = graph[a.name]
+            if (
+                a.name not in (*part, *out)
+                and {axis, other} <= set(n.domain.dims)
+                and a.index == n.domain.identity
+                and isinstance(n.op, (Elementwise, Value, Uniform))
+                and _diagonal(graph, sizes, a.name, axis, other)
+            ):
+                out.append(a.name)
+                todo.append(a.name)
+    return out
+
+
+def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, other: str) -> bool:
+    """Can an equation be said for all cells of a diagonal?"""
+    n, two = graph[name], {axis, other}
+    if not _batches(graph, n) or not isinstance(n.type, Type) or n.type.mentions() & two:
+        return False
+    if isinstance(n.op, Merge):  # a choice along the diagonal is made by data: all is read
+        free = [symbols(c) & {r.dim for r in n.domain} for c in n.op.when]
+        if any(x & two for x in free) and any(x - two for x in free):
+            return False
+    elif n.op.mentions() & two and not isinstance(n.op, (Value, Uniform)):
+        return False
+    return all(_readable(a, graph[a.name], two, sizes) for a in n.args)
+
+
+def _batches(graph: Graph, node: Node) -> bool:
+    """Can an operator be applied to all cells of a diagonal at once?"""
+    if isinstance(node.op, (Merge, Value, Uniform, Reshape)):
+        return True
+    if type(node.op).batch is Op.batch:  # it has no rule for one more axis
+        return False
+    ranks = tuple(len(graph.read_type(a).shape) for a in node.args)
+    return node.op.pure and node.op.batch((True,) * len(ranks), ranks, False) is not None
+
+
+def _readable(ref: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> bool:
+    """Is it the same for all cells, or a point for each?"""
+    pairs = [
+        (e, r) for e, r in zip(ref.index, source.domain, strict=True) if index_symbols(e) & two
+    ]
+    if not pairs:
+        return True
+    fixed = all(not (symbols(r.lo) | symbols(r.hi)) - set(sizes) for _, r in pairs)
+    return not ref.slices and fixed
+
+
+def length_of(extent: Range) -> Any:
+    return lin([(extent.hi, 1), (extent.lo, -1)])

@@ -1,0 +1,402 @@
+"""wavefront: cells that wait for their neighbors along two dims are made diagonal by diagonal.
+
+    d[i<I,j<J] = merge(c, y, when=(i == 0 or j == 0, ..))     y = f(d[i-1,j], d[i,j-1], e[i,j])
+ →  d_wave[w<I+J]: [I] = merge(0, z, when=(w == 0, w >= 1))   z = where(.., f(later(d_wave[w-1]), ..
+    d[i<I,j<J] = pick(d_wave[i+j+1], at_=i)
+
+All cells of one diagonal i + j = w are an axis (Lamport, 1974: the hyperplane method): I + J steps
+instead of I · J. It is done where that is cheaper: many rows fill a step as well. What is on a
+diagonal but not on the table is computed and never read; the state is 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recurra.cost.prices import PRICES, Prices
+from recurra.cost.tuning import Tuning
+from recurra.ir.dims import Role
+from recurra.ir.expr import (
+    TRUE,
+    Sym,
+    both,
+    compare,
+    evaluate,
+    lin,
+    maximum,
+    minimum,
+    negate,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.order import components
+from recurra.ir.types import Domain, Range, Type
+from recurra.ops import elementwise as el
+from recurra.ops.control import Merge
+from recurra.ops.indexing import Pick, Take
+from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
+from recurra.ops.source import Const, Uniform, Value
+from recurra.polyhedral.dependence import always_inside, happens
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.rewriter.optimization_fuel import fuel
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.skew.analysis import Front, costs, fronts, length_of, shifts_of
+
+
+def wavefront(
+    graph: Graph, sizes: Mapping[str, int], gain: float = Tuning.diagonals, prices: Prices = PRICES
+) -> tuple[Graph, tuple[Front, ...]]:
+    """The graph with those tables on diagonals that are `gain` times cheaper so, and which."""
+    made: list[Front] = []
+    seen: set[tuple[str, ...]] = set()
+    while f := next((f for f in fronts(graph, sizes) if f.cells not in seen), None):
+        seen.add(f.cells)
+        dear, cheap = costs(graph, f, sizes, prices)
+        law = "cells that wait for neighbors → diagonals"
+        if f.only or (dear >= gain * cheap and fuel().burn(law, f.cells[0])):
+            graph = _Skew(graph, f, sizes).rewritten()
+            made.append(f)
+    return graph, tuple(made)
+
+
+@dataclass
+class _Skew:
+    """One front on its diagonals: the cell (a, o) is on step a - lo + o - lo + before."""
+
+    graph: Graph
+    f: Front
+    sizes: Mapping[str, int]
+    waves: dict[str, str] = field(default_factory=dict[str, str])  # cell -> its diagonals
+
+    def __post_init__(self) -> None:
+        f, dims = self.f, self.graph.dims
+        pair = f.axis.dim, f.other.dim
+        steps: Any = f.length + length_of(f.other) - 1
+        self.steps = steps + f.far
+        waves = self.graph.fresh_dim(
+            Role.WAVES, f.axis.dim, self.steps, stem="".join(pair), taken=self.sizes
+        )
+        self.wave = waves.range.sym
+        self.inside = Range(waves.name, f.before + steps, f.before)
+        last = max(k for k, d in enumerate(dims) if d.name in pair)
+        every = (*dims[: last + 1], waves, *dims[last + 1 :])
+        self.g = Rewriting.of(self.graph, self.sizes, every)
+        self.late = [  # what is read of other diagonals
+            name
+            for name in f.cells
+            if any(self.shifts(r.args[k]) != (0, 0) for r, k in self.reads(name))
+        ]
+        # element k of diagonal w is the cell (k + lo, w - before - k + lo)
+        k: Any = Sym(f.axis.dim)
+        at: Any = self.wave - f.before - k + f.other.lo
+        self.cell: dict[str, Any] = {f.axis.dim: k + f.axis.lo, f.other.dim: at}
+        self.valid = both(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
+
+    def reads(self, name: str) -> list[tuple[Node, int]]:
+        """Where the front reads an equation, in branches that are ever taken."""
+        return [
+            (n, k)
+            for n, k in self.graph.readers[name]
+            if n.name in self.f.members and happens(n.domain, merge_condition(n, k))
+        ]
+
+    def shifts(self, ref: Ref) -> tuple[int, int] | None:
+        return shifts_of(self.graph, ref, self.f.axis.dim, self.f.other.dim)
+
+    def rewritten(self) -> Graph:
+        f = self.f
+        members = f.members
+        for name in self.late:  # types first: reads are typed by their sources
+            n = self.graph[name]
+            domain = self.domain(n, Range(self.wave.name, self.steps))
+            self.waves[name] = self.g.fresh(f"{name}_wave")
+            self.g.put(Node(self.waves[name], Merge(when=()), (), domain, self.type(n), n.loc))
+        for part in components(self.graph.in_order(members), self.needed):
+            (name,) = part
+            self.g.loc = self.graph[name].loc
+            made = self.made(self.graph[name])
+            if name in self.late:
+                self.keep(self.waves[name], made)
+            else:
+                self.waves[name] = made.name
+        for n in list(self.g.nodes.values()):
+            if n.name in self.graph.nodes and n.name not in members:
+                self.reread(n)
+        for name in f.cells:
+            self.table(self.graph[name])
+        return Graph(self.g.nodes, self.graph.outputs, self.g.dims).live()
+
+    def needed(self, name: str) -> list[str]:
+        """What is read of the same cell."""
+        own = [a for a in self.graph[name].args if a.name in self.f.members]
+        return [a.name for a in own if self.shifts(a) == (0, 0)]
+
+    def domain(self, node: Node, steps: Range) -> Domain:
+        """The rows of an equation, and steps."""
+        two = (self.f.axis.dim, self.f.other.dim)
+        ranges = [*(r for r in node.domain if r.dim not in two), steps]
+        order = [d.name for d in self.g.dims]
+        return Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
+
+    def type(self, node: Node) -> Type:
+        assert isinstance(node.type, Type)
+        return Type(node.type.dtype, (self.f.length, *node.type.shape))
+
+    def keep(self, name: str, made: Ref) -> None:
+        """What later diagonals read: zero before the first."""
+        n = self.g[name]
+        assert isinstance(n.type, Type)
+        zero = self.g.emit(
+            Const(value=0, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "zero"
+        )
+        inside = (compare(">=", self.wave, self.inside.lo), compare("<", self.wave, self.inside.hi))
+        on = inside[0] if self.f.sign > 0 else inside[1]
+        off = negate(on)
+        self.g.put(replace(n, op=Merge(when=(off, on)), args=(zero, made)))
+
+    # ---- one equation
+
+    def made(self, node: Node) -> Ref:
+        """An equation on a diagonal: [cells, *shape]."""
+        within, op = self.domain(node, self.inside), node.op
+        if isinstance(op, Merge):
+            return self.merged(node, op, within)
+        if isinstance(op, (Value, Uniform)):
+            if op.mentions() & {self.f.axis.dim, self.f.other.dim}:
+                new = op.at(self.cell).batch_symbol(self.f.axis.dim, self.f.length, False)
+                return self.g.emit(new, (), within, node.name, whole=True)
+            return self.wide(self.g.emit(op, (), within, node.name), within)
+        pairs = [self.operand(a, within) for a in node.args]
+        ranks = tuple(len(self.graph.read_type(a).shape) for a in node.args)
+        args, flags = [a for a, _ in pairs], tuple(x for _, x in pairs)
+        if not any(flags):
+            return self.wide(self.g.emit(op, args, within, node.name), within)
+        if isinstance(op, Reshape):
+            new = op.batch_size(self.f.length, False)
+            return self.g.emit(new, args, within, node.name, whole=True)
+        new = op.batch(flags, ranks, False)
+        if new is None:
+            args = [a if x else self.wide(a, within) for a, x in pairs]
+            new = op.batch((True,) * len(args), ranks, False)
+        assert new is not None, f"{op.name} has no batch rule"
+        return self.g.emit(new, args, within, node.name, whole=True)
+
+    def merged(self, node: Node, op: Merge, within: Domain) -> Ref:
+        """A choice by cell is one by data, and zero where there is no cell."""
+        live = [k for k in range(len(node.args)) if happens(node.domain, merge_condition(node, k))]
+        pairs = [self.operand(node.args[k], within) for k in live]
+        wide = [a if x else self.wide(a, within) for a, x in pairs]
+        if not any(symbols(op.when[k]) & {self.f.axis.dim, self.f.other.dim} for k in live):
+            when = tuple(op.when[k] for k in live)
+            chosen = self.g.emit(Merge(when=when), wide, within, node.name, whole=True)
+            wide, when = [chosen], (TRUE,)
+        else:
+            when = tuple(op.when[k] for k in live)
+        assert isinstance(node.type, Type)
+        axes = LETTERS[: node.type.rank]
+        made = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
+        have = ""
+        for c, x in zip(reversed(when), reversed(wide), strict=True):
+            cell: Any = both(substitute(c, self.cell), self.valid)
+            mask = Value(expr=cell, dtype="bool").batch_symbol(
+                self.f.axis.dim, self.f.length, False
+            )
+            on = self.g.emit(mask, (), within, "on")
+            labels = join_labels(("Z", f"Z{axes}", have), f"Z{axes}")
+            made = self.g.emit(el.Where(labels=labels), (on, x, made), within, node.name, True)
+            have = f"Z{axes}"
+        return made
+
+    def wide(self, ref: Ref, within: Domain) -> Ref:
+        """The same for all cells of a diagonal."""
+        axes = LETTERS[: self.g.type(ref).rank]
+        op = Expand(labels=f"{axes}->Z{axes}", sizes=(self.f.length,))
+        return self.g.emit(op, (ref,), within, "wide")
+
+    # ---- reads
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last diagonal."""
+        return evaluate(self.inside.lo, self.sizes), evaluate(self.inside.hi, self.sizes) - 1
+
+    def operand(self, ref: Ref, within: Domain) -> tuple[Ref, bool]:
+        """What a cell reads, and whether that differs from cell to cell."""
+        f, two = self.f, {self.f.axis.dim, self.f.other.dim}
+        if ref.name in f.members:
+            shifts = self.shifts(ref)
+            assert shifts is not None, "a cell reads its neighbors by shifts"
+            return self.neighbor(ref, *shifts, within), True
+        if not any(index_symbols(e) & two for e in ref.index):
+            return ref, False
+        return self.taken(ref, within), True
+
+    def zeros(self, t: Any, within: Domain) -> Ref:
+        """What no cell reads."""
+        return self.g.emit(Const(value=0, dtype=t.dtype, shape=t.shape), (), within, "zero")
+
+    def neighbor(self, a: Ref, along: int, across: int, within: Domain) -> Ref:
+        """Another diagonal, moved by some cells; zeros come in."""
+        source = self.g[self.waves[a.name]]
+        at: Any = self.wave + (along + across)
+        ref = Ref(
+            source.name, tuple(at if d == self.wave.name else Sym(d) for d in source.domain.dims)
+        )
+        if not along:
+            return ref
+        if abs(along) >= self.f.axis.size(self.sizes):
+            return self.zeros(source.type, within)
+        left: Any = self.f.length - abs(along)
+        cut = Cut(axis=0, start=max(along, 0), size=left)
+        pad = Pad(axis=0, before=max(-along, 0), after=max(along, 0))
+        return self.g.emit(
+            pad, (self.g.emit(cut, (ref,), within, "cut", True),), within, "moved", True
+        )
+
+    def taken(self, ref: Ref, within: Domain) -> Ref:
+        """An element for each cell, of all that there are; past the table's end any will do."""
+        source, two = self.graph[ref.name], {self.f.axis.dim, self.f.other.dim}
+        index, at, total = list(ref.index), lin([]), 1
+        shape = list(self.graph[ref.name].type.shape)  # pyright: ignore
+        lengths: list[Any] = []
+        for k, (e, r) in enumerate(zip(ref.index, source.domain, strict=True)):
+            if index_symbols(e) & two:
+                assert not isinstance(e, Slice), "a cell reads points"
+                size: Any = length_of(r)
+                place: Any = lin([(substitute(e, self.cell), 1), (r.lo, -1)])
+                place = maximum(minimum(place, lin([(size, 1), (1, -1)])), 0)
+                at = place if not lengths else at * size + place
+                index[k] = Slice(r.lo, r.hi)
+                lengths.append(size)
+                total = size if len(lengths) == 1 else total * size
+        x = Ref(ref.name, tuple(index))
+        if not all(evaluate(n, self.sizes) > 0 for n in lengths):
+            return self.zeros(self.type(source), within)
+        if len(lengths) == 1:
+            better = self.aligned(ref, x, within) or self.passing(ref, x, within)
+            if better is not None:
+                return better
+        if len(lengths) > 1:
+            x = self.g.emit(Reshape(shape=(total, *shape)), (x,), within, f"{ref.name}_flat")
+        i = Value(expr=at).batch_symbol(self.f.axis.dim, self.f.length, False)
+        places = self.g.emit(i, (), within, "cells")
+        rest = LETTERS[: len(shape)]
+        op = Take(labels=f"Y{rest},Z->Z{rest}", axis="Y")
+        return self.g.emit(op, (x, places), within, f"{ref.name}_cells")
+
+    def shift(self, ref: Ref, every: Ref, dim: Range) -> tuple[int, Range, Any]:
+        """Which dim is read at a point for each cell; c of dim + c, None if it is no such sum."""
+        (k,) = [k for k, e in enumerate(every.index) if isinstance(e, Slice)]
+        e = ref.index[k]
+        c: Any = None if isinstance(e, Slice) else lin([(e, 1), (dim.sym, -1)])
+        known = c is not None and not symbols(c) - set(self.sizes)
+        return k, self.graph[ref.name].domain.ranges[k], c if known else None
+
+    def aligned(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
+        """What varies along the axis alone: all of it, zeros where there is none."""
+        f = self.f
+        _, r, c = self.shift(ref, every, f.axis)
+        if c is None:
+            return None
+        before: Any = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
+        after: Any = lin([(f.length, 1), (before, -1), (length_of(r), -1)])
+        if before == 0 and after == 0:
+            return every
+        if min(evaluate(before, self.sizes), evaluate(after, self.sizes)) < 0:
+            return None
+        return self.g.emit(Pad(axis=0, before=before, after=after), (every,), within, "cells")
+
+    def passing(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
+        """What varies along the other dim alone: turned round, it passes by the diagonals."""
+        f = self.f
+        _, r, c = self.shift(ref, every, f.other)
+        if c is None:
+            return None
+        # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
+        first: Any = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + c
+        start: Any = lin([(r.hi, 1), (-1, 1), (first, -1)])
+        ends = [evaluate(start, {**self.sizes, self.wave.name: w}) for w in self.span]
+        room = max(0, -min(ends))
+        more = max(0, max(ends) + f.axis.size(self.sizes) - r.size(self.sizes))
+        back = self.g.emit(Flip(axis=0), (every,), within, "turned")
+        back = self.g.emit(Pad(axis=0, before=room, after=more), (back,), within, "around")
+        cut = Cut(axis=0, start=start + room, size=f.length)
+        return self.g.emit(cut, (back,), within, "cells")
+
+    # ---- what others read
+
+    def picked(self, a: Ref, within: Domain, name: str = "") -> Ref:
+        """A cell from its diagonal."""
+        f, source = self.f, self.graph[a.name]
+        by: dict[str, Any] = dict(zip(source.domain.dims, a.index, strict=True))
+        along: Any = lin([(by[f.axis.dim], 1), (f.axis.lo, -1)])
+        step: Any = lin([(along, 1), (by[f.other.dim], 1), (f.other.lo, -1), (f.before, 1)])
+        wave = self.g[self.waves[a.name]]
+        ref = Ref(
+            wave.name, tuple(step if d == self.wave.name else by[d] for d in wave.domain.dims)
+        )
+        pick = Pick(axis=sum(isinstance(e, Slice) for e in ref.index), at_=along)
+        if not name:
+            return self.g.emit(pick, (ref,), within, f"{a.name}_cell")
+        self.g.put(Node(name, pick, (ref,), within, source.type, source.loc))
+        return self.g.read(name)
+
+    def reread(self, node: Node) -> None:
+        """A reader of single cells takes them from their diagonals; others read the table.
+
+        Of what is not on the cycle, readers of a border make what they need.
+        """
+        args = list(node.args)
+        for k, a in enumerate(args):
+            if a.name not in self.f.members or a.slices:
+                continue
+            self.g.loc = node.loc
+            if not always_inside(a.index, self.graph[a.name].domain, node.domain):
+                continue
+            if a.name in self.f.cells:
+                args[k] = self.picked(a, node.domain)
+            elif len(self.border(a)) < 2:
+                args[k] = self.again(a, node.domain)
+        if tuple(args) != node.args:
+            self.g.put(replace(node, args=tuple(args)))
+
+    def border(self, ref: Ref) -> set[str]:
+        """The dims along which a reader goes through a table."""
+        by = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
+        ends = (by[self.f.axis.dim], by[self.f.other.dim])
+        return {d.name for d in self.g.dims} & set().union(*map(index_symbols, ends))
+
+    def again(self, ref: Ref, within: Domain) -> Ref:
+        """What is pulled onto the diagonals, computed for one reader."""
+        if ref.name not in self.f.pulled:
+            return ref
+        n = self.graph[ref.name]
+        by = {
+            d: e for d, e in zip(n.domain.dims, ref.index, strict=True) if not isinstance(e, Slice)
+        }
+        args = [self.again(x.at(by), within) for x in n.args]
+        return self.g.emit(n.op.at(by), args, within, n.name)
+
+    def table(self, node: Node) -> None:
+        """The equation of old, for whoever reads it whole."""
+        self.g.loc = node.loc
+        self.picked(Ref(node.name, node.domain.identity), node.domain, node.name)
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether cells of a table wait for neighbors along two dims."""
+    return cx.tuning.axes and any(fronts(graph, cx.sizes))
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make tables diagonal by diagonal where that is cheaper, or the only order."""
+    new, found = wavefront(graph, cx.sizes, cx.tuning.diagonals, cx.target.prices)
+    cx.remark(*found)
+    return new
+
+
+WAVEFRONT = Pass("wavefront", run, applies)

@@ -1,0 +1,1 @@
+"""Loops and ranges in tiles of static size."""

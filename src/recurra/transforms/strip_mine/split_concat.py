@@ -1,0 +1,106 @@
+"""unjoined: what is said of a concatenation is said of its parts, where their axis need not be one.
+
+    p = softmax(concat(a, b))                  m = maximum(max(a), max(b))
+    y = sum(cut(p, 0, n)) + sum(cut(p, n, ..))  →  e = exp(a - m);  f = exp(b - m);  ..
+
+So ranges side by side, sinks and a window, are each reduced on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from recurra.ir.expr import lin, symbols
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.op import Elementwise, Op, Reduction
+from recurra.ops.movement import Concat, Cut
+from recurra.ops.softmax import Softmax
+from recurra.transforms.recurrences.split_softmax import taken_apart
+from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule, run
+
+
+def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
+    """The graph where what varies with `dim` is no concatenation of ranges, if it need not be."""
+    joins = {
+        n.name
+        for n in graph.nodes.values()
+        if isinstance(n.op, Concat) and dim in n.domain and _varies(n, dim)
+    }
+    if not joins:
+        return graph
+    apart = {
+        n.name
+        for n in graph.nodes.values()
+        if isinstance(n.op, Softmax) and dim in symbols_of(n, n.op.axis)
+    }
+    rules = (taken_apart(apart), each_reduced, each_computed, cut_from)
+    return run(graph, rules, sizes)[0]
+
+
+def symbols_of(node: Node, axis: int) -> set[str]:
+    """The dims that an axis of an equation is as long as."""
+    shape: Any = getattr(node.type, "shape", ())
+    return set(symbols(shape[axis]))
+
+
+def _varies(node: Node, dim: str) -> bool:
+    return isinstance(node.op, Concat) and dim in symbols_of(node, node.op.axis)
+
+
+@rule(Reduction)
+def each_reduced(node: Node, rewriting: Rewriting) -> Node | None:
+    """fold (a ++ b) → fold a ∘ fold b"""
+    assert isinstance(node.op, Reduction)
+    join = rewriting.producer(node.args[0], Concat)
+    if join is None or node.op.monoid is None or node.op.axes != (join.op.axis,):  # pyright: ignore[reportAttributeAccessIssue]
+        return None
+    if len(join.args) == 1:
+        return replace(node, args=join.args)
+    *parts, last = (rewriting.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
+    op: Any = Op.registry[node.op.monoid]
+    first = reduce(lambda x, y: rewriting.emit(op(), (x, y), node.domain, node.op.name), parts)
+    return replace(node, op=op(), args=(first, last))
+
+
+@rule(Elementwise)
+def each_computed(node: Node, rewriting: Rewriting) -> Node | None:
+    """f(a ++ b, c) → f(a, c) ++ f(b, c), c without the axis"""
+    assert isinstance(node.op, Elementwise)
+    joins = [
+        (k, j) for k, a in enumerate(node.args) if (j := rewriting.producer(a, Concat)) is not None
+    ]
+    if len(joins) != 1:
+        return None
+    ((k, join),) = joins
+    ins, out = rewriting.labels(node)
+    assert isinstance(join.op, Concat)
+    letter = ins[k][join.op.axis]
+    if letter not in out or any(letter in s for j, s in enumerate(ins) if j != k):
+        return None
+    parts = [
+        rewriting.emit(node.op, (*node.args[:k], part, *node.args[k + 1 :]), node.domain, node.name)
+        for part in join.args
+    ]
+    return replace(node, op=Concat(axis=out.index(letter)), args=tuple(parts))
+
+
+@rule(Cut)
+def cut_from(node: Node, rewriting: Rewriting) -> Ref | None:
+    """cut a of a ++ b → a"""
+    assert isinstance(node.op, Cut)
+    join = rewriting.producer(node.args[0], Concat)
+    if join is None or join.op.axis != node.op.axis:  # pyright: ignore[reportAttributeAccessIssue]
+        return None
+    start: Any = 0
+    for part in join.args:
+        size = rewriting.type(part).shape[node.op.axis]
+        if (
+            lin([(start, 1), (node.op.start, -1)]) == 0
+            and lin([(size, 1), (node.op.size, -1)]) == 0
+        ):
+            return part
+        start = lin([(start, 1), (size, 1)])
+    return None

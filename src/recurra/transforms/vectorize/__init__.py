@@ -1,0 +1,1 @@
+"""Dims that order nothing become axes: which of them, and how."""

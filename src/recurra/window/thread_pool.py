@@ -1,0 +1,246 @@
+"""Threads that run what a window lets go: those of a program that wait, and workers beside them.
+
+    enter(launch) → [window] → help, by who waits · workers → retire
+
+Who waits runs first what it waits for, then the oldest that is ready. A worker is woken for what is
+ready only, and who waits when that is over, or there is something to run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from recurra.window.core import Scheduler, Window
+from recurra.window.failures import KernelError, Spoiled, failed
+from recurra.window.gain_model import Judgment
+from recurra.window.history_checker import Event
+from recurra.window.launch import Counts, Launch, Ran
+from recurra.window.native.twin import NativeWindow
+from recurra.window.task import Task
+
+LAST = 4096  # spans that are kept
+
+
+class Crew:
+    """The lock, and what it guards: the window, what is in it, and what became of it."""
+
+    def __init__(self, threads: int, window: Scheduler, judgment: Judgment, *, record: bool):
+        self.threads, self.window, self.judgment, self.record = threads, window, judgment, record
+        self.counts, self.spoiled = Counts(), Spoiled()
+        self.tasks: list[Task] = []
+        self.events: list[Event] = []
+        self.spans: deque[Ran] = deque(maxlen=LAST)
+        self.launches: dict[int, Launch] = {}  # ticket → in the window or its FIFO
+        self.held: dict[int, tuple[int, Launch]] = {}  # thread → what it runs
+        self.state: Literal["open", "closed", "forked"] = "open"
+        self._seen: dict[int, int] = {}  # threads, in the order in which they ran something
+        self._numbers = 0
+        self.fresh()
+
+    def fresh(self) -> None:
+        """Locks and no workers: at birth, and in a forked child."""
+        self.lock = threading.Lock()
+        self._ready = threading.Condition(self.lock)  # workers sleep here
+        self._done = threading.Condition(self.lock)  # who waits, here
+        self._waiting: list[Callable[[], bool]] = []  # what they wait for
+        self._idle, self._woken = 0, 0.0  # workers that sleep; when one was last woken
+        self.workers: list[threading.Thread] = []
+
+    # into the window; the lock is held
+
+    def number(self, launch: Launch) -> None:
+        """It has its place in the program now: the lock stays held until the window knows."""
+        launch.number = self._numbers
+        self._numbers += 1
+        if self.record:
+            self.tasks.append(launch.task)
+
+    def enter(self, launch: Launch, ticket: int) -> None:
+        """The window has given it a ticket."""
+        launch.ticket = ticket
+        self.launches[ticket] = launch
+        self.number(launch)
+
+    def call(self, but: int = 0) -> None:
+        """Workers are to run what is ready, but for so many."""
+        while len(self.workers) < self.threads - 1:
+            worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
+            self.workers.append(worker)
+            worker.start()
+        self._wake(self.window.ready() - but)
+
+    def help(self, over: Callable[[], bool], wanted: Sequence[Launch] = ()) -> None:
+        """Runs a ready kernel, of `wanted` if it can, or sleeps until `over` or there is one."""
+        ticket = next((x.ticket for x in wanted if self.window.claim(x.ticket)), None)
+        if ticket is None:
+            ticket = self.window.take()
+        if ticket is not None:
+            self.counts.by_the_caller += 1
+            self._wake(self.window.ready())
+            self.run(ticket)
+            return
+        self._waiting.append(over)
+        try:
+            self._done.wait()
+        finally:
+            self._waiting.remove(over)
+
+    def empty(self) -> None:
+        """Until nothing is in flight."""
+        while self.launches:
+            self.help(lambda: not self.launches)
+
+    # running
+
+    def run(self, ticket: int) -> None:
+        """Runs a kernel that the window has let go; the lock is held, but not meanwhile."""
+        me, launch = threading.get_ident(), self.launches[ticket]
+        blame = self.spoiled.blame(launch.task.reads)
+        alone = launch.wrapper.threaded and self._all_threads(launch)
+        self.held[me] = (ticket, launch)
+        self.note("start", launch)
+        self.lock.release()
+        try:
+            seconds, cause = self.timed(launch, alone) if blame is None else (None, None)
+        finally:
+            self.lock.acquire()
+        if seconds is not None and not alone:
+            self.judgment.durations.learn(launch.kind, seconds)
+        self._finish(me, blame, cause)
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause
+
+    def timed(self, launch: Launch, alone: bool) -> tuple[float | None, BaseException | None]:
+        """Seconds of this thread's time, or what was raised."""
+        args, kwargs = launch.arguments
+        if launch.wrapper.threaded:
+            kwargs = {**kwargs, "threads": self.threads if alone else 1}
+        since, begin = time.perf_counter(), time.thread_time()
+        try:
+            launch.wrapper.function(*args, **kwargs)
+        except BaseException as cause:
+            return None, cause
+        finally:
+            self.ran(launch.wrapper.name, since)
+        return time.thread_time() - begin, None
+
+    def ran(self, name: str, since: float) -> float:
+        """Something has run in this thread since then, for so many seconds."""
+        now = time.perf_counter()
+        thread = self._seen.setdefault(threading.get_ident(), len(self._seen))
+        self.spans.append(Ran(name, thread, since, now))
+        return now - since
+
+    def settle(
+        self, launch: Launch, blame: KernelError | None, cause: BaseException | None
+    ) -> None:
+        """A kernel is over: done, failed, or not run for lack of what it reads."""
+        if cause is not None:
+            blame = failed(launch.wrapper.name, cause, launch.loc)
+            self.counts.failed += 1
+        elif blame is not None:
+            self.counts.not_run += 1
+        if blame is None:
+            if self.spoiled:
+                args, kwargs = launch.arguments
+                self.spoiled.mend(launch.wrapper.written(*args, **kwargs))
+        else:
+            self.spoiled.spoil(launch.task, blame, launch.arguments, first=cause is not None)
+        launch.error, launch.done, launch.arguments = blame, True, ((), {})
+        self.note("end", launch)
+
+    def note(self, kind: Literal["start", "end"], launch: Launch) -> None:
+        """For `happened.violations`."""
+        if self.record:
+            self.events.append(Event(kind, launch.number))
+
+    def _finish(self, thread: int, blame: KernelError | None, cause: BaseException | None) -> None:
+        ticket, launch = self.held.pop(thread)
+        self.settle(launch, blame, cause)
+        self.window.retire(ticket)
+        del self.launches[ticket]
+        ready = self.window.ready()
+        self._wake(ready - 1)  # who has finished takes the next one, if nobody else does
+        if self._waiting and (ready or any(over() for over in self._waiting)):
+            self._done.notify_all()
+
+    def _all_threads(self, launch: Launch) -> bool:
+        """Whether a kernel that could use many threads should: nothing else is there to run."""
+        alone = len(self.launches) == 1 and self.judgment.large(launch.kind)
+        self.counts.alone_with_all_threads += alone
+        return alone
+
+    # workers
+
+    def _wake(self, most: int) -> None:
+        count = min(most, self._idle)
+        if count > 0:
+            self._woken = time.perf_counter()
+            self._ready.notify(count)
+
+    def _work(self) -> None:
+        """Run kernels until the window closes or somebody ends this thread: the counts tell."""
+        try:
+            try:
+                as_the_caller()
+                with self.lock:
+                    while self.state == "open":
+                        self._take_or_sleep()
+            finally:
+                with self.lock:
+                    self._left(threading.current_thread())
+        except SystemExit:
+            return
+
+    def _take_or_sleep(self) -> None:
+        ticket = self.window.take()
+        if ticket is not None:
+            self.counts.by_workers += 1
+            self.run(ticket)
+            return
+        self._idle += 1
+        try:
+            self._ready.wait()
+        finally:
+            self._idle -= 1
+        if self._woken:
+            self.judgment.woke(time.perf_counter() - self._woken)
+            self._woken = 0.0
+
+    def _left(self, worker: threading.Thread) -> None:
+        """A worker ends: what it still held has failed, and another takes its place."""
+        if self.state != "open":
+            return
+        self.workers.remove(worker)
+        self.counts.workers_replaced += 1
+        if threading.get_ident() in self.held:
+            self._finish(threading.get_ident(), None, RuntimeError("its thread died"))
+        self.call()
+        self._done.notify_all()
+
+    def close(self) -> list[KernelError]:
+        """Everything runs, and workers may go; the errors that nobody has heard of."""
+        if self.state == "open":
+            self.empty()
+            self.state = "closed"
+            self._ready.notify_all()
+            self._done.notify_all()
+        return self.spoiled.untold()
+
+
+def window_of(slots: int, queue: int, *, native: bool) -> Scheduler:
+    """The compiled one, or the one in Python."""
+    return NativeWindow(slots, queue) if native else Window(slots, queue)
+
+
+def as_the_caller() -> None:
+    """PyTorch's operators use as many threads in a new thread as `torch.set_num_threads` said, only
+    once that was asked for there; with others, sums of parts have other last bits."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.get_num_threads()
