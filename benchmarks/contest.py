@@ -64,9 +64,9 @@ def contest(
 def repeatable(call: Callable[[], Any]) -> Callable[[int], Any]:
     """A function that makes k calls, waits for each, and returns the results of the last."""
 
-    def run(k: int) -> Any:
+    def run(index: int) -> Any:
         made = waited(call())
-        for _ in range(k - 1):
+        for _ in range(index - 1):
             made = waited(call())
         return made
 

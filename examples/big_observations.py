@@ -34,7 +34,7 @@ with ctx as ((b, B), (i, I), (t, T)):
     a = pi.sample()
     o[b, i, t + 1], r, d = env.step(a)
     g = r[b, i, t:T].discounted_sum(0.9)
-    l = -pi.log_prob(a) * rc.rl.normalise(g, over=(b, t))
+    l = -pi.log_prob(a) * rc.rl.normalize(g, over=(b, t))
     l[0:B, i, 0:T].mean().backward()
     rc.optim.Adam(net.params, lr=1e-2).step()
     rc.log(reached=r[0:B, i, 0:T].sum() / d[0:B, i, 0:T].cast("f32").sum())

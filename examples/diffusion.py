@@ -7,7 +7,7 @@ python examples/diffusion.py
 
 import recurra as rc
 
-CENTRE, WIDTH = 2.0, 0.3
+CENTER, WIDTH = 2.0, 0.3
 
 ctx = rc.Context(num_dims=2)
 with ctx as ((b, B), (t, T)):
@@ -19,9 +19,9 @@ with ctx as ((b, B), (t, T)):
 
     # x[t] = √ᾱ x₀ + √(1-ᾱ) ε: the mean of ε, given x[t], by the odds of the two normals
     spread = kept * WIDTH**2 + 1.0 - kept
-    centre = kept.sqrt() * CENTRE
-    side = (x * centre / spread).tanh()
-    noise = (x - centre * side) * (1.0 - kept).sqrt() / spread
+    center = kept.sqrt() * CENTER
+    side = (x * center / spread).tanh()
+    noise = (x - center * side) * (1.0 - kept).sqrt() / spread
 
     mean = (x - beta / (1.0 - kept).sqrt() * noise) / (1.0 - beta).sqrt()
     x[b, t - 1] = mean + rc.where(t > 1, beta.sqrt(), 0.0) * rc.normal((b, t))

@@ -29,7 +29,7 @@ with ctx as ((b, B), (i, I), (e, E), (m, M), (n, N), (t, T)):
     samples = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in (o, a, pi.log_prob(a), adv, adv + v))
     new_o, new_a, logp, advs, returns = samples
     new, new_v = net(new_o)
-    advs = rc.rl.normalise(advs, over=(n,))
+    advs = rc.rl.normalize(advs, over=(n,))
     ratio = (new.log_prob(new_a) - logp).exp()
     policy = rc.maximum(-advs * ratio, -advs * ratio.clip(0.8, 1.2))
     l = policy + 0.5 * (new_v - returns).square() - 0.01 * new.entropy()

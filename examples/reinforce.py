@@ -19,7 +19,7 @@ with ctx as ((b, B), (i, I), (t, T)):
 
     # Another access pattern is another schedule: r[b, i, t:rc.min(t + 5, T)] learns while it acts.
     g = r[b, i, t:T].discounted_sum(0.99)
-    adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
+    adv = rc.rl.normalize(g, over=(b, t), where=r > 0)
 
     l = -r * adv * pi.log_prob(a)  # learning: no second forward pass is written; r = 1 while alive
     l[0:B, i, 0:T].mean().backward()

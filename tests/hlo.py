@@ -1,4 +1,4 @@
-"""Reads XLA's optimised HLO text: what do the bodies of its loops do to arrays of given shapes?"""
+"""Reads XLA's optimized HLO text: what do the bodies of its loops do to arrays of given shapes?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random tables: every cell waits for neighbours along two dims, for rows, borders and draws."""
+"""Random tables: every cell waits for neighbors along two dims, for rows, borders and draws."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def write(seed: int) -> Table:
         near = [d[(*row, s + i, t + j)] for i, j in shifts]
         inside = _inside(shifts, (s, S), (t, T))
         value = pick.choice(leaves)
-        for neighbour in near:
-            value = _joined(pick, value, neighbour)
+        for neighbor in near:
+            value = _joined(pick, value, neighbor)
         if shape and pick.random() < 0.5:
             w = rc.constant([[0.5, -0.3], [0.2, 0.7]])
             value = w @ value
@@ -67,7 +67,7 @@ def write(seed: int) -> Table:
 
 
 def _inside(shifts: list[tuple[int, int]], *dims: tuple[Any, Any]) -> Any:
-    """The cells all of whose neighbours are on the table."""
+    """The cells all of whose neighbors are on the table."""
     out = None
     for (dim, bound), steps in zip(dims, zip(*shifts, strict=True), strict=True):
         for c in (dim >= -min(0, *steps), dim < bound - max(0, *steps)):

@@ -40,7 +40,7 @@ def network(domain: Any, dtype: str) -> Sequential:
 
 
 def context(n: int | None = None, dtype: str = "f32", shown: tuple[str, ...] = ()) -> Any:
-    """The program and its bounds' names. Without `n` returns run to the end, and are normalised.
+    """The program and its bounds' names. Without `n` returns run to the end, and are normalized.
 
     `shown` names what is put out besides lengths: gradients `d_W1`, ..; trajectories `o`, `a`, `r`.
     """
@@ -66,7 +66,7 @@ def context(n: int | None = None, dtype: str = "f32", shown: tuple[str, ...] = (
         o[b, i, t + 1], r, d = env.step(a)
         if n is None:
             g = r[b, i, t:T].discounted_sum(GAMMA)
-            adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
+            adv = rc.rl.normalize(g, over=(b, t), where=r > 0)
         else:
             adv = r[b, i, t : rc.min(t + n, T)].discounted_sum(GAMMA)
         l = -r * adv * pi.log_prob(a)

@@ -20,7 +20,7 @@ from ppo_batches import episodes, theta_of
 from recurra.bench.harness import check
 from recurra.bench.ppo import environment, kernels
 from recurra.bench.ppo.kernels import BATCH_FIRST, BATCH_LAST, packed, unpacked
-from recurra.bench.ppo.oracle import forward, learnt, log_softmax, recorded, start
+from recurra.bench.ppo.oracle import forward, learned, log_softmax, recorded, start
 from recurra.bench.ppo.ours import ours
 from recurra.bench.ppo.programs import (
     LAST,
@@ -52,7 +52,7 @@ def stored_batch_error(form: Form, work: Work, dtype=jnp.float32) -> float:
     """How far the learner's gradient of one stored batch is from the oracle's, relative."""
     theta = theta_of(work)
     batch = episodes(work, theta)
-    expected, _ = learnt(start(theta), batch)
+    expected, _ = learned(start(theta), batch)
     th = {k: jnp.asarray(x, dtype) for k, x in theta.items()}
     ws = {k: x.astype(stored.dtype) for k, x, stored in in_stores(form, work, theta, batch, dtype)}
     last = batch.o[-1].astype(dtype)
@@ -115,7 +115,7 @@ def by_oracle() -> dict[str, np.ndarray]:
         for xs, x in zip((o, a, r, done), (state.x, action, reward, ended), strict=True):
             xs.append(x)
     batch = recorded(theta, *(np.stack(x) for x in (o, a, r, done)))
-    gradient, after = learnt(start(theta), batch)
+    gradient, after = learned(start(theta), batch)
     norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
     assert norm > NORM, "the norm has to be held, else nothing tests that"
     answer = {f"d_{k}": g for k, g in gradient.items()} | after.theta
@@ -159,7 +159,7 @@ def test_many_launches_of_one_iteration_are_one_of_many():
 
 
 def test_it_learns():
-    """Towards the action whose push raises the rewarded features."""
+    """Toward the action whose push raises the rewarded features."""
     rewards = batch_last_kept(Work(B=16, T=32, width=16, features=8)).run(160)
     assert rewards[-8:].mean() > rewards[:8].mean() + 0.05
 

@@ -17,9 +17,9 @@ from recurra.bench.ppo import environment
 from recurra.bench.ppo.oracle import (
     advantages,
     gradient,
-    learnt,
+    learned,
     loss,
-    normalised,
+    normalized,
     recorded,
     start,
 )
@@ -32,7 +32,7 @@ def prepared(work=SMALL, seed=1):
     theta = theta_of(work, seed)
     batch = older(episodes(work, theta, seed), seed)
     adv, target = advantages(theta, batch)
-    return theta, batch, normalised(adv), target
+    return theta, batch, normalized(adv), target
 
 
 def test_the_gradient_is_the_slope_of_the_loss():
@@ -141,10 +141,10 @@ def test_a_policy_that_acted_itself_is_not_clipped():
     """In the first epoch every ratio is 1: the gradient is that of -A ln p and of ½ (v - R)²."""
     theta = theta_of(SMALL)
     batch = episodes(SMALL, theta)
-    g, state = learnt(start(theta), batch)
+    g, state = learned(start(theta), batch)
     adv, target = advantages(theta, batch)
     with jax.enable_x64(True):
-        wide = jax.grad(loss_in_jax)(theta, asdict(batch), normalised(adv), target, 2)
+        wide = jax.grad(loss_in_jax)(theta, asdict(batch), normalized(adv), target, 2)
     for k, x in g.items():
         np.testing.assert_allclose(x, wide[k], rtol=1e-9, atol=1e-12)
     assert state.n == 1

@@ -49,7 +49,7 @@ class Emitted(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of everything that is given away: travelling variables and stores."""
+        """Of everything that is given away: traveling variables and stores."""
         given = arguments(self.plan, self.region)[len(self.region.held) :]
         return sum(np.dtype(dtype).itemsize * int(np.prod(shape)) for shape, dtype in given)
 

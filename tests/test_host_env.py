@@ -94,7 +94,7 @@ def test_rows_are_single_episodes(id: str, kwargs: dict[str, Any]):
     assert got["d"].dtype == bool
 
 
-def test_all_modes_and_vectorisers_agree():
+def test_all_modes_and_vectorizers_agree():
     runs = [evaluate(random_walk(id, **kwargs), BOUNDS, seed=3) for id, kwargs in SYNC + NATIVE]
     for other in runs[1:]:
         for name, value in runs[0].items():

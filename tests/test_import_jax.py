@@ -328,7 +328,7 @@ def test_parameters_have_the_names_of_their_places() -> None:
     ],
     ids=["adam", "clipped adamw", "lamb", "nadam", "adagrad"],
 )
-def test_optimisers_as_equations(tx: Any) -> None:
+def test_optimizers_as_equations(tx: Any) -> None:
     opaque = ours(lambda params, i: rc.optim.from_optax(tx, params).step())
     open_ = ours(lambda params, i: rc.optim.from_optax(tx, params, rc.import_jax).step())
     agree(open_, opaque)

@@ -16,7 +16,7 @@ rng = np.random.default_rng(0)
 WEIGHTS = [(rng.normal(size=(WIDTH, WIDTH)) / 2).astype(np.float32) for _ in range(3)]
 
 
-def program(steps: int, backend: str, normalised: bool = True) -> Any:
+def program(steps: int, backend: str, normalized: bool = True) -> Any:
     ctx = rc.Context(num_dims=2)
     with ctx as ((b, _B), (t, T)):
         x = rc.input(rc.f32[WIDTH], (b, t), name="x")
@@ -25,29 +25,29 @@ def program(steps: int, backend: str, normalised: bool = True) -> Any:
         q, k = q.exp(), k.exp()
         w = rc.einsum("d,nd->n", q, k[b, 0 : t + 1])
         y = rc.einsum("n,ne->e", w, v[b, 0 : t + 1])
-        y = y / w.sum() if normalised else y
+        y = y / w.sum() if normalized else y
         loss = y.sin().sum()[0:_B, 0:T].sum()
         loss.backward(wrt=weights)
         rc.output(loss=loss, **{f"d{k}": w.grad for k, w in enumerate(weights)})
     return ctx.compile({_B: B, T: steps}, backend=backend)
 
 
-def by_jax(x: np.ndarray, normalised: bool) -> Any:
+def by_jax(x: np.ndarray, normalized: bool) -> Any:
     def loss(weights: Any) -> Any:
         q, k, v = (jnp.einsum("bti,ij->btj", x, w) for w in weights)
         w = jnp.tril(jnp.einsum("btd,bnd->btn", jnp.exp(q), jnp.exp(k)))
         y = jnp.einsum("btn,bne->bte", w, v)
-        return jnp.sin(y / w.sum(axis=2, keepdims=True) if normalised else y).sum()
+        return jnp.sin(y / w.sum(axis=2, keepdims=True) if normalized else y).sum()
 
     return jax.value_and_grad(loss)([jnp.asarray(w) for w in WEIGHTS])
 
 
-@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_gradients_are_those_of_all_pairs(backend: str, normalised: bool) -> None:
+def test_gradients_are_those_of_all_pairs(backend: str, normalized: bool) -> None:
     x = np.random.default_rng(1).normal(size=(B, 7, WIDTH)).astype(np.float32)
-    loss, slopes = by_jax(x, normalised)
-    got = program(7, backend, normalised).run(inputs={"x": x})
+    loss, slopes = by_jax(x, normalized)
+    got = program(7, backend, normalized).run(inputs={"x": x})
     np.testing.assert_allclose(got["loss"], loss, rtol=1e-5)
     for k, want in enumerate(slopes):
         most = float(np.abs(want).max())

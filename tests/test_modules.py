@@ -379,7 +379,7 @@ def test_a_policy_of_numbers() -> None:
 # ---- first values
 
 
-def test_initialisers() -> None:
+def test_initializers() -> None:
     make = nn.initializers
     weight = (40, 30, 2, 2)
     kinds = {

@@ -168,9 +168,9 @@ def test_a_parameter_over_no_dim_has_no_next_value() -> None:
     with rc.Context(num_dims=0):
         w = rc.nn.Parameter(rc.constant(3.0), (), "w")
         (w * w).backward()
-        for optimiser in (rc.optim.SGD, rc.optim.Adam):
+        for optimizer in (rc.optim.SGD, rc.optim.Adam):
             with pytest.raises(RecurraError, match="w cannot be updated") as e:
-                optimiser([w], lr=0.1).step()
+                optimizer([w], lr=0.1).step()
             assert "give it one: domain=(i,)" in str(e.value)
 
 

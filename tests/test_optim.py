@@ -1,4 +1,4 @@
-"""Optimisers against optax, step by step: ours, and those of optax as steps of a program."""
+"""Optimizers against optax, step by step: ours, and those of optax as steps of a program."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def cosine(i: Any) -> Any:
     return (rc.value(i) * (np.pi / STEPS)).cos() * 0.05 + 0.05
 
 
-def clipped(optimiser: Any, by: Any, limit: float, **options: Any) -> Step:
+def clipped(optimizer: Any, by: Any, limit: float, **options: Any) -> Step:
     def step(params: list[Any], i: Any) -> None:
         by(params, limit)
-        optimiser(params, **options).step()
+        optimizer(params, **options).step()
 
     return step
 
 
-def plain(optimiser: Any, **options: Any) -> Step:
-    return lambda params, i: optimiser(params, **options).step()
+def plain(optimizer: Any, **options: Any) -> Step:
+    return lambda params, i: optimizer(params, **options).step()
 
 
 Decayed = partial(optax.add_decayed_weights, 0.1)

@@ -69,7 +69,7 @@ def test_options_are_spelled_out() -> None:
 
 
 def looking_back() -> Written:
-    """Rows that look at all of their own past, and what is learnt of them all."""
+    """Rows that look at all of their own past, and what is learned of them all."""
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):
         w = rc.like(rc.f32[3, 3], domain=(i,))
@@ -86,7 +86,7 @@ def looking_back() -> Written:
 
 
 def learning() -> Written:
-    """What is learnt of rows needs what was made when they were acted."""
+    """What is learned of rows needs what was made when they were acted."""
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):
         layer = rc.nn.Linear(4, 4, domain=(i,))
@@ -115,7 +115,7 @@ def given_a_prompt() -> Written:
 
 
 def a_table() -> Written:
-    """Cells that wait for their neighbours."""
+    """Cells that wait for their neighbors."""
     ctx = rc.Context(dims="b j k")
     with ctx as ((b, B), (j, J), (k, K)):
         cost = rc.uniform((b, j, k), ())

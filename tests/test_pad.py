@@ -105,7 +105,7 @@ UNARY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "flip": lambda u, x, c: u.flip(0),
     "cumsum": lambda u, x, c: u.cumsum(0),
     "turned": lambda u, x, c: u.transpose().exp().transpose() * 0.1,
-    "centred": lambda u, x, c: u - u.sum(axis=0) * 0.5,
+    "centered": lambda u, x, c: u - u.sum(axis=0) * 0.5,
     "copied": lambda u, x, c: (u.expand(2, axis=0) * 0.5).sum(axis=0),
     "twice": lambda u, x, c: u + rc.concat([u, x]).sum(axis=0) * 0.1,
     "plus": lambda u, x, c: u + x,
@@ -195,7 +195,7 @@ PATTERNS = [
     (["log", "times"], "sum", "row"),
     (["inverse", "times", "flip"], "discounted", "matmul"),
     (["exp", "cumsum", "copied"], "at", "gram"),
-    (["chosen", "centred", "scale"], "index", "row"),
+    (["chosen", "centered", "scale"], "index", "row"),
     (["turned", "twice", "larger"], "sum", None),
     (["cos", "share", "square"], "discounted", "gram"),
 ]

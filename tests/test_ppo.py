@@ -67,7 +67,7 @@ def context() -> tuple[rc.Context, tuple[Any, ...]]:
             rc.rl.rows(x.detach(), k, over=(b, t)) for x in every
         )
         new, new_v = net(new_o)
-        advs = rc.rl.normalise(advs, over=(n,))
+        advs = rc.rl.normalize(advs, over=(n,))
         ratio = (new.log_prob(new_a) - logp).exp()
         policy = rc.maximum(-advs * ratio, -advs * ratio.clip(1 - CLIP, 1 + CLIP))
         near = old_v + (new_v - old_v).clip(-CLIP, CLIP)

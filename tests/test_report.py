@@ -18,7 +18,7 @@ import pytest
 
 from recurra.report import page, progress
 from recurra.report.curves import charts, smoothed, thinned, ticks
-from recurra.report.html import code_html, coloured, number, size, table_html
+from recurra.report.html import code_html, colored, number, size, table_html
 from recurra.report.timeline import timeline
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -41,7 +41,7 @@ def region(x, steps):
 '''
 DATA: dict[str, Any] = {
     "meta": {"env": "CartPole-v1", "seed": 1, "optim": {"name": "Adam", "lr": 0.01}},
-    "equations": {"trace": TRACE, "vectorise": TRACE.replace("y[t<T]: f32[]", "y: f32[T]")},
+    "equations": {"trace": TRACE, "vectorize": TRACE.replace("y[t<T]: f32[]", "y: f32[T]")},
     "schedule": "for t in 0..T-1:  act(t)\nfor t in T-1..0:  learn(t)",
     "schedule_chart": [
         {"statement": "act", "start": 0, "stop": 250, "phase": "acting"},
@@ -239,15 +239,15 @@ def test_touching_spans_become_one_bar():
     assert timeline([]) == ""
 
 
-def test_equation_colours():
-    text = coloured("d_W3[i<I]: f32[32,2] = sum(gW3[0:B,i,0:T], axis=0)  # f32 for x1")
+def test_equation_colors():
+    text = colored("d_W3[i<I]: f32[32,2] = sum(gW3[0:B,i,0:T], axis=0)  # f32 for x1")
     assert '<i class="d">d_W3</i>[i&lt;I]: <i class="t">f32[32,2]</i> =' in text
     assert '<i class="f">sum</i>(gW3[<i class="n">0</i>:B' in text
     assert text.endswith('<i class="c"># f32 for x1</i>')
 
 
 @pytest.mark.parametrize("text", [TRACE, PROGRAM, EVIL, "", "'open", '"""open\n"', "x = {P}_m"])
-def test_colour_changes_no_text(text: str):
+def test_color_changes_no_text(text: str):
     assert read(code_html(text)).pres == [text.strip("\n")]
 
 

@@ -36,7 +36,7 @@ def folder_of(out: Path) -> Path:
     return folder
 
 
-def learnt(folder: Path) -> list[dict[str, Any]]:
+def learned(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a run, less what depends on the clock."""
     clocks = ("time", "charts/SPS")
     return [{k: v for k, v in r.items() if k not in clocks} for r in RunFolder(folder).rows()]
@@ -75,7 +75,7 @@ def test_hints_work_when_they_are_pasted(
     monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "cache"))
     how = ["--backend", backend, "--iterations", "8"]
     assert main(train(algo, tmp_path / "whole", *how)) == 0
-    whole = learnt(folder_of(tmp_path / "whole"))
+    whole = learned(folder_of(tmp_path / "whole"))
     for k, step in enumerate((5, 7)):
         with pytest.MonkeyPatch.context() as patch:
             interrupt_at(step, patch)
@@ -87,13 +87,13 @@ def test_hints_work_when_they_are_pasted(
     shutil.copytree(first, copy)
     assert main(command) == 0
     assert main(["train", algo, "--resume", str(copy)]) == 0
-    assert learnt(first) == learnt(copy) == whole
+    assert learned(first) == learned(copy) == whole
     assert [r["step"] for r in whole] == list(range(1, 9))
     capsys.readouterr()
     assert main(command) == 2  # it has all its iterations
     assert main(told(capsys.readouterr().err)) == 0
-    assert [r["step"] for r in learnt(first)] == list(range(1, 17))
-    assert learnt(first)[:8] == whole
+    assert [r["step"] for r in learned(first)] == list(range(1, 17))
+    assert learned(first)[:8] == whole
     assert RunFolder(first).read_config()["iterations"] == 16
     said = capsys.readouterr().err
     assert ("resumed with other numbers" in said) == (algo == "ppo")  # its rate falls to 0
@@ -106,10 +106,10 @@ def test_a_run_that_was_stopped_before_it_had_saved(
         interrupt_at(3, patch)
         how = ["--backend", "numpy", "--iterations", "4"]
         assert main(train("reinforce", tmp_path, *how, "--checkpoint-every", "4")) == 130
-    assert len(learnt(folder_of(tmp_path))) == 2
+    assert len(learned(folder_of(tmp_path))) == 2
     assert main(told(capsys.readouterr().err)) == 0
     assert "has no checkpoint yet: it begins again" in capsys.readouterr().err
-    assert [r["step"] for r in learnt(folder_of(tmp_path))] == [1, 2, 3, 4]
+    assert [r["step"] for r in learned(folder_of(tmp_path))] == [1, 2, 3, 4]
 
 
 def test_settings_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -123,7 +123,7 @@ def test_settings_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFix
         assert f"the run in {run} has {option} {theirs}" in said
     more = ["--iterations", "5", "--lr", "0.02", "--seed", "1"]
     assert main(["train", "reinforce", "--resume", run, *more]) == 0
-    assert len(learnt(Path(run))) == 5
+    assert len(learned(Path(run))) == 5
     assert main(["train", "ppo", "--resume", run]) == 2
     assert told(capsys.readouterr().err) == ["train", "reinforce", "--resume", run]
 

@@ -165,7 +165,7 @@ def trained(out: Path, *options: str) -> Path:
 
 
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
-def test_what_training_has_learnt(tmp_path: Path, algo: str):
+def test_what_training_has_learned(tmp_path: Path, algo: str):
     """The parameters are the last ones, and draws come as often as the softmax says."""
     folder = trained(tmp_path, algo, "--hidden", "8", "--lr", "0.1")
     policy = rc.rl.load(folder, seed=5)

@@ -23,7 +23,7 @@ from recurra.transforms.shard import Refusal, Shard, refusal, shard
 SIZES = {"B": 4, "I": 10, "T": 6}
 WAYS: dict[str, dict[str, Any]] = {
     "loops": {"axes": False},
-    "vectorised": {"rows": 0},
+    "vectorized": {"rows": 0},
     "tiled": {"rows": 16},
     "kept": {"held": 0.0},
     "recomputed": {"held": 1e9},
@@ -48,7 +48,7 @@ def regression() -> tuple[rc.Context, Any]:
         x[b, i, 0] = u
         x[b, i, t + 1] = 0.7 * x + 0.3 * u * a
         y = ((x @ w).tanh() @ c).sum(axis=0)
-        g = rc.rl.normalise(a[b, i, t:T].discounted_sum(0.9), over=(b, t))
+        g = rc.rl.normalize(a[b, i, t:T].discounted_sum(0.9), over=(b, t))
         loss = ((y - g) * (y - g))[0:B, i, 0:T].mean()
         loss.backward()
         rc.optim.SGD([w, c], lr=0.3).step()

@@ -30,7 +30,7 @@ def world(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def learner(backend: str = "numpy", **options: Any) -> Executable:
-    """Two epochs of three shuffled minibatches, whose advantages are normalised in each."""
+    """Two epochs of three shuffled minibatches, whose advantages are normalized in each."""
     size = int(np.prod(PIXELS))
     ctx = rc.Context(dims="b i e m n t")
     with ctx as ((b, B), (i, iterations), (e, E), (m, M), (n, N), (t, T)):
@@ -49,7 +49,7 @@ def learner(backend: str = "numpy", **options: Any) -> Executable:
         batch = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in (o, a, g, p.take(a).log()))
         new_o, new_a, gain, old = batch
         ratio = (chances(new_o, net).take(new_a).log() - old).exp()
-        loss = (-ratio * rc.rl.normalise(gain, over=(n,)))[i, e, m, 0:N].mean()
+        loss = (-ratio * rc.rl.normalize(gain, over=(n,)))[i, e, m, 0:N].mean()
         loss.backward(wrt=net.params)
         rc.optim.Adam(net.params, lr=1e-2).step()
         rc.log(loss=loss[i, E - 1, M - 1])

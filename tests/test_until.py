@@ -424,7 +424,7 @@ def test_rows_that_end_each_other_are_refused() -> None:
 
 
 @BACKENDS
-def test_rows_are_normalised_by_all_points(backend: str) -> None:
+def test_rows_are_normalized_by_all_points(backend: str) -> None:
     ctx = rc.Context(num_dims=2)
     with ctx as ((b, B), (t, T)):
         x, d = rc.input(rc.f32, (b, t), "x"), rc.input(rc.boolean, (b, t), "d")

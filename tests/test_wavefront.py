@@ -44,7 +44,7 @@ def test_random_tables_long(seeds: range, backend: str) -> None:
 
 
 def longest(pairs: tuple[int, int], bounds: tuple[int, int, int], **options: float):
-    """A table in which each cell takes the better of two neighbours."""
+    """A table in which each cell takes the better of two neighbors."""
     ctx = rc.Context(dims="b s t")
     with ctx as ((b, B), (s, S), (t, T)):
         e = rc.uniform((b, s, t))
@@ -88,9 +88,9 @@ def test_three_diagonals_are_stored() -> None:
     ("bounds", "recurs"), [((2, 7, 6), True), ((1, 1, 1), False), ((2, 2, 5), False)]
 )
 def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -> None:
-    """Neighbours two down and one up: no loop over s or t has an order, whatever its direction.
+    """Neighbors two down and one up: no loop over s or t has an order, whatever its direction.
 
-    A small table has no such neighbours, so its cells are what they start from.
+    A small table has no such neighbors, so its cells are what they start from.
     """
     program = longest((2, -1), bounds)
     assert ("wavefront" in program.compiled.stages.graphs) == recurs

@@ -71,8 +71,8 @@ def measure(name: str, backend: str, quick: bool, clock: Clock) -> dict[str, Any
 def repeated(run: Callable[[int], Any]) -> Callable[[int], Any]:
     """A function that makes k runs, of one seed each."""
 
-    def runs(k: int) -> None:
-        for seed in range(1, k + 1):
+    def runs(index: int) -> None:
+        for seed in range(1, index + 1):
             run(seed)
 
     return runs

@@ -56,7 +56,7 @@ def test_a_prefix_loses_no_token(folder: Path, backend: str, prefix: int, length
 
 
 def test_draws_are_those_of_the_place_in_a_row(g: Generator):
-    """A row draws what it draws alone, however long its neighbours are."""
+    """A row draws what it draws alone, however long its neighbors are."""
     ask: dict[str, Any] = {"new": 6, "seed": 3, "sampling": Sampling(temperature=1.0), "eos": ()}
     row = [5, 6, 7]
     alone = g.generate([row], **ask)[0].tokens

@@ -30,7 +30,7 @@ def program(kind: Kind) -> Any:
         u = rc.input(rc.f32, (b,), name="u")
         seen = rc.input(rc.boolean[SIZE], (b,), name="seen")
         how = Settings(kind, b)
-        token = choose(logits, how, u if kind.drawn else None, seen if kind.penalised else None)
+        token = choose(logits, how, u if kind.drawn else None, seen if kind.penalized else None)
         rc.output(token=token)
     return ctx.compile({B: ROWS}, backend="numpy"), how
 
@@ -41,7 +41,7 @@ def run(rows: list[Sampling], logits: Any, u: Any, seen: Any) -> np.ndarray:
         kind |= row.kind
     made, how = program(kind)
     inputs = {"logits": logits, "u": u, "seen": seen}
-    wanted = {"logits", *(["u"] if kind.drawn else []), *(["seen"] if kind.penalised else [])}
+    wanted = {"logits", *(["u"] if kind.drawn else []), *(["seen"] if kind.penalized else [])}
     return made.run(inputs={n: inputs[n] for n in wanted} | how.arrays(rows))["token"]
 
 

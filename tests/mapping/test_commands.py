@@ -21,7 +21,7 @@ from recurra.bench.mapping_runs import Contest, Found
 from recurra.bench.mapping_tables import beside
 from recurra.mapping import bounds, engine_choice, library, native
 from recurra.mapping.library import instance
-from recurra.mapping.pictures import colour, layout, page, png
+from recurra.mapping.pictures import color, layout, page, png
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, nothing
@@ -272,7 +272,7 @@ def test_pictures() -> None:
     length = int.from_bytes(image[at - 4 : at], "big")
     pixels = zlib.decompress(image[at + 4 : at + 4 + length])
     assert len(pixels) == 40 * (1 + 3 * 50)
-    assert len({colour(k) for k in range(1000)}) > 900
+    assert len({color(k) for k in range(1000)}) > 900
 
 
 def test_the_bench(

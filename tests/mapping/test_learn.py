@@ -358,7 +358,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         Learner(f, PYTHON, TINY, 0).load(path)
 
 
-def test_what_is_shown_is_learnt() -> None:
+def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
     played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
     learner = Learner(f, PYTHON, TINY, 0)

@@ -1,4 +1,4 @@
-"""Priorities learnt over programs: who is held out has no part in them; what is shipped is used."""
+"""Priorities learned over programs: who is held out has no part in them; what is shipped is used."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
     assert len(some) < len(f.grouped)
 
 
-def test_what_is_shipped_was_learnt_from_the_library() -> None:
+def test_what_is_shipped_was_learned_from_the_library() -> None:
     kept: Any = json.loads(priorities.SHIPPED.read_text())
-    assert kept["learnt_from"] == list(LIBRARY)
+    assert kept["learned_from"] == list(LIBRARY)
     assert shipped().shape == (priorities.CHOSEN, WIDTH)
     assert kept["made_by"].startswith("recurra map priorities --seconds")
     assert [row["name"] for row in kept["held_out"]] == list(LIBRARY)
@@ -159,7 +159,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "of instance-wise search, held out" in told
     assert told.count("\n") == 3
     kept: Any = json.loads(out.read_text())
-    assert kept["learnt_from"] == ["ppo_step", "wavenet"]
+    assert kept["learned_from"] == ["ppo_step", "wavenet"]
     assert np.array(kept["weights"]).shape == (3 * len(UNITS), WIDTH)  # the first of all, too
     assert all(0 < x <= 1.5 for x in kept["curve"].values())
 

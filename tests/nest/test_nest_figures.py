@@ -61,8 +61,8 @@ def test_a_sweep_is_drawn_again(name: str) -> None:
     assert second != learners.tried(name, 2, 100_000, 8)
 
 
-def test_problems_are_not_those_learnt_from() -> None:
-    taken = searches.learnt_from()
+def test_problems_are_not_those_learned_from() -> None:
+    taken = searches.learned_from()
     some = problems(200, taken)
     assert len(set(some)) == 200
     assert not {searches.called(s) for s in some} & taken

@@ -110,7 +110,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "not text": (lambda t: "\udcff", "utf-8"),
     "NaN": (lambda t: resealed(t, of_peak=float("nan")), "its of_peak is no number"),
     "a word": (lambda t: resealed(t, of_peak="0.5"), "must be real number"),
-    "one more": (lambda t: resealed(t, colour="red"), "colour"),
+    "one more": (lambda t: resealed(t, color="red"), "color"),
     "no nest": (lambda t: resealed(t, nest="for"), "three lines"),
     "a number": (lambda t: resealed(t, nest=3), "."),
 }

@@ -252,14 +252,14 @@ def test_adam_steps_as_that_of_optax(decay: float) -> None:
             np.testing.assert_allclose(ours[k], theirs[k], rtol=1e-5, atol=1e-6)
 
 
-def test_generalised_advantages() -> None:
+def test_generalized_advantages() -> None:
     """λ = 1: what is still earned beyond the value; λ = 0: one step's error."""
     random = np.random.default_rng(0)
     reward, value = (random.standard_normal((5, 3)).astype(np.float32) for _ in "rv")
     rest = np.cumsum(reward[::-1], axis=0)[::-1]
-    np.testing.assert_allclose(ppo.generalised(reward, value, 1.0), rest - value, atol=1e-5)
+    np.testing.assert_allclose(ppo.generalized(reward, value, 1.0), rest - value, atol=1e-5)
     after = np.concatenate([value[1:], np.zeros((1, 3), np.float32)])
-    np.testing.assert_allclose(ppo.generalised(reward, value, 0.0), reward + after - value)
+    np.testing.assert_allclose(ppo.generalized(reward, value, 0.0), reward + after - value)
 
 
 def test_v_trace_is_the_sum_of_the_paper() -> None:

@@ -76,7 +76,7 @@ def drive(
 ) -> tuple[list[Event], Memory]:
     """Runs a program through a window, always at one of the events that could be next.
 
-    A task reads when it starts and writes when it ends: the worst case for its neighbours.
+    A task reads when it starts and writes when it ends: the worst case for its neighbors.
     `choose(n)` is one of 0..n-1; `before` is called before every event.
     """
     happened: list[Event] = []

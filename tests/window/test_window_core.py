@@ -24,7 +24,7 @@ WRITE_A, READ_A, WRITE_B = Task("write", writes=(A,)), Task("read", (A,)), Task(
         (READ_A, WRITE_A, True),  # write after read
         (WRITE_A, WRITE_A, True),  # write after write
         (READ_A, READ_A, False),
-        (WRITE_A, WRITE_B, False),  # neighbours
+        (WRITE_A, WRITE_B, False),  # neighbors
         (WRITE_B, Task("c", (C,)), True),  # a part of it
         (Task("none"), barrier("b"), False),  # touches nothing
         (READ_A, barrier("b"), True),

@@ -27,7 +27,7 @@ from recurra.window import (
     ufunc,
 )
 from recurra.window.access import segment_of
-from recurra.window.gain_model import SAMPLE, TINY, Judgement
+from recurra.window.gain_model import SAMPLE, TINY, Judgment
 from recurra.window.history_checker import conflicts, violations
 from recurra.window.list_schedule import gain
 from recurra.window.native.twin import there
@@ -233,24 +233,24 @@ def test_the_window_is_off_where_it_cannot_pay() -> None:
         for _ in range(3 * SAMPLE):
             run.launch(add, a, 1.0, a)
     assert a[0] == 3 * SAMPLE
-    assert run.judgement.predicted is not None
-    assert run.judgement.predicted < 1.1
+    assert run.judgment.predicted is not None
+    assert run.judgment.predicted < 1.1
     assert run.counts.without_window >= SAMPLE
     assert not violations(run.tasks, run.events)
 
 
-def judged(seconds_on: float, seconds_off: float) -> Judgement:
+def judged(seconds_on: float, seconds_off: float) -> Judgment:
     """Two chains of long kernels, and a clock that says how long stretches take either way."""
-    judgement, now = Judgement(threads=2, slots=32), 0.0
+    judgment, now = Judgment(threads=2, slots=32), 0.0
     launched = [(Task("long", writes=(Segment(8 * (k % 2), 8),)), "long") for k in range(SAMPLE)]
-    judgement.durations.learn("long", 1e-3)
+    judgment.durations.learn("long", 1e-3)
     for _ in range(20):
-        on = judgement.next(now)
+        on = judgment.next(now)
         seconds = seconds_on if on else seconds_off
         now += seconds
-        judgement.ended(on, seconds, launched, now)
-    assert judgement.predicted == pytest.approx(2, rel=0.1)
-    return judgement
+        judgment.ended(on, seconds, launched, now)
+    assert judgment.predicted == pytest.approx(2, rel=0.1)
+    return judgment
 
 
 def test_what_pays_stays_on_by_the_clock_not_by_prediction() -> None:
@@ -260,15 +260,15 @@ def test_what_pays_stays_on_by_the_clock_not_by_prediction() -> None:
 
 
 def test_what_is_learned() -> None:
-    judgement = Judgement(2, 32)
-    assert not judgement.tiny("k")
-    assert not judgement.large("k")
-    judgement.durations.learn("k", TINY / 2)
-    assert judgement.tiny("k")
+    judgment = Judgment(2, 32)
+    assert not judgment.tiny("k")
+    assert not judgment.large("k")
+    judgment.durations.learn("k", TINY / 2)
+    assert judgment.tiny("k")
     for _ in range(30):
-        judgement.durations.learn("k", 4 * TINY)
-    assert judgement.large("k")
-    assert judgement.durations.expect("k") == pytest.approx(4 * TINY, rel=0.01)
+        judgment.durations.learn("k", 4 * TINY)
+    assert judgment.large("k")
+    assert judgment.durations.expect("k") == pytest.approx(4 * TINY, rel=0.01)
 
 
 @pytest.mark.parametrize(

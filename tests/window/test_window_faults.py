@@ -90,7 +90,7 @@ def test_the_blocks_own_error_comes_first() -> None:
         run.launch(fill, 0.0, a)
 
 
-def test_half_written_memory_stays_spoilt() -> None:
+def test_half_written_memory_stays_spoiled() -> None:
     """Writing every second element does not mend what lies between."""
     a, b = np.zeros(8), np.zeros(8)
     with Executor(1) as run:
@@ -105,7 +105,7 @@ def test_half_written_memory_stays_spoilt() -> None:
 
 
 def test_memory_of_the_failed_is_not_given_away() -> None:
-    """New arrays at the address of spoilt ones would be blamed."""
+    """New arrays at the address of spoiled ones would be blamed."""
     b = np.zeros(1000)
     with Executor(1, policy="always") as run:
         run.launch(broken, b, np.zeros(1000))

@@ -35,7 +35,7 @@ from recurra.runtime.executor import Execution
 from recurra.runtime.runner import Runner, RunRequest
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
-from recurra.window.gain_model import Judgement
+from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import violations
 from recurra.window.stretches import Stretch
 from test_groups import actor_critic
@@ -276,8 +276,8 @@ def settled(on: bool, gain: float) -> Executable:
     program = apart("first")
     program.run(seed=4, window=2)
     judged = program.runner.windows.judged(2)
-    judgement, trial = judged.stretch.judgement, judged.stretch.judgement.trial
-    judgement.predicted = 1.5
+    judgment, trial = judged.stretch.judgment, judged.stretch.judgment.trial
+    judgment.predicted = 1.5
     while trial.examining:
         way = trial.next(0.0)
         trial.done(way, 1 / gain if way else 1.0, 1.0, time.perf_counter())
@@ -335,22 +335,22 @@ def test_runs_at_the_same_time_are_judged_apart() -> None:
     with judged.going_on() as one:
         with judged.going_on() as other:
             assert one is judged.stretch
-            assert other.judgement is not one.judgement
+            assert other.judgment is not one.judgment
         with pytest.raises(KeyError), judged.going_on():
             raise KeyError
         assert one is judged.stretch
     with pytest.raises(KeyError), judged.going_on():
         raise KeyError
     assert judged.stretch is not one
-    assert judged.stretch.judgement is one.judgement
+    assert judged.stretch.judgment is one.judgment
 
 
 @pytest.mark.parametrize("launches", [2, 3, 7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_when_the_window_goes_on_and_off(kind: str, launches: int) -> None:
     """Handles of launches through the window are given to launches in order, and the reverse."""
-    stretch = Stretch(Judgement(2, 8), launches, launches)
-    stretch.judgement.predicted = 2.0
+    stretch = Stretch(Judgment(2, 8), launches, launches)
+    stretch.judgment.predicted = 2.0
     program = slowed(apart(kind), 1)
     with Executor(2, 8, stretch=stretch) as run:
         for want in runs(kind, 3):

@@ -50,7 +50,7 @@ class Images(nn.Module):
 
 
 class Words(nn.Module):
-    """Attention, an embedding, a normalisation; the same weights twice."""
+    """Attention, an embedding, a normalization; the same weights twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,14 +88,14 @@ def trained(model: nn.Module, f: Callable[[Tensor], Tensor], steps: int = 4) -> 
     """Every loss and gradient of some steps, and what is left in the model."""
     torch.manual_seed(1)
     x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,))
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     seen: list[Tensor] = []
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(f(x), y)
         loss.backward()
         seen += [loss.detach().clone(), *grads(model.parameters())]
-        optimiser.step()
+        optimizer.step()
     return [*seen, *model.state_dict().values()]
 
 

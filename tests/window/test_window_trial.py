@@ -11,7 +11,7 @@ from built import FOLDER
 
 from recurra.window import Executor, stretches, thread_pool
 from recurra.window.ab_trial import LOSS, Trial
-from recurra.window.gain_model import Judgement
+from recurra.window.gain_model import Judgment
 from recurra.window.native.build import build
 from recurra.window.native.twin import load
 from recurra.window.stretches import Stretch
@@ -83,18 +83,18 @@ def test_what_the_program_does_itself_counts_both_ways(monkeypatch: pytest.Monke
         now[0] += seconds
 
     launches = 4
-    judgement = Judgement(1, 8)
-    judgement.predicted = 2.0  # a trial decides
-    stretch = Stretch(judgement, launches, launches, since=0.0)
+    judgment = Judgment(1, 8)
+    judgment.predicted = 2.0  # a trial decides
+    stretch = Stretch(judgment, launches, launches, since=0.0)
     with Executor(1, 8, native=False, stretch=stretch) as run:
-        while judgement.trial.examining and now[0] < 1000.0:
+        while judgment.trial.examining and now[0] < 1000.0:
             since = now[0]
             takes(3.0)
             run.called("the world", since)
             for _ in range(launches):
                 run.launch(Wrapper("kernel", takes, lambda s: (), lambda s: (), kind="k"), 0.5)
             run.drain()
-        assert judgement.trial.gain == pytest.approx(1.0)
+        assert judgment.trial.gain == pytest.approx(1.0)
         assert run.straight
 
 

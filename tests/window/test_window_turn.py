@@ -65,10 +65,10 @@ def test_it_is_given_back_when_something_is_raised() -> None:
 def off(threads: int = 2) -> Executor:
     """An executor of which it is known that it does not pay."""
     run = Executor(threads)
-    judgement = run.judgement
-    judgement.predicted = 1.0
-    judgement.trial.refuse(time.perf_counter())
-    judgement.trial.until = float("inf")
+    judgment = run.judgment
+    judgment.predicted = 1.0
+    judgment.trial.refuse(time.perf_counter())
+    judgment.trial.until = float("inf")
     run._stretch.end(healthy=True)  # pyright: ignore[reportPrivateUsage]
     assert run.straight
     return run

@@ -7,27 +7,27 @@ from recurra.ir.expr import Div, Mod, Prod, walk
 from recurra.ir.graph import Index, Slice
 
 
-def quasi_affine(what: str, e: Index, loc: Loc | None) -> None:
+def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
     """Refuses what isl cannot read: products of dims, divisors and steps that are no constants."""
-    if isinstance(e, Slice):
-        if type(e.step) is not int or e.step < 1:
-            raise step(e, loc)
-        quasi_affine(what, e.lo, loc)
-        quasi_affine(what, e.hi, loc)
+    if isinstance(index, Slice):
+        if type(index.step) is not int or index.step < 1:
+            raise step(index, loc)
+        quasi_affine(what, index.lo, loc)
+        quasi_affine(what, index.hi, loc)
         return
-    for x in walk(e):
+    for x in walk(index):
         if isinstance(x, Prod):
             raise product(what, x, loc)
         if isinstance(x, (Div, Mod)) and (type(x.n) is not int or x.n < 1):
             raise divisor(what, x, loc)
 
 
-def product(what: str, e: Prod, loc: Loc | None) -> DomainError:
+def product(what: str, prod: Prod, loc: Loc | None) -> DomainError:
     """A product of two unknowns where it must be quasi-affine."""
     return DomainError(
-        f"{what} multiplies two unknowns: {e}",
+        f"{what} multiplies two unknowns: {prod}",
         facts="dims and bounds are added, compared, and multiplied or divided by constants; "
-        f"{e} is not a constant times a dim",
+        f"{prod} is not a constant times a dim",
         hint="use a constant for one factor, or choose by data: x.take(...), rc.where(...)",
         loc=loc,
     )
@@ -44,10 +44,10 @@ def divisor(what: str, e: Div | Mod, loc: Loc | None) -> DomainError:
     )
 
 
-def step(s: Slice, loc: Loc | None) -> DomainError:
+def step(slice_: Slice, loc: Loc | None) -> DomainError:
     """A range in steps that are no positive constant."""
     return DomainError(
-        f"the range {s.lo}:{s.hi} is read in steps of {s.step}",
+        f"the range {slice_.lo}:{slice_.hi} is read in steps of {slice_.step}",
         facts="the step of a range is a constant of at least 1",
         hint="read it forwards, then .flip() it",
         loc=loc,

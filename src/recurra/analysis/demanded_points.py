@@ -88,11 +88,15 @@ def is_even(graph: Graph, dim: str) -> bool:
     return True
 
 
-def _is_even_read(e: Index, r: Range, reader: Domain) -> bool:
+def _is_even_read(index: Index, extent: Range, reader: Domain) -> bool:
     """Is an index all of a range, or a shift of that of the reader?"""
-    if isinstance(e, Slice):
-        return (e.lo, e.hi) == (r.lo, r.hi)
-    return is_shift(e, r.dim) is not None and r.dim in reader and reader[r.dim] == r
+    if isinstance(index, Slice):
+        return (index.lo, index.hi) == (extent.lo, extent.hi)
+    return (
+        is_shift(index, extent.dim) is not None
+        and extent.dim in reader
+        and reader[extent.dim] == extent
+    )
 
 
 @dataclass
@@ -131,29 +135,29 @@ class _Demand:
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
-    def is_root(self, n: Node) -> bool:
+    def is_root(self, node: Node) -> bool:
         """Is it asked for whoever reads it?"""
-        unread = not n.op.pure and not self.graph.readers[n.name]
-        ends = self.ends and isinstance(n.op, Going)
-        return n.name in self.graph.outputs or unread or ends or isinstance(n.op, Input)
+        unread = not node.op.pure and not self.graph.readers[node.name]
+        ends = self.ends and isinstance(node.op, Going)
+        return node.name in self.graph.outputs or unread or ends or isinstance(node.op, Input)
 
-    def of_read(self, n: Node, k: int, a: Ref) -> Expr:
+    def of_read(self, node: Node, index: int, ref: Ref) -> Expr:
         """The points of a source that an operand asks for."""
-        source, mine = self.graph[a.name].domain, n.domain
-        branch = merge_condition(n, k)
-        if branch is None and a.index == source.identity and mine == source:
-            return self.found[n.name]
-        asked = [self.found[n.name], branch or TRUE]  # of points of the reader
+        source, mine = self.graph[ref.name].domain, node.domain
+        branch = merge_condition(node, index)
+        if branch is None and ref.index == source.identity and mine == source:
+            return self.found[node.name]
+        asked = [self.found[node.name], branch or TRUE]  # of points of the reader
         if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            moved = any(e != r.sym for e, r in zip(a.index, source, strict=True))
+            moved = any(e != r.sym for e, r in zip(ref.index, source, strict=True))
             same: dict[str, Expr | int] = {r.dim: r.sym for r in source}
             return TRUE if moved else self.mapped(both(*asked), mine, same)
         back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []
-        for e, r in zip(a.index, source, strict=True):
+        for e, r in zip(ref.index, source, strict=True):
             dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
             if isinstance(e, Slice):
                 ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
@@ -164,23 +168,28 @@ class _Demand:
             elif not symbols(e) & set(mine.dims):
                 ends.append(compare("==", r.sym, e))
         for e, r in ranges:
-            ends += self.reach(e, r, n.domain, asked, back)
+            ends += self.reach(e, r, node.domain, asked, back)
         mapped = self.mapped(both(*asked), mine, back)
         return simplified(source, both(mapped, *ends), self.sizes)
 
     def reach(
-        self, e: Slice, r: Range, mine: Domain, asked: list[Expr], back: Mapping[str, Expr | int]
+        self,
+        slice_: Slice,
+        extent: Range,
+        mine: Domain,
+        asked: list[Expr],
+        back: Mapping[str, Expr | int],
     ) -> list[Expr]:
         """The least and the greatest point of a range, of all points of a reader.
 
         Where the source has the dims that move it, they are those of the range itself.
         """
-        if (symbols(e.lo) | symbols(e.hi)) & set(mine.dims) <= back.keys():
+        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(mine.dims) <= back.keys():
             return [
-                compare(">=", r.sym, substitute(e.lo, back)),
-                compare("<", r.sym, substitute(e.hi, back)),
+                compare(">=", extent.sym, substitute(slice_.lo, back)),
+                compare("<", extent.sym, substitute(slice_.hi, back)),
             ]
-        lo, hi = substitute(e.lo, self.sizes), substitute(e.hi, self.sizes)
+        lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
         box = box_of(mine, self.sizes)
         if box is not None:  # the points that ask for the range
             box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
@@ -188,18 +197,27 @@ class _Demand:
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
             return []
-        return [compare(">=", r.sym, span(lo, box)[0]), compare("<", r.sym, span(hi, box)[1])]
+        return [
+            compare(">=", extent.sym, span(lo, box)[0]),
+            compare("<", extent.sym, span(hi, box)[1]),
+        ]
 
-    def mapped(self, c: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
+    def mapped(self, condition: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
         """A condition on points of a reader as one on points of its source, or a wider one."""
-        if isinstance(c, Logic) and c.op == "&":
-            return both(*(self.mapped(x, domain, back) for x in c.args))
-        return substitute(c, back) if symbols(c) & set(domain.dims) <= back.keys() else TRUE
+        if isinstance(condition, Logic) and condition.op == "&":
+            return both(*(self.mapped(x, domain, back) for x in condition.args))
+        return (
+            substitute(condition, back)
+            if symbols(condition) & set(domain.dims) <= back.keys()
+            else TRUE
+        )
 
 
-def _joined(a: Expr, b: Expr) -> Expr:
+def _joined(expr: Expr, b: Expr) -> Expr:
     """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
-    parts = [p for c in (a, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))]
+    parts = [
+        p for c in (expr, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
+    ]
     if any(negate(p) in parts for p in parts):
         return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]

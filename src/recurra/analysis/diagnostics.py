@@ -26,9 +26,9 @@ from recurra.ops.control import Merge
 from recurra.ops.source import Value
 
 
-def line_of(node: Node, k: int = -1) -> Loc | None:
-    """Where operand `k` was written: the line of its branch, else that of the equation."""
-    return node.lines[k] if 0 <= k < len(node.args) else node.loc
+def line_of(node: Node, index: int = -1) -> Loc | None:
+    """Where operand `index` was written: the line of its branch, else that of the equation."""
+    return node.lines[index] if 0 <= index < len(node.args) else node.loc
 
 
 def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
@@ -44,25 +44,25 @@ def spoken(e: Index | Ref) -> str:
     return re.sub(r"\b(min|max)\(", r"rc.\1(", str(e))
 
 
-def reading(ref: Ref, j: int, e: Index) -> str:
-    """The read with index `j` replaced."""
-    return spoken(Ref(ref.name, (*ref.index[:j], e, *ref.index[j + 1 :])))
+def reading(ref: Ref, index: int, e: Index) -> str:
+    """The read with index `index` replaced."""
+    return spoken(Ref(ref.name, (*ref.index[:index], e, *ref.index[index + 1 :])))
 
 
-def _range(r: Range, middle: str) -> str:
-    return f"{r.lo} <= {middle} < {r.hi}"
+def _range(extent: Range, middle: str) -> str:
+    return f"{extent.lo} <= {middle} < {extent.hi}"
 
 
 def outside(
     node: Node,
-    k: int,
+    index: int,
     source: Domain,
     asked: tuple[int, ...],
     point: Point,
     bounds: Mapping[str, int],
 ) -> DomainError:
-    """A read that leaves its source: operand `k` of `node` asks for the point `asked`."""
-    ref, when = node.args[k], merge_condition(node, k)
+    """A read that leaves its source: operand `index` of `node` asks for the point `asked`."""
+    ref, when = node.args[index], merge_condition(node, index)
     j = next(
         j
         for j, (q, r) in enumerate(zip(asked, source, strict=True))
@@ -80,23 +80,25 @@ def outside(
         facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
         f"{spot}it asks for {Ref(ref.name, asked)}",
         hint=_keep_inside(node, ref, j, r, early, when is not None),
-        loc=line_of(node, k),
+        loc=line_of(node, index),
     )
 
 
-def _keep_inside(node: Node, ref: Ref, j: int, r: Range, early: bool, branch: bool) -> str:
-    e = ref.index[j]
+def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, branch: bool) -> str:
+    e = ref.index[index]
     if isinstance(e, Slice):
-        lo, hi = (maximum(r.lo, e.lo), e.hi) if early else (e.lo, minimum(e.hi, r.hi))
-        return f"cut it: {reading(ref, j, Slice(lo, hi, e.step, e.pad))}"
+        lo, hi = (maximum(extent.lo, e.lo), e.hi) if early else (e.lo, minimum(e.hi, extent.hi))
+        return f"cut it: {reading(ref, index, Slice(lo, hi, e.step, e.pad))}"
     if not symbols(e) & set(node.domain.dims):
-        return f"index {ref.name} within {r.lo}..{r.hi - 1}"
-    guard = compare(">=", e, r.lo) if early else compare("<", e, r.hi)
+        return f"index {ref.name} within {extent.lo}..{extent.hi - 1}"
+    guard = compare(">=", e, extent.lo) if early else compare("<", e, extent.hi)
     for d in node.domain.dims:
         c = is_shift(e, d)
         if c is not None:
             edge = node.domain[d].sym
-            guard = compare(">=", edge, r.lo - c) if early else compare("<", edge, r.hi - c)
+            guard = (
+                compare(">=", edge, extent.lo - c) if early else compare("<", edge, extent.hi - c)
+            )
     if branch:
         return f"keep this branch to where {guard}: {node.name}[{spoken(guard)}] = ..."
     return f"guard it: rc.where({spoken(guard)}, {spoken(ref)}, 0)"
@@ -120,31 +122,33 @@ def uncovered(
 
 
 def negative_slice(
-    node: Node, k: int, j: int, s: Slice, point: Point, bounds: Mapping[str, int]
+    node: Node, index: int, j: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """A range that ends before it begins."""
-    ref, size = node.args[k], s.count
+    ref, size = node.args[index], slice_.count
     return ShapeError(
         f"{ref} reads a range of negative size",
-        facts=f"{s} holds {size} points; "
+        facts=f"{slice_} holds {size} points; "
         f"{at(point, bounds, symbols(size))}that is {evaluate(size, {**bounds, **point})}",
         hint="let it begin no later than it ends: "
-        + reading(ref, j, Slice(minimum(s.lo, s.hi), s.hi, s.step, s.pad)),
-        loc=line_of(node, k),
+        + reading(ref, j, Slice(minimum(slice_.lo, slice_.hi), slice_.hi, slice_.step, slice_.pad)),
+        loc=line_of(node, index),
     )
 
 
-def overfull(node: Node, k: int, s: Slice, point: Point, bounds: Mapping[str, int]) -> ShapeError:
+def overfull(
+    node: Node, index: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
     """A padded range with more points than its length."""
-    assert s.pad is not None
-    ref, env = node.args[k], {**bounds, **point}
-    spot = at(point, bounds, symbols(s.count) | symbols(s.pad))
+    assert slice_.pad is not None
+    ref, env = node.args[index], {**bounds, **point}
+    spot = at(point, bounds, symbols(slice_.count) | symbols(slice_.pad))
     return ShapeError(
         f"{ref} reads more points than its padded length",
-        facts=f"it is padded to {s.pad} and holds {s.count} points; "
-        f"{spot}these are {evaluate(s.pad, env)} and {evaluate(s.count, env)}",
+        facts=f"it is padded to {slice_.pad} and holds {slice_.count} points; "
+        f"{spot}these are {evaluate(slice_.pad, env)} and {evaluate(slice_.count, env)}",
         hint="pad it to the largest number of points",
-        loc=line_of(node, k),
+        loc=line_of(node, index),
     )
 
 
@@ -164,40 +168,40 @@ def negative_size(
 def cut(
     node: Node,
     ends: tuple[Expr | int, Expr | int],
-    n: Expr | int,
+    divisor: Expr | int,
     point: Point,
     bounds: Mapping[str, int],
 ) -> ShapeError:
     """A cut that leaves its axis."""
     env = {**bounds, **point}
     lo, hi = (evaluate(e, env) for e in ends)
-    spot = at(point, bounds, set().union(*map(symbols, (*ends, n))))
+    spot = at(point, bounds, set().union(*map(symbols, (*ends, divisor))))
     return ShapeError(
         f"the cut {ends[0]}:{ends[1]} leaves its axis",
-        facts=f"the axis is 0:{n}; {spot}{lo}:{hi} is asked of 0:{evaluate(n, env)}",
-        hint=f"cut within 0:{n}",
+        facts=f"the axis is 0:{divisor}; {spot}{lo}:{hi} is asked of 0:{evaluate(divisor, env)}",
+        hint=f"cut within 0:{divisor}",
         loc=node.loc,
     )
 
 
 def pick(
-    node: Node, e: Expr | int, n: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """An element that is not on its axis."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(e) | symbols(n))
+    spot = at(point, bounds, symbols(expr) | symbols(divisor))
     return ShapeError(
-        f"element {e} is not on its axis",
+        f"element {expr} is not on its axis",
         facts=(
-            f"the axis is 0:{n}; {spot}element {evaluate(e, env)} is asked of 0:{evaluate(n, env)}"
+            f"the axis is 0:{divisor}; {spot}element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
         ),
-        hint=f"index within 0:{n}, or guard it with rc.where",
+        hint=f"index within 0:{divisor}, or guard it with rc.where",
         loc=node.loc,
     )
 
 
 def too_narrow(
-    node: Node, k: int, op: Value, number: int, point: Point, bounds: Mapping[str, int]
+    node: Node, index: int, op: Value, number: int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """An index expression whose value is not among those of its type."""
     spot = at(point, bounds, symbols(op.expr))
@@ -206,19 +210,19 @@ def too_narrow(
         f"{op.expr} has a value that {op.dtype} cannot hold",
         facts=f"{spot}it is {number}; {op.dtype} holds whole numbers from {ends.min} to {ends.max}",
         hint=f'rc.value({op.expr}, "i32") holds it; what is to be cut off: .cast("{op.dtype}")',
-        loc=line_of(node, k),
+        loc=line_of(node, index),
     )
 
 
 def shuffled(
-    node: Node, e: Expr | int, n: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """An element that is not among those that are shuffled."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(e) | symbols(n))
+    spot = at(point, bounds, symbols(expr) | symbols(divisor))
     return ShapeError(
-        f"element {e} is not among the {n} that are shuffled",
-        facts=f"{spot}element {evaluate(e, env)} is asked of {evaluate(n, env)}",
+        f"element {expr} is not among the {divisor} that are shuffled",
+        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(divisor, env)}",
         hint="let the minibatches together have as many samples as there are",
         loc=node.loc,
     )

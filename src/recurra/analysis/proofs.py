@@ -71,7 +71,7 @@ class Proof:
         }
 
     def edges(self, domain: Domain) -> Expr:
-        """What a point of the box of a domain must fulfil to be one of the domain."""
+        """What a point of the box of a domain must fulfill to be one of the domain."""
         if not self.open:
             return TRUE
         ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]
@@ -100,13 +100,17 @@ class Proof:
         found = isl.first(tuple(box[d] for d in used), substitute(where, canonical))
         return None if found is None else point | dict(zip(used, found, strict=True))
 
-    def below(self, e: Expr | int, least: int, box: Box, where: Expr = TRUE) -> Point | None:
-        """The first point where `e` is less than `least`, of those where `where` holds."""
-        e = self.at(e)
-        if type(e) is int and e >= least:
+    def below(self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE) -> Point | None:
+        """The first point where `expr` is less than `least`, of those where `where` holds."""
+        expr = self.at(expr)
+        if type(expr) is int and expr >= least:
             return None
         box = {**box, **self.unknown}
         small = narrow(box, where)
-        if small is None or any(lo > hi for lo, hi in small.values()) or span(e, small)[0] >= least:
+        if (
+            small is None
+            or any(lo > hi for lo, hi in small.values())
+            or span(expr, small)[0] >= least
+        ):
             return None
-        return self.first(box, both(where, compare("<", e, least)))
+        return self.first(box, both(where, compare("<", expr, least)))

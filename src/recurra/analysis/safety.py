@@ -231,7 +231,7 @@ def _is_narrow(dtype: str) -> bool:
     return dtype != "bool" and not is_float(dtype) and dtype not in ("i32", "i64")
 
 
-def _fits(proof: Proof, node: Node, k: int, op: Value, e: Any, box: Box, where: Expr) -> None:
+def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, where: Expr) -> None:
     if not _is_narrow(op.dtype):
         return
     ends = np.iinfo(NUMPY_NAME[op.dtype])
@@ -239,7 +239,7 @@ def _fits(proof: Proof, node: Node, k: int, op: Value, e: Any, box: Box, where: 
     found = proof.below(int(ends.max) - e, 0, box, where) if found is None else found
     if found is not None:
         number = evaluate(proof.at(e), found)
-        raise diagnostics.too_narrow(node, k, op, number, found, proof.told(found))
+        raise diagnostics.too_narrow(node, index, op, number, found, proof.told(found))
 
 
 def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
@@ -260,7 +260,7 @@ def _within(proof: Proof, e: Any, box: Box, ends: tuple[int, int]) -> bool:
     return ends[0] <= lo and hi <= ends[1]
 
 
-def _inside(proof: Proof, node: Node, k: int, ref: Ref, where: Expr) -> None:
+def _inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -> None:
     """Every point asked for is one of the source's, exactly."""
     domain = proof.graph[ref.name].domain
     box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
@@ -277,19 +277,19 @@ def _inside(proof: Proof, node: Node, k: int, ref: Ref, where: Expr) -> None:
     if found is not None:
         asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
         here_ = {d: found[d] for d in node.domain.dims}
-        raise diagnostics.outside(node, k, domain, asked, here_, proof.told(found))
+        raise diagnostics.outside(node, index, domain, asked, here_, proof.told(found))
 
 
-def _slice_size(proof: Proof, node: Node, k: int, j: int, s: Slice, where: Expr) -> None:
+def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:
     box = proof.box(node.domain)
-    found = proof.below(s.count, 0, box, where)
+    found = proof.below(slice_.count, 0, box, where)
     if found is not None:
-        raise diagnostics.negative_slice(node, k, j, s, found, proof.told(found))
-    if s.pad is not None:
-        room: Any = s.pad - s.count
+        raise diagnostics.negative_slice(node, index, j, slice_, found, proof.told(found))
+    if slice_.pad is not None:
+        room: Any = slice_.pad - slice_.count
         found = proof.below(room, 0, box, where)
         if found is not None:
-            raise diagnostics.overfull(node, k, s, found, proof.told(found))
+            raise diagnostics.overfull(node, index, slice_, found, proof.told(found))
 
 
 def _sizes(proof: Proof, node: Node) -> None:
@@ -409,8 +409,8 @@ def _reshape(proof: Proof, node: Node, box: Box) -> None:
         raise diagnostics.reshape(node, before, node.type, found, proof.told(found))
 
 
-def _product(proof: Proof, t: Type) -> Expr | int:
+def _product(proof: Proof, type_: Type) -> Expr | int:
     total: Expr | int = 1
-    for size in t.shape:
+    for size in type_.shape:
         total = mul(total, proof.at(size))
     return total

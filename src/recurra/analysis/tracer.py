@@ -335,12 +335,12 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-def excludes(a: Expr, b: Expr) -> bool:
-    """Can `a` and `b` never hold at one point, whatever the bounds?"""
-    if a == negate(b):
+def excludes(expr: Expr, b: Expr) -> bool:
+    """Can `expr` and `b` never hold at one point, whatever the bounds?"""
+    if expr == negate(b):
         return True
-    quasi_affine = not any(isinstance(e, Prod) for c in (a, b) for e in walk(c))
-    return quasi_affine and not isl.satisfiable(both(a, b))
+    quasi_affine = not any(isinstance(e, Prod) for c in (expr, b) for e in walk(c))
+    return quasi_affine and not isl.satisfiable(both(expr, b))
 
 
 _ACTIVE: list[Tracer] = []

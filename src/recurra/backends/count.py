@@ -39,9 +39,9 @@ class Count:
         text = str(self)
         return text if text.isidentifier() else f"({text})"
 
-    def plus(self, n: int) -> Count:
+    def plus(self, count: int) -> Count:
         lo, hi = self.range
-        return Count(self.text, (lo + n, hi + n), self.tensor, self.offset + n)
+        return Count(self.text, (lo + count, hi + count), self.tensor, self.offset + count)
 
     def new(self, text: str, range: Range, truth: bool = False) -> Count:
         return Count(text, range, self.tensor, truth=truth)
@@ -81,14 +81,18 @@ class Count:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, n: int) -> Count:
+    def __floordiv__(self, count: int) -> Count:
         lo, hi = self.range
-        return self.new(f"{self.atom} // {n}", (lo // n, hi // n))
+        return self.new(f"{self.atom} // {count}", (lo // count, hi // count))
 
-    def __mod__(self, n: int) -> Count:
+    def __mod__(self, count: int) -> Count:
         lo, hi = self.range
-        inside = lo // n == hi // n
-        return self if inside and lo // n == 0 else self.new(f"{self.atom} % {n}", (0, n - 1))
+        inside = lo // count == hi // count
+        return (
+            self
+            if inside and lo // count == 0
+            else self.new(f"{self.atom} % {count}", (0, count - 1))
+        )
 
     def _compare(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
         if not isinstance(other, (int, Count)):

@@ -44,12 +44,12 @@ def row(what: str, metric: str, ours: float, budget: float, threads: int = 1) ->
     )
 
 
-def best(f: Callable[[], Any], times: int) -> float:
+def best(function: Callable[[], Any], times: int) -> float:
     """The least process CPU seconds of several calls."""
     taken: list[float] = []
     for _ in range(times):
         start = time.process_time()
-        f()
+        function()
         taken.append(time.process_time() - start)
     return min(taken)
 

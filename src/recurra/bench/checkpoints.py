@@ -54,9 +54,9 @@ def stepper(executable: Any, saves: bool) -> Any:
     """run(k): k more iterations, each saved after it was made, as `program.run` does."""
     steps, behind = executable.execution.steps(SEED), Behind()
 
-    def run(k: int) -> None:
+    def run(index: int) -> None:
         done = 0
-        while done < k:
+        while done < index:
             step = next(steps)
             done += step.hi - step.lo
             if saves:

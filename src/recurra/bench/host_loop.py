@@ -37,8 +37,8 @@ class _Nothing:
         found = {r.name: r for r in self.execution.program.regions}
         return tuple(self._constant(len(found[n].gives) + len(found[n].stores)) for n in names)
 
-    def _constant(self, n: int) -> Any:
-        result = (0,) * n
+    def _constant(self, count: int) -> Any:
+        result = (0,) * count
         return lambda *_: result
 
     def calls(self, *names: str) -> tuple[Any, ...]:

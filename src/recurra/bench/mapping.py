@@ -107,35 +107,69 @@ def search(
         found.setdefault(who, []).append(x)
 
 
-def solvers(c: Contest) -> list[Row]:
+def solvers(contest: Contest) -> list[Row]:
     """Rewards, simulated steps and their correlation; one pair per seed."""
     rows: list[Row] = []
-    mine = float(np.median(c.shares(OURS)))
-    for peer in [who for who in c.found if who not in (OURS, "prod")]:
-        middle, ci95 = ratio(c.shares(peer), c.shares(OURS))  # more is better
-        theirs = float(np.median(c.shares(peer)))
-        rows.append(Row(str(c), "reward_share", mine, peer, theirs, middle, ci95, c.limit, "exact"))
-        progress(f"{c}: {mine:.4f} of at most {c.limit:.4f}, {peer} {theirs:.4f}")
-    base = c.simulated(BASELINE)
+    mine = float(np.median(contest.shares(OURS)))
+    for peer in [who for who in contest.found if who not in (OURS, "prod")]:
+        middle, ci95 = ratio(contest.shares(peer), contest.shares(OURS))  # more is better
+        theirs = float(np.median(contest.shares(peer)))
+        rows.append(
+            Row(
+                str(contest),
+                "reward_share",
+                mine,
+                peer,
+                theirs,
+                middle,
+                ci95,
+                contest.limit,
+                "exact",
+            )
+        )
+        progress(f"{contest}: {mine:.4f} of at most {contest.limit:.4f}, {peer} {theirs:.4f}")
+    base = contest.simulated(BASELINE)
     for name in (OURS, "prod"):
-        run = c.simulated(name)
+        run = contest.simulated(name)
         middle, ci95 = ratio(run, base)
         ours_us, theirs = float(np.median(run)), float(np.median(base))
         who = "xla-like, of prod" if name == "prod" else "xla-like"
-        rows.append(Row(str(c), "simulated_us", ours_us, who, theirs, middle, ci95, None, "exact"))
-        progress(f"{c}: {name} {ours_us:.1f} µs, xla-like {theirs:.1f} µs")
-    near = np.array([run.nearly() for run in c.found[OURS]])
-    middle, ci95 = ratio(near, np.full(len(near), c.seconds))
+        rows.append(
+            Row(str(contest), "simulated_us", ours_us, who, theirs, middle, ci95, None, "exact")
+        )
+        progress(f"{contest}: {name} {ours_us:.1f} µs, xla-like {theirs:.1f} µs")
+    near = np.array([run.nearly() for run in contest.found[OURS]])
+    middle, ci95 = ratio(near, np.full(len(near), contest.seconds))
     mine = float(np.median(near))
     rows.append(
-        Row(str(c), "nearly_s", mine, "the whole search", c.seconds, middle, ci95, None, "exact")
+        Row(
+            str(contest),
+            "nearly_s",
+            mine,
+            "the whole search",
+            contest.seconds,
+            middle,
+            ci95,
+            None,
+            "exact",
+        )
     )
-    told = correlation(c.problem, c.stages())
+    told = correlation(contest.problem, contest.stages())
     if np.isfinite(told):
         rows.append(
-            Row(str(c), "correlation", told, "ideal", -1.0, -told, (-told, -told), None, "exact")
+            Row(
+                str(contest),
+                "correlation",
+                told,
+                "ideal",
+                -1.0,
+                -told,
+                (-told, -told),
+                None,
+                "exact",
+            )
         )
-        progress(f"{c}: rewards and latencies correlate by {told:.4f}")
+        progress(f"{contest}: rewards and latencies correlate by {told:.4f}")
     return rows
 
 

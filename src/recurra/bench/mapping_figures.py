@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recurra.bench.mapping_runs import Contest
 
 SHOWN = ("default", "evolution", "random", "xla-like", "mcts")  # figure 5
-COLOURS = ("#d1495b", "#30638e", "#8d6a4f", "#444444", "#5b8c5a", "#c58b00")
+COLORS = ("#d1495b", "#30638e", "#8d6a4f", "#444444", "#5b8c5a", "#c58b00")
 ACROSS, WORST = 4, 3
 DOTS = 110  # per inch
 _TABLE = """
@@ -111,13 +111,13 @@ def _shown(row: Row) -> dict[str, Any]:
     }
 
 
-def _layouts(c: Contest) -> str:
+def _layouts(contest: Contest) -> str:
     """Figure 8: what the two solvers keep in fast memory."""
     drawn = ""
     for who in ("default", "xla-like"):
-        answer = c.found[who][0].answer
-        drawn += f"<h2>{escape(c.problem.name)} by {who} (figure 8)</h2>"
-        drawn += layout(c.problem, answer)
+        answer = contest.found[who][0].answer
+        drawn += f"<h2>{escape(contest.problem.name)} by {who} (figure 8)</h2>"
+        drawn += layout(contest.problem, answer)
     return drawn
 
 
@@ -126,14 +126,14 @@ def reward_over_time(contests: Sequence[Contest], shown: Sequence[str] = SHOWN) 
     figure, panels = _panels(len(contests))
     for ax, c in zip(panels, contests, strict=False):
         ax.set_title(f"{c.problem.name}, {len(c.problem.buffers)} buffers", fontsize=9)
-        for who, colour in zip(shown, COLOURS, strict=False):
+        for who, color in zip(shown, COLORS, strict=False):
             for k, run in enumerate(c.found.get(who, ())):
                 if run.curve:
                     times, rewards = (np.array(x, float) for x in zip(*run.curve, strict=True))
                     ends = np.append(times, max(c.seconds, times[-1]))
                     values = np.append(rewards, rewards[-1]) / c.total
                     label = None if k else who
-                    ax.step(ends, values, where="post", color=colour, lw=1, label=label)
+                    ax.step(ends, values, where="post", color=color, lw=1, label=label)
         ax.axhline(c.limit, color="#222", ls="--", lw=0.8)
         ax.set_xlabel("CPU seconds", fontsize=8)
         ax.set_ylabel("share of all to gain", fontsize=8)
@@ -149,7 +149,7 @@ def rewards_and_latencies(contests: Sequence[Contest]) -> bytes:
     for ax, c in zip(panels, shown, strict=False):
         answers = c.stages()
         rewards = [s.reward(c.problem) / c.total for s in answers]
-        ax.scatter(rewards, [_microseconds(c, s) for s in answers], s=14, color=COLOURS[0])
+        ax.scatter(rewards, [_microseconds(c, s) for s in answers], s=14, color=COLORS[0])
         r = correlation(c.problem, answers)
         title = f"{c.problem.name}: {c.speedup:.2f} times as fast, r = {r:.4f}"
         ax.set_title(title, fontsize=8)
@@ -158,8 +158,8 @@ def rewards_and_latencies(contests: Sequence[Contest]) -> bytes:
     return _png(figure)
 
 
-def _microseconds(c: Contest, answer: Solution) -> float:
-    return simulate(c.problem, answer, contention=True).latency / 1e6
+def _microseconds(contest: Contest, answer: Solution) -> float:
+    return simulate(contest.problem, answer, contention=True).latency / 1e6
 
 
 def _panels(count: int, across: int = ACROSS) -> tuple[Any, list[Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from recurra.bench.harness import Row, progress
 from recurra.bench.mapping_runs import Contest, Found, Runs, Wanted
-from recurra.bench.mapping_tables import learnt
+from recurra.bench.mapping_tables import learned
 from recurra.bench.pairs import ratio
 from recurra.mapping.engine_choice import engine
 from recurra.mapping.library import instance
@@ -55,7 +55,7 @@ def suite(quick: bool = False, out: Path | None = None, wanted: Wanted | None = 
             ]
             rows = [row for c in contests for row in compared(c)]
             if out is not None:  # also what there is of a bench that is cut short
-                (out / "learning.md").write_text(learnt(contests, (OURS, *PEERS)))
+                (out / "learning.md").write_text(learned(contests, (OURS, *PEERS)))
                 write_learning(out, contests, rows, (OURS, *PEERS))
     return rows
 
@@ -71,12 +71,24 @@ def play(
         found[who].append(runs.of(instance(kind), who, seed))
 
 
-def compared(c: Contest) -> list[Row]:
+def compared(contest: Contest) -> list[Row]:
     """A row per peer; a pair per seed."""
     rows: list[Row] = []
-    mine = float(np.median(c.shares(OURS)))
-    for peer in [who for who in c.found if who != OURS]:
-        middle, ci95 = ratio(c.shares(peer), c.shares(OURS))  # more is better
-        theirs = float(np.median(c.shares(peer)))
-        rows.append(Row(str(c), "reward_share", mine, peer, theirs, middle, ci95, c.limit, "exact"))
+    mine = float(np.median(contest.shares(OURS)))
+    for peer in [who for who in contest.found if who != OURS]:
+        middle, ci95 = ratio(contest.shares(peer), contest.shares(OURS))  # more is better
+        theirs = float(np.median(contest.shares(peer)))
+        rows.append(
+            Row(
+                str(contest),
+                "reward_share",
+                mine,
+                peer,
+                theirs,
+                middle,
+                ci95,
+                contest.limit,
+                "exact",
+            )
+        )
     return rows

@@ -22,17 +22,23 @@ def solved(contests: Sequence[Contest]) -> str:
     return table(head, [*rows, ["mean", *[""] * 7, *told, ""]])
 
 
-def _solved(c: Contest) -> list[str]:
-    mine = c.shares(OURS)
-    near = np.median([run.nearly() for run in c.found[OURS]])
+def _solved(contest: Contest) -> list[str]:
+    mine = contest.shares(OURS)
+    near = np.median([run.nearly() for run in contest.found[OURS]])
     middle = float(np.median(mine))
-    numbers = (middle, float(mine.min()), c.limit, middle / c.limit, np.median(c.shares(BASELINE)))
+    numbers = (
+        middle,
+        float(mine.min()),
+        contest.limit,
+        middle / contest.limit,
+        np.median(contest.shares(BASELINE)),
+    )
     return [
-        c.problem.name,
-        f"{len(c.problem.buffers):,}",
+        contest.problem.name,
+        f"{len(contest.problem.buffers):,}",
         str(len(mine)),
         *(f"{x:.4f}" for x in numbers),
-        *(f"{_faster(c, who):.3f}" for who in (OURS, "prod")),
+        *(f"{_faster(contest, who):.3f}" for who in (OURS, "prod")),
         f"{near:.2f}",
     ]
 
@@ -49,12 +55,12 @@ def beside(contests: Sequence[Contest]) -> str:
     return table(("instance", *who, "correlation"), rows)
 
 
-def _faster(c: Contest, who: str) -> float:
+def _faster(contest: Contest, who: str) -> float:
     """Simulated steps of the baseline over those of a solver, the median of the seeds."""
-    return float(np.median(c.simulated(BASELINE) / c.simulated(who)))
+    return float(np.median(contest.simulated(BASELINE) / contest.simulated(who)))
 
 
-def learnt(contests: Sequence[Contest], who: Sequence[str]) -> str:
+def learned(contests: Sequence[Contest], who: Sequence[str]) -> str:
     """A row per instance, a column per player: the median and the number of seeds."""
     rows: list[list[str]] = []
     for c in contests:

@@ -169,18 +169,18 @@ def kernel(which: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def _beside(
-    name: str, kind: str, p: Problem, options: Mapping[str, int], quick: bool
+    name: str, kind: str, problem: Problem, options: Mapping[str, int], quick: bool
 ) -> list[dict[str, Any]]:
     """The best schedule that a search finds, against every peer; the limit is the measured peak."""
     on = runnable()[0]
-    best = tuned(p, on, seconds=1.5 if quick else 3.0)
+    best = tuned(problem, on, seconds=1.5 if quick else 3.0)
     progress(f"{name}: {best.best} is best, {best.nest.order}")
-    inputs = inputs_of(p)
-    call = compiled(p, schedule=best.nest, backend=on.name)  # pyright: ignore[reportArgumentType]
+    inputs = inputs_of(problem)
+    call = compiled(problem, schedule=best.nest, backend=on.name)  # pyright: ignore[reportArgumentType]
     out = call(*inputs)
     us = contestant("tuned", lambda: call(*inputs, out=out), inputs)
     iterations = max(3, min(2000, int(SPAN_MS / each_ms(us))))
-    limit = p.flops / peak(on, fresh=True) / 1e6 if len(p.inputs) > 1 else None
+    limit = problem.flops / peak(on, fresh=True) / 1e6 if len(problem.inputs) > 1 else None
     case = Case(name, metric="call_ms", limit=limit)
     pairs = QUICK_PAIRS if quick else PAIRS
     found = compare(
@@ -189,7 +189,7 @@ def _beside(
         peers(kind, inputs, options),
         pairs=pairs,
         iterations=iterations,
-        tolerance=ROUNDED if any(t.dtype == "bf16" for t in p.inputs) else TOLERANCE,
+        tolerance=ROUNDED if any(t.dtype == "bf16" for t in problem.inputs) else TOLERANCE,
     )
     if kind == "matmul" and available():
         found.append(beside_tvm(case, us, inputs, pairs, iterations))

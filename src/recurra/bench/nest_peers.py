@@ -165,9 +165,10 @@ JAX: Mapping[str, Any] = {
 }
 
 
-def inputs_of(p: Problem, seed: int = 5) -> list[Array]:
+def inputs_of(problem: Problem, seed: int = 5) -> list[Array]:
     """Numbers around 0 for every input, C-contiguous."""
     random = np.random.default_rng(seed)
     return [
-        random.standard_normal(t.shape, dtype=np.float32).astype(DTYPES[t.dtype]) for t in p.inputs
+        random.standard_normal(t.shape, dtype=np.float32).astype(DTYPES[t.dtype])
+        for t in problem.inputs
     ]

@@ -68,16 +68,16 @@ def _rows(
 
 
 def _searched(
-    policy: Policy, p: Problem, on: Target, budget: float, actions: Actions, reference: Nest
+    policy: Policy, problem: Problem, on: Target, budget: float, actions: Actions, reference: Nest
 ) -> dict[str, float]:
     """GFLOPS of what each finds in so much time, all measured again in turns."""
     policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
     start = time.process_time()
-    begin = policy.path(p)[-1]
+    begin = policy.path(problem)[-1]
     left = budget - (time.process_time() - start)
     tiled = actions is not PAPER
     nests = {"policy": improved(begin, on, seconds=left, actions=actions, tiled=tiled)}
-    nests |= {name: alone(name, untiled(p), on, actions, budget).nest for name in SEARCHES}
+    nests |= {name: alone(name, untiled(problem), on, actions, budget).nest for name in SEARCHES}
     nests["reference"] = reference
     for nest in nests.values():
         verified(nest, on)
@@ -85,16 +85,16 @@ def _searched(
     return {name: x.gflops for name, x in zip(nests, standings, strict=True)}
 
 
-def _long(p: Problem, on: Target, seconds: float) -> Nest:
+def _long(problem: Problem, on: Target, seconds: float) -> Nest:
     """The best of so many seconds: half of them as `recurra tune` spends them, the rest for two
     more searches, with all factors; the last has what those that end by themselves leave.
     Finalists are measured again in turns.
     """
     start = time.process_time()
-    nests = [tuned(p, on, seconds=seconds / 2).nest]
+    nests = [tuned(problem, on, seconds=seconds / 2).nest]
     for name, share in zip(MORE, (0.5, 1.0), strict=True):
         left = seconds - (time.process_time() - start)
-        nests.append(alone(name, untiled(p), on, Actions(), max(0.0, share * left)).nest)
+        nests.append(alone(name, untiled(problem), on, Actions(), max(0.0, share * left)).nest)
     standings = compared(nests, on, rounds=15)
     return nests[int(np.argmax([x.gflops for x in standings]))]
 
@@ -134,15 +134,15 @@ def policies(count: int) -> list[dict[str, Any]]:
     return [asdict(row) for row in [*rows, _median(rows), _time(times, on)]]
 
 
-def _beside_the_oracle(policy: Policy, p: Problem, on: Target) -> tuple[Row, float]:
+def _beside_the_oracle(policy: Policy, problem: Problem, on: Target) -> tuple[Row, float]:
     start = time.process_time()
-    nest = policy.path(p)[-1]
+    nest = policy.path(problem)[-1]
     ms = (time.process_time() - start) * 1e3
     verified(nest, on)
-    best = _oracle(policy, p, on)
-    us, them, plain = compared([nest, best, untiled(p)], on, rounds=9)
+    best = _oracle(policy, problem, on)
+    us, them, plain = compared([nest, best, untiled(problem)], on, rounds=9)
     share = us.gflops / them.gflops
-    size = "x".join(str(x) for _, x in p.sizes)
+    size = "x".join(str(x) for _, x in problem.sizes)
     case = f"policy alone, {us.gflops / plain.gflops:.1f} times untiled, {size} {on} 1T"
     limit = us.gflops / us.of_peak
     row = Row(
@@ -151,9 +151,9 @@ def _beside_the_oracle(policy: Policy, p: Problem, on: Target) -> tuple[Row, flo
     return row, ms
 
 
-def _oracle(policy: Policy, p: Problem, on: Target) -> Nest:
-    evaluate = Evaluator(p, on, Protocol(seconds=0.0005))
-    table = tabulate(p, policy.actions, evaluate, peak(on))
+def _oracle(policy: Policy, problem: Problem, on: Target) -> Nest:
+    evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
+    table = tabulate(problem, policy.actions, evaluate, peak(on))
     return table.nest(int(table.gflops.argmax()))
 
 

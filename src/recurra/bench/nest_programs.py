@@ -70,11 +70,11 @@ def _reinforce(B: int, T: int, name: str, backend: Any) -> Contestant:
 def _contestant(program: Callable[[int], Executable]) -> Contestant:
     steps: Any = None
 
-    def run(k: int) -> Any:
+    def run(index: int) -> Any:
         nonlocal steps
         if steps is None:
             steps = program(10_000).execution.steps(SEED)
-        return [next(iter(next(steps).outputs.values())) for _ in range(k // LAUNCH)]
+        return [next(iter(next(steps).outputs.values())) for _ in range(index // LAUNCH)]
 
     def answer() -> Mapping[str, NDArray[Any]]:
         return {"loss": np.asarray(program(CHECKED).run(seed=SEED)["loss"])}

@@ -3,7 +3,7 @@
     $RECURRA_TVM_PYTHON nest_tvm.py FOLDER LANES ACCUMULATORS
 
 reads FOLDER/A.npy and B.npy, builds the schedule of TVM's tutorial (blocking, permutation,
-vectorisation, a cache for the block that is written) with blocks that divide the sizes, keeps the
+vectorization, a cache for the block that is written) with blocks that divide the sizes, keeps the
 fastest of a few, and then answers lines: `run 20` runs 20 times and tells the seconds of process
 CPU, `answer` writes FOLDER/C.npy.
 """
@@ -99,25 +99,27 @@ def main(folder: str, lanes: int, room: int) -> None:
         print(f"done {seconds}", flush=True)
 
 
-def blocks(m: int, n: int, lanes: int, room: int) -> Sequence[tuple[int, int]]:
+def blocks(m: int, count: int, lanes: int, room: int) -> Sequence[tuple[int, int]]:
     """Rows and columns of a block: divisors, columns in whole vectors, their sums in registers."""
-    columns = [d for d in (lanes * k for k in range(1, 5)) if n % d == 0] or [n]
+    columns = [d for d in (lanes * k for k in range(1, 5)) if count % d == 0] or [count]
     return [
         (max(d for d in range(1, max(1, room * lanes // c) + 1) if m % d == 0), c) for c in columns
     ]
 
 
-def _built(tvm: Any, m: int, k: int, n: int, rows: int, columns: int) -> Any:
+def _built(tvm: Any, m: int, index: int, count: int, rows: int, columns: int) -> Any:
     te = importlib.import_module("tvm.te")
-    a, b = (te.placeholder(s, "float32", name=t) for s, t in (((m, k), "A"), ((k, n), "B")))
-    r = te.reduce_axis((0, k), name="r")
-    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    a, b = (
+        te.placeholder(s, "float32", name=t) for s, t in (((m, index), "A"), ((index, count), "B"))
+    )
+    r = te.reduce_axis((0, index), name="r")
+    c = te.compute((m, count), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
     s = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
     block = s.get_sblock("C")
     written = s.cache_write(block, 0, "local")
     i, j, inner = s.get_loops(block)
     (i0, i1), (j0, j1) = s.split(i, [None, rows]), s.split(j, [None, columns])
-    k0, k1 = s.split(inner, [None, max(d for d in (1, 2, 4) if k % d == 0)])
+    k0, k1 = s.split(inner, [None, max(d for d in (1, 2, 4) if index % d == 0)])
     s.reorder(i0, j0, k0, k1, i1, j1)
     s.reverse_compute_at(written, j0)
     s.vectorize(j1)

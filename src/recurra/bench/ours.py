@@ -61,7 +61,7 @@ def program(
         steps[b, i, t + 1] = steps + 1.0
         ends = rc.until(steps > T - 0.5, max=room) if room else T
         g = r[b, i, t:T_].discounted_sum(GAMMA)
-        adv = rc.rl.normalise(g, over=(b, t), where=r > 0)
+        adv = rc.rl.normalize(g, over=(b, t), where=r > 0)
         l = -r * adv * pi.log_prob(a)  # noqa: E741
         l[0:B_, i, 0:T_].mean().backward()
         rc.optim.Adam(dnn.params, lr=LR).step()
@@ -80,11 +80,11 @@ def ours(B: int, T: int, **options: Any) -> Contestant:
     """The compiled program as a contestant; `options` are those of `program`."""
     steps: Any = None
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         nonlocal steps
         if steps is None:
             steps = program(B, T, 10_000, gradients=False, **options).execution.steps(SEED)
-        lengths = [next(iter(next(steps).outputs.values())) for _ in range(k // LAUNCH)]
+        lengths = [next(iter(next(steps).outputs.values())) for _ in range(index // LAUNCH)]
         return np.concatenate(lengths)
 
     def answer() -> Mapping[str, NDArray[Any]]:

@@ -1,6 +1,6 @@
 """What every hand-written REINFORCE shares: parameters, draws, statistics, Adam, and how it is run.
 
-Two hidden layers of 32 tanh, a categorical policy, returns normalised over the live steps,
+Two hidden layers of 32 tanh, a categorical policy, returns normalized over the live steps,
 absorbing episodes. Shapes in brackets: [T, B, feature].
 """
 
@@ -103,9 +103,9 @@ def contestant(
     """
     state: State | None = None
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         nonlocal state
-        state, lengths = advance(state or start(), k)
+        state, lengths = advance(state or start(), index)
         jax.block_until_ready(state.carried)
         return lengths
 

@@ -92,7 +92,7 @@ def rollout(
 
 
 def advantages(r: jax.Array) -> jax.Array:
-    """Discounted returns, normalised over the live steps and zero elsewhere, [T, B]."""
+    """Discounted returns, normalized over the live steps and zero elsewhere, [T, B]."""
 
     def step(g: jax.Array, r: jax.Array) -> tuple[jax.Array, jax.Array]:
         g = r + GAMMA * g
@@ -119,22 +119,22 @@ def _scan_grad(
     name: str, sample: Sample, B: int, T: int, seed: int, dtype: DTypeLike
 ) -> Contestant:
     @partial(jax.jit, donate_argnums=2)
-    def iteration(seed: jax.Array, i: jax.Array, c: Carried) -> tuple[Carried, jax.Array]:
-        o, a, r = rollout(c.theta, seed, i, B, T, dtype, sample)
+    def iteration(seed: jax.Array, i: jax.Array, carried: Carried) -> tuple[Carried, jax.Array]:
+        o, a, r = rollout(carried.theta, seed, i, B, T, dtype, sample)
         adv = advantages(r)
 
         def loss(th: Arrays) -> jax.Array:
             log_p = jax.nn.log_softmax(logits(th, o))
             return -(jnp.take_along_axis(log_p, a[..., None], -1)[..., 0] * adv).mean()
 
-        return adam(c, jax.grad(loss)(c.theta), i), r.sum(0).mean()
+        return adam(carried, jax.grad(loss)(carried.theta), i), r.sum(0).mean()
 
-    def advance(state: State, k: int) -> tuple[State, NDArray[Any]]:
+    def advance(state: State, index: int) -> tuple[State, NDArray[Any]]:
         c, lengths = state.carried, []
-        for i in range(state.i, state.i + k):
+        for i in range(state.i, state.i + index):
             c, length = iteration(key, jnp.int32(i), c)
             lengths.append(length)
-        return State(c, {}, state.i + k), np.array([float(x) for x in lengths])
+        return State(c, {}, state.i + index), np.array([float(x) for x in lengths])
 
     key = jnp.uint32(seed)
     return contestant(
@@ -157,22 +157,22 @@ def python_loop(B: int, T: int, seed: int, *, dtype: DTypeLike = jnp.float32) ->
         return write(ws, t, o=o, a=a, r=r), next_o, next_r, steps + r
 
     @partial(jax.jit, donate_argnums=(0, 1))
-    def update(c: Carried, ws: Arrays, steps: jax.Array, i: Any) -> Any:
+    def update(carried: Carried, ws: Arrays, steps: jax.Array, i: Any) -> Any:
         ws = returns(ws["r"], ws)
-        return adam(c, learn(BATCH_FIRST, c.theta, ws, 1), i), ws, steps.mean()
+        return adam(carried, learn(BATCH_FIRST, carried.theta, ws, 1), i), ws, steps.mean()
 
-    def iteration(c: Carried, ws: Arrays, i: jax.Array) -> tuple[Carried, Arrays, jax.Array]:
+    def iteration(carried: Carried, ws: Arrays, i: jax.Array) -> tuple[Carried, Arrays, jax.Array]:
         o, r, steps = first(key, i), jnp.ones(B, dtype), jnp.zeros(B, dtype)
         for t in times:
-            ws, o, r, steps = step(c.theta, ws, o, r, steps, i, t)
-        return update(c, ws, steps, i)
+            ws, o, r, steps = step(carried.theta, ws, o, r, steps, i, t)
+        return update(carried, ws, steps, i)
 
-    def advance(state: State, k: int) -> tuple[State, NDArray[Any]]:
+    def advance(state: State, index: int) -> tuple[State, NDArray[Any]]:
         (c, ws, i0), lengths = state, []
-        for i in range(i0, i0 + k):
+        for i in range(i0, i0 + index):
             c, ws, length = iteration(c, ws, jnp.int32(i))
             lengths.append(length)
-        return State(c, ws, i0 + k), np.array([float(x) for x in lengths])
+        return State(c, ws, i0 + index), np.array([float(x) for x in lengths])
 
     first = jax.jit(lambda seed, i: reset(seed, i, B, dtype))
     key, times = jnp.uint32(seed), [jnp.int32(t) for t in range(T)]

@@ -87,18 +87,18 @@ def region(layout: Layout, B: int, T: int, Zt: int, dtype: DTypeLike) -> Callabl
     """launch(carried, stores, seed, i0, trip ≤ LAUNCH) → carried, stores, lengths [LAUNCH]."""
 
     def iteration(
-        c: Carried, stores: Arrays, seed: jax.Array, i: Any
+        carried: Carried, stores: Arrays, seed: jax.Array, i: Any
     ) -> tuple[Carried, Arrays, jax.Array]:
         def step(t: Any, s: tuple[jax.Array, jax.Array, jax.Array, Arrays]) -> Any:
             o, r, steps, stores = s
-            a, next_o, next_r = act(layout, c.theta, o, r, seed, i, t)
+            a, next_o, next_r = act(layout, carried.theta, o, r, seed, i, t)
             return next_o, next_r, steps + r, write(stores, t, o=o, a=a, r=r)
 
         o = jnp.moveaxis(reset(seed, i, B, dtype), -1, layout.axis)
         one, zero = jnp.ones(B, dtype), jnp.zeros(B, dtype)
         _, _, steps, stores = lax.fori_loop(0, T, step, (o, one, zero, stores))
         stores = returns(stores["r"], stores)
-        return adam(c, learn(layout, c.theta, stores, Zt), i), stores, steps.mean()
+        return adam(carried, learn(layout, carried.theta, stores, Zt), i), stores, steps.mean()
 
     @partial(jax.jit, donate_argnums=(0, 1))
     def launch(c: Carried, stores: Arrays, seed: jax.Array, i0: jax.Array, trip: jax.Array) -> Any:
@@ -143,14 +143,14 @@ def _contestant(
     def start() -> State:
         return State(carried(seed, dtype), stores(T, B, observations, dtype), 0)
 
-    def advance(state: State, k: int) -> tuple[State, NDArray[Any]]:
+    def advance(state: State, index: int) -> tuple[State, NDArray[Any]]:
         c, ws, i = state
         lengths: list[NDArray[Any]] = []
-        for done in range(0, k, LAUNCH):
-            trip = min(LAUNCH, k - done)
+        for done in range(0, index, LAUNCH):
+            trip = min(LAUNCH, index - done)
             c, ws, length = launch(c, ws, key, jnp.int32(i + done), jnp.int32(trip))
             lengths.append(np.asarray(length)[:trip])
-        return State(c, ws, i + k), np.concatenate(lengths)
+        return State(c, ws, i + index), np.concatenate(lengths)
 
     return contestant(name, start, advance, B * T, same_draws=True)
 

@@ -49,11 +49,11 @@ def draws(B: int, seed: int | None) -> Draw:
         return lambda i, t: torch.rand(B, 4) if t < 0 else torch.rand(B)
     rows = np.arange(B)
 
-    def stored(i: int, t: int) -> Tensor:
-        if t < 0:
-            u = uniform(np, seed, RESET, [i], rows[:, None], np.arange(4), (B, 4), "f32")
+    def stored(index: int, step: int) -> Tensor:
+        if step < 0:
+            u = uniform(np, seed, RESET, [index], rows[:, None], np.arange(4), (B, 4), "f32")
         else:
-            u = uniform(np, seed, SAMPLE, [i], rows, t, (B,), "f32")
+            u = uniform(np, seed, SAMPLE, [index], rows, step, (B,), "f32")
         return torch.from_numpy(u)
 
     return stored
@@ -98,27 +98,27 @@ class Buffers:
         self.r, self.g = torch.empty(T, B), torch.empty(T, B)
 
 
-def advantages(s: Buffers) -> Tensor:
-    """Returns normalised over the live steps, [T, B]."""
-    n = s.r.sum()
-    mean = (s.r * s.g).sum() / n
-    return (s.g - mean) / (((s.r * (s.g - mean) ** 2).sum() / n).sqrt() + EPS)
+def advantages(buffers: Buffers) -> Tensor:
+    """Returns normalized over the live steps, [T, B]."""
+    n = buffers.r.sum()
+    mean = (buffers.r * buffers.g).sum() / n
+    return (buffers.g - mean) / (((buffers.r * (buffers.g - mean) ** 2).sum() / n).sqrt() + EPS)
 
 
 def rollout(
-    s: Buffers, th: Mapping[str, Tensor], i: int, draw: Draw, step: Any, back: Any
+    buffers: Buffers, th: Mapping[str, Tensor], index: int, draw: Draw, step: Any, back: Any
 ) -> Tensor:
     """Fills the buffers of iteration i; the mean episode length."""
-    T, B = s.r.shape
-    o, alive = 0.1 * draw(i, -1) - 0.05, torch.ones(B)
+    T, B = buffers.r.shape
+    o, alive = 0.1 * draw(index, -1) - 0.05, torch.ones(B)
     for t in range(T):
-        s.o[t], s.r[t] = o, alive
-        s.a[t], o, alive = step(th, o, alive, draw(i, t))
+        buffers.o[t], buffers.r[t] = o, alive
+        buffers.a[t], o, alive = step(th, o, alive, draw(index, t))
     later = torch.zeros(B)
     for t in reversed(range(T)):
-        later = back(s.r[t], later)
-        s.g[t] = later
-    return s.r.sum(0).mean()
+        later = back(buffers.r[t], later)
+        buffers.g[t] = later
+    return buffers.r.sum(0).mean()
 
 
 def discount(r: Tensor, later: Tensor) -> Tensor:
@@ -136,9 +136,9 @@ def eager(B: int, T: int, seed: int) -> Contestant:
         adam = torch.optim.Adam(th.values(), lr=LR, betas=(BETA1, BETA2), eps=EPS)
         s = Buffers(B, T)
 
-        def iteration(i: int) -> tuple[Tensor, Parameters]:
+        def iteration(index: int) -> tuple[Tensor, Parameters]:
             with torch.no_grad():
-                length = rollout(s, th, i, draw, act, discount)
+                length = rollout(s, th, index, draw, act, discount)
                 weights = s.r * advantages(s)
             chosen = torch.log_softmax(logits(th, s.o), -1).gather(-1, s.a[..., None])[..., 0]
             adam.zero_grad()
@@ -169,14 +169,14 @@ def learn(
 
 
 def update(
-    th: Parameters, m: Parameters, v: Parameters, d: Parameters, n: Tensor
+    th: Parameters, parameters: Parameters, v: Parameters, d: Parameters, n: Tensor
 ) -> tuple[Parameters, Parameters, Parameters]:
     """One step of Adam; n counts from 1."""
-    m = {k: BETA1 * m[k] + (1 - BETA1) * g for k, g in d.items()}
+    parameters = {k: BETA1 * parameters[k] + (1 - BETA1) * g for k, g in d.items()}
     v = {k: BETA2 * v[k] + (1 - BETA2) * g * g for k, g in d.items()}
     c1, c2 = 1 - BETA1**n, 1 - BETA2**n
-    new = {k: x - LR * (m[k] / c1) / ((v[k] / c2).sqrt() + EPS) for k, x in th.items()}
-    return new, m, v
+    new = {k: x - LR * (parameters[k] / c1) / ((v[k] / c2).sqrt() + EPS) for k, x in th.items()}
+    return new, parameters, v
 
 
 NAMES = ("W1", "b1", "W2", "b2", "W3", "b3")
@@ -195,10 +195,10 @@ def compiled(B: int, T: int, seed: int, rows: int = 4096) -> Contestant:
         m = {k: torch.zeros_like(x) for k, x in th.items()}
         v = {k: torch.zeros_like(x) for k, x in th.items()}
 
-        def iteration(i: int) -> tuple[Tensor, Parameters]:
+        def iteration(index: int) -> tuple[Tensor, Parameters]:
             nonlocal th, m, v
             with torch.inference_mode():
-                length = rollout(s, th, i, draw, step, back)
+                length = rollout(s, th, index, draw, step, back)
                 w = s.r * advantages(s)
                 total = {k: torch.zeros_like(x) for k, x in th.items()}
                 for t in range(0, T, Z):
@@ -206,7 +206,7 @@ def compiled(B: int, T: int, seed: int, rows: int = 4096) -> Contestant:
                     part = tile(th, o, a, w[t : t + Z].view(-1), 1 / (B * T))
                     for k, g in zip(NAMES, part, strict=True):
                         total[k] += g
-                th, m, v = adam(th, m, v, total, torch.tensor(i + 1.0))
+                th, m, v = adam(th, m, v, total, torch.tensor(index + 1.0))
             return length, total
 
         return iteration
@@ -224,12 +224,12 @@ def contestant(
     """Runs on from iteration to iteration; answers from our draws."""
     going: list[Any] = []
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not going:
             going.extend([start(draws(B, None)), 0])
         iteration, first = going
-        going[1] = first + k
-        return np.array([float(iteration(i)[0]) for i in range(first, first + k)])
+        going[1] = first + index
+        return np.array([float(iteration(i)[0]) for i in range(first, first + index)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
         iteration = start(draws(B, seed))

@@ -44,7 +44,7 @@ WIDTHS = (96, 128, 192, 256)
 ours = None  # there is nothing to choose
 
 
-def suite(_: None = None, quick: bool = False) -> list[Row]:
+def suite(none: None = None, quick: bool = False) -> list[Row]:
     """All rows; the native window is compiled first if it is not there."""
     progress("the native window")
     build()
@@ -200,11 +200,11 @@ def _tasks(ms: float) -> tuple[list[Task], list[float]]:
     return tasks, [ms / len(tasks)] * len(tasks)
 
 
-def _products(n: int, windowed: bool) -> Contestant:
+def _products(size: int, windowed: bool) -> Contestant:
     rng = np.random.default_rng(0)
-    weights = rng.standard_normal((CHAINS, LINKS, n, n), np.float32) / np.float32(n**0.5)
-    start = rng.standard_normal((CHAINS, n, n), np.float32)
-    h = np.empty((CHAINS, LINKS + 1, n, n), np.float32)
+    weights = rng.standard_normal((CHAINS, LINKS, size, size), np.float32) / np.float32(size**0.5)
+    start = rng.standard_normal((CHAINS, size, size), np.float32)
+    h = np.empty((CHAINS, LINKS + 1, size, size), np.float32)
 
     def once(call: Callable[..., Any]) -> None:
         for chain in range(CHAINS):

@@ -20,8 +20,8 @@ class Behind:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.pending: list[Future[Any]] = []
 
-    def submit(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        self.pending.append(self.thread.submit(f, *args, **kwargs))
+    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.pending.append(self.thread.submit(function, *args, **kwargs))
 
     def wait(self) -> None:
         """Returns when all is on disk; raises what went wrong."""

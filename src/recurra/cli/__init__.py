@@ -18,7 +18,7 @@ from recurra.errors import Interrupted, RecurraError
 # name → (where its options are, what it does); two words share the first one's line in the help
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train reinforce": ("recurra.rl.recipes:Reinforce", "train a policy in an environment"),
-    "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimisation"),
+    "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimization"),
     "run": ("recurra.cli.commands:Run", "run a program, or step through it"),
     "view": ("recurra.cli.commands:View", "write the report of a run and say where it is"),
     "opt": ("recurra.cli.commands:Opt", "apply compiler passes to a graph in a text file"),

@@ -46,8 +46,8 @@ def cut(plan: Plan, regions: Iterable[Region]) -> dict[str, tuple[Axis, ...]]:
     }
 
 
-def _plain(a: Axis) -> bool:
-    return a.kind in ("block", "window") and a.tile == 1 and not a.room and a.slots > 0
+def _plain(axis: Axis) -> bool:
+    return axis.kind in ("block", "window") and axis.tile == 1 and not axis.room and axis.slots > 0
 
 
 def places(axes: Sequence[Axis]) -> int:
@@ -56,20 +56,25 @@ def places(axes: Sequence[Axis]) -> int:
 
 
 def touched(
-    plan: Plan, r: Region, axes: Mapping[str, tuple[Axis, ...]]
+    plan: Plan, region: Region, axes: Mapping[str, tuple[Axis, ...]]
 ) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
     """f(times of the loops around): the places of every store that are read, and those written.
 
     What is written is read, too: a launch may leave some of it as it was. Stores that the caller
     gives are not told of, since nothing writes them.
     """
-    found = {x for s in members(r.items) if s in r.active for x in _statement(plan, r, s, axes)}
-    mine = [s for s in (*r.stores, *r.reads) if not plan.stores[s].given]
+    found = {
+        x
+        for s in members(region.items)
+        if s in region.active
+        for x in _statement(plan, region, s, axes)
+    }
+    mine = [s for s in (*region.stores, *region.reads) if not plan.stores[s].given]
     known = {(x.store, x.writes) for x in found}
     for s in mine:  # of which no statement tells
         whole = (None,) * len(axes[s])
-        if r.tail is not None or not known & {(s, False), (s, True)}:
-            found.add(Touch(s, s in r.stores, whole, (0,) * len(r.around)))
+        if region.tail is not None or not known & {(s, False), (s, True)}:
+            found.add(Touch(s, s in region.stores, whole, (0,) * len(region.around)))
 
     by_shifts = {x.shifts: [y for y in found if y.shifts == x.shifts] for x in found}
 
@@ -79,7 +84,7 @@ def touched(
         written: dict[str, set[tuple[int, int]]] = {s: set() for s in mine}
         for shifts, touches in by_shifts.items():
             env = dict(plan.sizes)
-            for loop, time, shift in zip(r.around, times, shifts, strict=True):
+            for loop, time, shift in zip(region.around, times, shifts, strict=True):
                 env[loop.dim] = loop.step * (time - shift)
             for x in touches:
                 index = zip(axes[x.store], x.index, strict=True)
@@ -93,11 +98,11 @@ def touched(
 
 
 def _statement(
-    plan: Plan, r: Region, s: str, axes: Mapping[str, tuple[Axis, ...]]
+    plan: Plan, region: Region, text: str, axes: Mapping[str, tuple[Axis, ...]]
 ) -> Iterable[Touch]:
     """What one statement does to stores."""
-    node, shifts = plan.statements[s], tuple(loop.shift[s] for loop in r.around)
-    known = {*plan.sizes, *(loop.dim for loop in r.around)}
+    node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
+    known = {*plan.sizes, *(loop.dim for loop in region.around)}
 
     def touch(name: str, index: Mapping[str, Any], writes: bool) -> Touch:
         store = plan.store_of(name)
@@ -107,38 +112,38 @@ def _statement(
         return Touch(store, writes, kept, shifts)
 
     arrays = plan.statements.arrays
-    if plan.written(s) in axes and not plan.stores[plan.written(s)].given:
+    if plan.written(text) in axes and not plan.stores[plan.written(text)].given:
         places = zip(arrays[node.array].domain.dims, node.places, strict=True)
         yield touch(node.array, dict(places), True)
     for k, a in enumerate(node.args):
-        access = plan.accesses.get((s, k))
+        access = plan.accesses.get((text, k))
         if access is None or access.how != "store" or plan.stores[plan.store_of(a.name)].given:
             continue
         yield touch(a.name, dict(zip(arrays[a.name].domain.dims, a.index, strict=True)), False)
 
 
-def _symbols(e: Index) -> frozenset[str]:
-    return symbols(e.lo) | symbols(e.size) if isinstance(e, Slice) else symbols(e)
+def _symbols(index: Index) -> frozenset[str]:
+    return symbols(index.lo) | symbols(index.size) if isinstance(index, Slice) else symbols(index)
 
 
-def _slots(a: Axis, e: Index | None, env: Mapping[str, int]) -> Spans:
+def _slots(axis: Axis, index: Index | None, env: Mapping[str, int]) -> Spans:
     """The slots of an axis that an index means; all of them where it leads outside."""
-    every = ((0, a.slots),)
-    if e is None:
+    every = ((0, axis.slots),)
+    if index is None:
         return every
-    if isinstance(e, Slice):
-        lo = evaluate(e.lo, env)
-        hi = lo + (evaluate(e.size, env) - 1) * e.step + 1
+    if isinstance(index, Slice):
+        lo = evaluate(index.lo, env)
+        hi = lo + (evaluate(index.size, env) - 1) * index.step + 1
     else:
-        lo = evaluate(e, env)
+        lo = evaluate(index, env)
         hi = lo + 1
-    if a.kind == "block":
-        lo, hi = lo - a.lo, hi - a.lo
-        return ((lo, hi),) if 0 <= lo < hi <= a.slots else every
-    if not 0 < hi - lo < a.slots:
+    if axis.kind == "block":
+        lo, hi = lo - axis.lo, hi - axis.lo
+        return ((lo, hi),) if 0 <= lo < hi <= axis.slots else every
+    if not 0 < hi - lo < axis.slots:
         return every
-    first, last = lo % a.slots, lo % a.slots + hi - lo
-    return ((first, last),) if last <= a.slots else ((first, a.slots), (0, last - a.slots))
+    first, last = lo % axis.slots, lo % axis.slots + hi - lo
+    return ((first, last),) if last <= axis.slots else ((first, axis.slots), (0, last - axis.slots))
 
 
 def _rows(slots: list[Spans]) -> list[Spans]:

@@ -37,9 +37,11 @@ def frees(program: Program) -> list[list[Thing]]:
     return out
 
 
-def _things(r: Region) -> list[Thing]:
-    variables: list[Thing] = [("variable", x) for x in (*r.held, *r.carried, *r.gives)]
-    return [*variables, *(("store", x) for x in (*r.stores, *r.reads))]
+def _things(region: Region) -> list[Thing]:
+    variables: list[Thing] = [
+        ("variable", x) for x in (*region.held, *region.carried, *region.gives)
+    ]
+    return [*variables, *(("store", x) for x in (*region.stores, *region.reads))]
 
 
 def _past(it: ChunkLoop) -> list[Thing]:
@@ -54,7 +56,7 @@ def _asked_for(program: Program, thing: Thing) -> bool:
     """Is it given by the caller, or asked for at the end, or by who goes on with a run?"""
     kind, name = thing
     for it in program.stretches:
-        if name in (program.waiting(it) if kind == "store" else program.travelling(it)):
+        if name in (program.waiting(it) if kind == "store" else program.traveling(it)):
             return True
     store = program.plan.stores.get(name)
     return kind == "store" and (store is None or store.output or store.given)

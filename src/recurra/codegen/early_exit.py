@@ -85,7 +85,7 @@ def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str
     return frozenset(r.source for r in found if {r.source, r.sink} <= inside)
 
 
-def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
+def reach(plan: Plan, ended: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
     """How many points of a store past its end are read; None: it may be all of them.
 
     Readers in a loop at the same depth end with it: they read less than a tile past the end.
@@ -99,22 +99,22 @@ def reach(plan: Plan, e: Ended, name: str, depth: int, active: frozenset[str]) -
         theirs = paths[r.sink]
         beside = len(theirs) > depth and theirs[:depth] == paths[r.source][:depth]
         around = theirs[depth][1] if beside else None
-        if r.sink not in active or around is None or around.dim not in e.units:
+        if r.sink not in active or around is None or around.dim not in ended.units:
             return None
-        timed = [x for x in r.ref.index if index_symbols(x) & e.units.keys()]
-        found = [_past(x, around.dim, e.units[around.dim]) for x in timed]
+        timed = [x for x in r.ref.index if index_symbols(x) & ended.units.keys()]
+        found = [_past(x, around.dim, ended.units[around.dim]) for x in timed]
         if None in found or not found:
             return None
         out = max(out, *(x for x in found if x is not None))
     return out
 
 
-def _past(x: Index, dim: str, unit: int) -> int | None:
+def _past(index: Index, dim: str, unit: int) -> int | None:
     """How far a read goes beyond the first point of a step over `dim` that is left out."""
-    at, size = (x.lo, x.size) if isinstance(x, Slice) else (x, 1)
+    at, size = (index.lo, index.size) if isinstance(index, Slice) else (index, 1)
     if not isinstance(size, int):
         return None
-    length = size * (x.step if isinstance(x, Slice) else 1)
+    length = size * (index.step if isinstance(index, Slice) else 1)
     gap = lin([(at, 1), (Sym(dim), -unit)])
     if isinstance(gap, int):
         return max(gap, 0) + unit + length
@@ -171,10 +171,10 @@ class PastEnd:
         name, past = place
         return [self.at(a, past) for a in self.graph[name].args]
 
-    def at(self, a: Ref, past: frozenset[str]) -> _Place:
+    def at(self, ref: Ref, past: frozenset[str]) -> _Place:
         """Where a read by an equation whose dims `past` are past the end falls."""
-        pairs = zip(self.graph[a.name].domain.dims, a.index, strict=True)
-        return a.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
+        pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
+        return ref.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
 
     def look(self, place: _Place) -> bool:
         """Is anything new of an equation?"""
@@ -191,66 +191,66 @@ class PastEnd:
         found = self.known.get((name, frozenset({self.dim})))
         return None if found is _OPEN else found
 
-    def compute(self, n: Node, past: frozenset[str]) -> Past:
-        xs = [self.known[self.at(a, past)] for a in n.args]
-        match n.op:
+    def compute(self, node: Node, past: frozenset[str]) -> Past:
+        xs = [self.known[self.at(a, past)] for a in node.args]
+        match node.op:
             case Const(value=value):
                 return value
             case Going():  # of other rows, which may go on
-                return False if n.name == self.ended.going and past else None
+                return False if node.name == self.ended.going and past else None
             case Merge():
-                return self.merge(n, past, xs)
+                return self.merge(node, past, xs)
             case Where():
-                return self.where(n, past, xs)
+                return self.where(node, past, xs)
             case _:
-                return self.applied(n, xs)
+                return self.applied(node, xs)
 
-    def merge(self, n: Node, past: frozenset[str], xs: list[Past]) -> Past:
-        if past and any(a.name == self.ended.going for a in n.args):
+    def merge(self, node: Node, past: frozenset[str], xs: list[Past]) -> Past:
+        if past and any(a.name == self.ended.going for a in node.args):
             return False
-        if any(self.keeps(self.graph[a.name], n.name, past) for a in n.args):
-            return Kept(n.name)
+        if any(self.keeps(self.graph[a.name], node.name, past) for a in node.args):
+            return Kept(node.name)
         found = {x for x in xs if x is not _OPEN}
         if not found:
             return _OPEN
         (one,) = found if len(found) == 1 else (None,)
         return one
 
-    def keeps(self, n: Node, name: str, past: frozenset[str]) -> bool:
+    def keeps(self, node: Node, name: str, past: frozenset[str]) -> bool:
         """Is it where(alive, .., name[t-1])?"""
-        return isinstance(n.op, Where) and self.before(n.args[2], past) == name
+        return isinstance(node.op, Where) and self.before(node.args[2], past) == name
 
-    def before(self, a: Ref, past: frozenset[str]) -> str:
+    def before(self, ref: Ref, past: frozenset[str]) -> str:
         """What a read takes of the point before."""
-        at = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+        at = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
         shifts = [is_shift(e, d) for d, e in at.items() if d in past and not isinstance(e, Slice)]
-        return a.name if -1 in shifts else ""
+        return ref.name if -1 in shifts else ""
 
-    def where(self, n: Node, past: frozenset[str], xs: list[Past]) -> Past:
+    def where(self, node: Node, past: frozenset[str], xs: list[Past]) -> Past:
         holds, x, y = xs
         if holds is _OPEN:
             return _OPEN
         if holds is None or isinstance(holds, Kept):
             return x if y in (x, _OPEN) else y if x is _OPEN else None
-        if not holds and (name := self.before(n.args[2], past)):
+        if not holds and (name := self.before(node.args[2], past)):
             return Kept(name)
         return x if holds else y
 
-    def applied(self, n: Node, xs: list[Past]) -> Past:
+    def applied(self, node: Node, xs: list[Past]) -> Past:
         numbers = [x for x in xs if isinstance(x, float | int)]
-        if isinstance(n.op, (Einsum, Mul, And)) and 0 in numbers:
+        if isinstance(node.op, (Einsum, Mul, And)) and 0 in numbers:
             return 0.0
         if _OPEN in xs:
             return _OPEN
-        if len(numbers) != len(xs) or not xs or not isinstance(n.type, Type):
+        if len(numbers) != len(xs) or not xs or not isinstance(node.type, Type):
             return None
-        if isinstance(n.op, Sum):
+        if isinstance(node.op, Sum):
             return 0.0 if numbers[0] == 0 else None
-        if isinstance(n.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
+        if isinstance(node.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
             return numbers[0]
-        if not isinstance(n.op, Elementwise):
+        if not isinstance(node.op, Elementwise):
             return None
         with np.errstate(all="ignore"):
-            types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in n.args]
+            types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in node.args]
             given: list[Any] = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
-            return n.op.apply(np, *given).item()
+            return node.op.apply(np, *given).item()

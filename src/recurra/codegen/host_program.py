@@ -109,7 +109,7 @@ class Program:
     def main(self) -> ChunkLoop | HostLoop | None:
         """The outermost loop along which the most travels: runs are saved at its steps."""
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
-        return max(found, key=lambda it: (len(self.travelling(it)), it.hi - it.lo), default=None)
+        return max(found, key=lambda it: (len(self.traveling(it)), it.hi - it.lo), default=None)
 
     @property
     def stretches(self) -> list[ChunkLoop | HostLoop]:
@@ -119,7 +119,7 @@ class Program:
             x for x in self.items if main and isinstance(x, loops) and x.loop.id == main.loop.id
         ]
 
-    def travelling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
+    def traveling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next.
 
         Of several stretches it is all that any of them gives: another may read it, or what follows.

@@ -173,21 +173,24 @@ class _Writer:
             self.line(f"if {_CONSTANT.get(known, known)}:")
             self.depth += 1
 
-    def ints(self, r: Region) -> list[str]:
+    def ints(self, region: Region) -> list[str]:
         """The times that a region is given."""
-        return [*map(self.clock, r.around), *map(self.end, r.ends)]
+        return [*map(self.clock, region.around), *map(self.end, region.ends)]
 
     def end(self, going: str) -> str:
         return self.spell("end", going, "_ended")
 
-    def launch(self, r: Region, ints: list[str]) -> None:
-        stores = [self.buffer(s, r.name, r.around) for s in r.stores]
-        known = [self.end(e) for e in r.ends if r.asks]
-        given = [*known, *map(self.variable, r.gives), *stores]
-        taken = ["seed", *ints, *map(self.variable, (*r.held, *r.carried))]
-        taken += [self.buffer(s, r.name, r.around, self.taking(s, r)) for s in r.stores]
-        taken += [self.buffer(s, r.name, r.around) for s in r.reads]
-        call = f"{r.name}({', '.join(taken)})"
+    def launch(self, region: Region, ints: list[str]) -> None:
+        stores = [self.buffer(s, region.name, region.around) for s in region.stores]
+        known = [self.end(e) for e in region.ends if region.asks]
+        given = [*known, *map(self.variable, region.gives), *stores]
+        taken = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
+        taken += [
+            self.buffer(s, region.name, region.around, self.taking(s, region))
+            for s in region.stores
+        ]
+        taken += [self.buffer(s, region.name, region.around) for s in region.reads]
+        call = f"{region.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
 
     def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
@@ -198,14 +201,14 @@ class _Writer:
         index = substitute(at, {x.dim: Sym(self.clock(x)) for x in around})
         return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
 
-    def taking(self, name: str, r: Region) -> str:
+    def taking(self, name: str, region: Region) -> str:
         """How a launch gets a point that it writes: of a swapped store any memory does, unless it
         reads what was there."""
         plan = self.program.plan
         store = plan.stores[name]
         if not store.room:
             return ""
-        return ".taken" if len(store.kept) > 1 or name in read_by(plan, r) else ".blank"
+        return ".taken" if len(store.kept) > 1 or name in read_by(plan, region) else ".blank"
 
     def call(self, it: HostCall) -> None:
         """Operands come as variables or as reads of stores; the results become a variable."""
@@ -239,7 +242,7 @@ class _Writer:
         """What lives on after a step of the main loop: x, a variable; x[], a store."""
         stores = {store_key(n): self.store(n) for n in self.program.waiting(it)}
         known = {it.end.border: self.end(it.end.going)} if it.end else {}
-        return {n: self.variable(n) for n in self.program.travelling(it)} | stores | known
+        return {n: self.variable(n) for n in self.program.traveling(it)} | stores | known
 
     def border_dict(self, it: ChunkLoop | HostLoop) -> str:
         border = self.border(it) if any(it is x for x in self.program.stretches) else {}

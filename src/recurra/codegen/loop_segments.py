@@ -26,7 +26,7 @@ class Segment:
 
 
 def few(lo: int, hi: int) -> Sequence[int]:
-    """The first and the last steps of a loop: those between hold what their neighbours hold.
+    """The first and the last steps of a loop: those between hold what their neighbors hold.
 
     Even and odd steps take turns, as they do where all are run.
     """

@@ -350,21 +350,21 @@ class _Lower:
 
     def host_end(
         self,
-        e: Ended,
+        ended: Ended,
         loop: Loop,
         active: frozenset[str],
         around: tuple[Loop, ...],
         asks: bool,
-        k: int,
+        index: int,
         parts: int,
     ) -> HostEnd:
         """How the host ends one stretch of a loop, the k-th."""
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
-        if k < parts - 1:
-            return HostEnd(e.going, e.points, late, asks, k == 0, None)
-        past = PastEnd(self.plan.graph, e, loop.dim)
+        if index < parts - 1:
+            return HostEnd(ended.going, ended.points, late, asks, index == 0, None)
+        past = PastEnd(self.plan.graph, ended, loop.dim)
         kept = fillable(self.plan, loop, active)
         left = [n for n in kept if self.stores[n] != self.plan.stores[n]]
         rest = tuple((n, x if (x := past.value(n)) is not None else 0.0) for n in left)
-        tail = past_end(self.plan, self.name(around, loop.dim), loop, e, active, around, left)
-        return HostEnd(e.going, e.points, late, asks, k == 0, tail, rest)
+        tail = past_end(self.plan, self.name(around, loop.dim), loop, ended, active, around, left)
+        return HostEnd(ended.going, ended.points, late, asks, index == 0, tail, rest)

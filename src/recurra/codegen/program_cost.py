@@ -63,5 +63,7 @@ def _launches_ns(items: Iterable[HostItem]) -> float:
     return total
 
 
-def _launch(r: Region) -> float:
-    return launch_ns(len(r.held) + len(r.carried) + len(r.stores) + len(r.reads))
+def _launch(region: Region) -> float:
+    return launch_ns(
+        len(region.held) + len(region.carried) + len(region.stores) + len(region.reads)
+    )

@@ -100,14 +100,14 @@ class Flow:
         if name not in self.makes and not is_constant(writer):
             self.uses[name] = None
 
-    def statement(self, s: str, active: frozenset[str]) -> None:
-        node = self.plan.statements[s]
-        if s in self.plan.seeded:
+    def statement(self, text: str, active: frozenset[str]) -> None:
+        node = self.plan.statements[text]
+        if text in self.plan.seeded:
             self.read(node.args[1].name)
         else:
             merge = isinstance(node.op, Merge)
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
-                if self.plan.access(s, k) != "store":
+                if self.plan.access(text, k) != "store":
                     self.read(node.args[k].name)
         kept = node.where != TRUE and any(node.array in x for x in self.plan.carried.values())
         if node.accumulates or kept:  # where it does not run, it stays as it was
@@ -140,9 +140,9 @@ def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
     return tuple(n for n in plan.stores if n in out)
 
 
-def read_by(plan: Plan, r: Region) -> frozenset[str]:
+def read_by(plan: Plan, region: Region) -> frozenset[str]:
     """The stores of which a region reads a point, not only writes."""
-    mine = [s for s in members(r.items) if s in r.active]
+    mine = [s for s in members(region.items) if s in region.active]
     pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
     found = [(plan.accesses.get((s, k)), name) for s, k, name in pairs]
     return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
@@ -181,19 +181,19 @@ def past_end(
     plan: Plan,
     name: str,
     loop: Loop,
-    e: Ended,
+    ended: Ended,
     active: frozenset[str],
     around: tuple[Loop, ...],
     streamed: Container[str] = (),
 ) -> Region | None:
     """Fills the stores of a loop that has ended, but for those `streamed`; None: it has none."""
     stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
-    past = PastEnd(plan.graph, e, loop.dim)
+    past = PastEnd(plan.graph, ended, loop.dim)
     kept = (past.value(n) for n in stores)
     held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))
     if not stores:
         return None
-    return Region(name, (), active, around, None, held, (), (), stores, (), (e.going,), loop)
+    return Region(name, (), active, around, None, held, (), (), stores, (), (ended.going,), loop)
 
 
 def flow_of(

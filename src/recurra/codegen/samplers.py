@@ -17,9 +17,11 @@ def samplers(plan: Plan, store: Store) -> set[str]:
     return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
 
 
-def _samples(plan: Plan, store: Store, n: Node, k: int) -> bool:
-    whole = {r.dim for r in over(plan, n.args[k])}
-    return isinstance(n.op, Samples) and not k and whole.issuperset(a.dim for a in store.kept)
+def _samples(plan: Plan, store: Store, node: Node, index: int) -> bool:
+    whole = {r.dim for r in over(plan, node.args[index])}
+    return (
+        isinstance(node.op, Samples) and not index and whole.issuperset(a.dim for a in store.kept)
+    )
 
 
 def sampling(plan: Plan, names: Iterable[str]) -> bool:
@@ -28,7 +30,7 @@ def sampling(plan: Plan, names: Iterable[str]) -> bool:
     return any(n is not None and isinstance(n.op, Samples) for n in found)
 
 
-def over(plan: Plan, a: Ref) -> list[Range]:
+def over(plan: Plan, ref: Ref) -> list[Range]:
     """The dims of which all points are read, the first outermost."""
-    ranges = plan.graph[a.name].domain
-    return [r for r, e in zip(ranges, a.index, strict=True) if isinstance(e, Slice)]
+    ranges = plan.graph[ref.name].domain
+    return [r for r, e in zip(ranges, ref.index, strict=True) if isinstance(e, Slice)]

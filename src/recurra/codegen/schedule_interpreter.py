@@ -89,10 +89,10 @@ class Walk:
             self.found[key] = guarded(self.plan, items, active, around, state.held)
         return self.found[key]
 
-    def when(self, g: Guarded, state: State, active: frozenset[str]) -> None:
+    def when(self, guarded: Guarded, state: State, active: frozenset[str]) -> None:
         """Items that run under a condition; what they do not make stays as it was."""
-        names = list(g.gives)
-        written = [n for n in g.stores if n in state.stores]
+        names = list(guarded.gives)
+        written = [n for n in guarded.stores if n in state.stores]
         for n in names:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
@@ -103,13 +103,13 @@ class Walk:
                 state,
                 vals={**state.vals, **dict(zip(names, vals, strict=True))},
                 stores={**state.stores, **dict(zip(written, stores, strict=True))},
-                held=state.held | g.when,
+                held=state.held | guarded.when,
             )
-            self.run_items(g.items, inner, active)
+            self.run_items(guarded.items, inner, active)
             return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
 
         env = {**self.plan.sizes, **{loop.dim: time for loop, time in state.clocks}}
-        condition = evaluate(g.condition, env, self.machine.xp)
+        condition = evaluate(guarded.condition, env, self.machine.xp)
         carry = ([state.vals[n] for n in names], [state.stores[n] for n in written])
         vals, stores = self.machine.when(condition, body, carry)
         state.vals.update(zip(names, vals, strict=True))
@@ -217,67 +217,69 @@ class Walk:
                 return e
         return None
 
-    def past_end(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+    def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """A loop that runs backwards starts where rows end: with what would be past it."""
-        past = PastEnd(self.graph, e, loop.dim)
+        past = PastEnd(self.graph, ended, loop.dim)
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
                 state.vals[n] = self.full(n, value)
 
-    def part(self, e: Ended, loop: Loop, seg: Segment, state: State) -> None:
+    def part(self, ended: Ended, loop: Loop, seg: Segment, state: State) -> None:
         """One segment, as far as rows go."""
         shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
         late = max(shifts)
-        if e.sets(loop) and e.going in seg.active:
-            self.until(e, loop, seg, late, state)
+        if ended.sets(loop) and ended.going in seg.active:
+            self.until(ended, loop, seg, late, state)
             return
-        if e.going not in state.ends:
+        if ended.going not in state.ends:
             self.run(loop, seg.lo, seg.hi, seg.active, state)
             return
-        end = self.steps_of(e, loop, state)
+        end = self.steps_of(ended, loop, state)
         if loop.step > 0:
             self.run(loop, seg.lo, self.machine.lesser(seg.hi, end + late), seg.active, state)
         else:
             first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
             self.run(loop, first, seg.hi, seg.active, state)
 
-    def steps_of(self, e: Ended, loop: Loop, state: State) -> Any:
+    def steps_of(self, ended: Ended, loop: Loop, state: State) -> Any:
         """How many steps of a loop rows go on for."""
-        unit, points = e.units[loop.dim], state.ends[e.going]
+        unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 
-    def until(self, e: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
+    def until(self, ended: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
         """The segment that finds out where rows end."""
         start, step, finish = self.steps(loop, seg.active, state)
 
         def body(time: Any, carry: Any) -> tuple[Any, Any, Any]:
             inner, after = step(time, carry)
-            more = inner.vals[e.going]
+            more = inner.vals[ended.going]
             goes_on = self.machine.xp.any(more) if len(more.shape) else more
             if JOIN in state.env:  # all workers run as long as one of them has a row
                 goes_on = state.env[JOIN]("logical_or", goes_on)
-            return goes_on, time - loop.shift[e.going] + 1, after
+            return goes_on, time - loop.shift[ended.going] + 1, after
 
-        end = state.ends.get(e.going, e.points)
-        end, carry = self.machine.until(loop.dim, seg.lo, seg.hi, end, late, e.every, body, start)
+        end = state.ends.get(ended.going, ended.points)
+        end, carry = self.machine.until(
+            loop.dim, seg.lo, seg.hi, end, late, ended.every, body, start
+        )
         finish(carry)
-        state.ends[e.going] = end
+        state.ends[ended.going] = end
 
     def tail(self, going: str, loop: Loop, active: frozenset[str], state: State) -> None:
         """`fill`, of a loop that ran on the host."""
         (e,) = [e for e in self.endings if e.going == going]
         self.fill(e, loop, active, state)
 
-    def fill(self, e: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+    def fill(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
         """Points that were left out get the value that a reader may rely on."""
-        past, end = PastEnd(self.graph, e, loop.dim), self.steps_of(e, loop, state)
+        past, end = PastEnd(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
         for n in fillable(self.plan, loop, active):
             if n not in state.stores:
                 continue
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
-            read = reach(self.plan, e, n, len(state.clocks), active)
+            read = reach(self.plan, ended, n, len(state.clocks), active)
             if read != 0:
                 groups.setdefault((hi, read), []).append(n)
         for (hi, read), names in groups.items():
@@ -391,8 +393,8 @@ class Walk:
             result = self.machine.xp.where(conditions[k], other, result)
         return result
 
-    def value(self, sink: str, k: int, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
-        access = self.plan.accesses[sink, k]
+    def value(self, sink: str, index: int, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
+        access = self.plan.accesses[sink, index]
         if access.how == "store" and ref.name in self.plan.homes:
             box, axes = self.at_home(ref, state, env)
             return self.machine.xp.permute_dims(box, tuple(map(axes.index, range(len(axes)))))
@@ -413,10 +415,12 @@ class Walk:
 
     # ---- stores
 
-    def keep(self, s: Statement, value: Array, state: State, env: Mapping[str, Any]) -> None:
+    def keep(
+        self, statement: Statement, value: Array, state: State, env: Mapping[str, Any]
+    ) -> None:
         """Puts the value of a statement where it is kept, if it is."""
-        name, dims = s.array, self.statements.arrays[s.array].domain.dims
-        env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, s.places, strict=True)}}
+        name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
+        env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, statement.places, strict=True)}}
         home = self.plan.homes.get(name)
         if home is not None:
             store, array = self.plan.stores[home.store], state.stores[home.store]

@@ -54,15 +54,15 @@ class Shards:
 
 
 def shards(
-    plan: Plan, written: Graph | None, s: Shard | None, axes: Sequence[Axes]
+    plan: Plan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
 ) -> Shards | None:
     """`written`: the graph that was split, if any; `axes`: where dims of outputs are now."""
-    if written is None or s is None:
+    if written is None or shard is None:
         return None
     found: dict[str, int | None] = {}
     for name, (_, inside) in zip(plan.graph.outputs, axes, strict=True):
         places = [*(a.dim for a in plan.stores[name].kept), *inside]
-        found[name] = places.index(s.dim) if s.dim in places else None
+        found[name] = places.index(shard.dim) if shard.dim in places else None
     calls = [n for n in written.nodes.values() if isinstance(n.op, Call)]
-    operands = {n.name: tuple(reads_all(written, a, s.dim) for a in n.args) for n in calls}
-    return Shards(s.dim, s.bound, s.workers, found, operands)
+    operands = {n.name: tuple(reads_all(written, a, shard.dim) for a in n.args) for n in calls}
+    return Shards(shard.dim, shard.bound, shard.workers, found, operands)

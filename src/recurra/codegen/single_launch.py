@@ -52,16 +52,16 @@ def as_single_launch(plan: Plan, program: Program, prices: Prices) -> Program | 
 
 
 def single_launch(
-    plan: Plan, r: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
+    plan: Plan, region: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
 ) -> WholeProgram:
     """The function; `launch` runs the region, which is all of the program."""
-    names = (*r.stores, *r.reads)
+    names = (*region.stores, *region.reads)
     begin = {n: initial(plan, s, machine) for n, s in plan.stores.items() if n in names or s.output}
 
     def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
         stores = {n: make(inputs) for n, make in begin.items()}
         made = launch(seed, *(stores[n] for n in names))
-        stores |= zip(r.stores, made, strict=True)
+        stores |= zip(region.stores, made, strict=True)
         return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
 
     return run

@@ -29,34 +29,36 @@ from recurra.schedule.legality import waited
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
 
 
-def rotated(s: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
+def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
     """The schedule with every inner loop rotated that has a host call between two stretches.
 
     The outermost loop is left as it is: a run is saved between its steps. So are loops that the
     data end, whose next step is not known to be one. Loops over `groups` are turned in the loop
     around them, or go outside of it.
     """
-    ended = endings(s.graph, sizes)
+    ended = endings(schedule.graph, sizes)
 
     def inside(it: Item, depth: int) -> Item:
         if isinstance(it, Exec):
             return it
-        inner = of_groups(s.statements, it, groups)
-        if inner is not None and not calls_host(s.statements, it):
+        inner = of_groups(schedule.statements, it, groups)
+        if inner is not None and not calls_host(schedule.statements, it):
             within = inside(replace(it, body=inner.body), depth + 1)
             return replace(inner, body=(within,))
         ends = depth == 0 or any(e.sets(it) for e in ended)
-        open_ = any(varies(s.statements[m].domain[it.dim], sizes) for m in members(it.body))
+        open_ = any(varies(schedule.statements[m].domain[it.dim], sizes) for m in members(it.body))
         if inner is not None and not ends and not open_:
-            body, late = from_call(s.statements, inner.body)
-            inner = ahead(s.statements, replace(inner, body=body))
+            body, late = from_call(schedule.statements, inner.body)
+            inner = ahead(schedule.statements, replace(inner, body=body))
             return replace(it, body=(inner,), shifts=later(it, late))
         loop = replace(it, body=tuple(inside(x, depth + 1) for x in it.body))
         if ends or open_:
             return loop
-        return ahead(s.statements, loop if loop.dim in groups else turned(s.statements, loop))
+        return ahead(
+            schedule.statements, loop if loop.dim in groups else turned(schedule.statements, loop)
+        )
 
-    return replace(s, items=tuple(inside(it, 0) for it in s.items))
+    return replace(schedule, items=tuple(inside(it, 0) for it in schedule.items))
 
 
 def turned(graph: StatementGraph, loop: Loop) -> Loop:

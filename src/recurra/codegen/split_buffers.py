@@ -116,11 +116,13 @@ def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> boo
     return True
 
 
-def place(plan: Plan, r: Region, name: str, dim: str) -> Expr | int | None:
+def place(plan: Plan, region: Region, name: str, dim: str) -> Expr | int | None:
     """The one point along `dim` that a launch touches, by the time of the host's loop over it."""
-    if r.tail is not None:
+    if region.tail is not None:
         return None
-    return _one(plan, [s for s in members(r.items) if s in r.active], r.around, name, dim)
+    return _one(
+        plan, [s for s in members(region.items) if s in region.active], region.around, name, dim
+    )
 
 
 def _one(
@@ -135,15 +137,17 @@ def _one(
     return at
 
 
-def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[Expr | int | None]:
+def _points(
+    plan: Plan, text: str, name: str, dim: str, loop: Loop | None
+) -> set[Expr | int | None]:
     """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
-    node, arrays = plan.statements[s], plan.statements.arrays
+    node, arrays = plan.statements[text], plan.statements.arrays
     read = [
         a.index[arrays[a.name].domain.dims.index(dim)]
         for k, a in enumerate(node.args)
-        if plan.store_of(a.name) == name and plan.access(s, k) == "store"
+        if plan.store_of(a.name) == name and plan.access(text, k) == "store"
     ]
-    if plan.written(s) == name:
+    if plan.written(text) == name:
         at = dict(zip(arrays[node.array].domain.dims, node.places, strict=True))
         read.append(at.get(dim, Sym(dim)))
     out: set[Expr | int | None] = set()
@@ -153,5 +157,5 @@ def _points(plan: Plan, s: str, name: str, dim: str, loop: Loop | None) -> set[E
         elif loop is None:
             out.add(e)
         else:
-            out.add(substitute(e, {dim: loop.point(s, Sym(dim))}))
+            out.add(substitute(e, {dim: loop.point(text, Sym(dim))}))
     return out

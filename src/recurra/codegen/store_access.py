@@ -88,14 +88,16 @@ def _arranged(
     return box
 
 
-def masked(machine: Machine, box: Array, k: int, s: Slice, env: Mapping[str, Any]) -> Array:
+def masked(
+    machine: Machine, box: Array, index: int, slice_: Slice, env: Mapping[str, Any]
+) -> Array:
     """A range with zeros past its end, where it has room for more than there is."""
-    if s.pad is None or s.loose:
+    if slice_.pad is None or slice_.loose:
         return box
-    xp, n = machine.xp, box.shape[k]
-    count = evaluate(s.count, env, xp)
+    xp, n = machine.xp, box.shape[index]
+    count = evaluate(slice_.count, env, xp)
     if isinstance(count, int) and count >= n:
         return box
     there = xp.arange(n) < count
-    valid = xp.reshape(there, tuple(n if j == k else 1 for j in range(len(box.shape))))
+    valid = xp.reshape(there, tuple(n if j == index else 1 for j in range(len(box.shape))))
     return xp.where(valid, box, xp.zeros_like(box))

@@ -92,37 +92,37 @@ def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:
         )
 
 
-def _expect(tracer: Tracer, graph: Graph, bound: str, u: Until) -> None:
+def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
     """The tensor that sets a bound varies with the dim that it bounds."""
-    if u.program is not tracer or u.done.name not in graph.nodes:
+    if until.program is not tracer or until.done.name not in graph.nodes:
         raise DomainError(
-            f"the bound {bound} is set by {u.done.name}, of another program",
+            f"the bound {bound} is set by {until.done.name}, of another program",
             facts=f"this one has the dims {', '.join(tracer.dim_names())}",
             hint="give a tensor of the program that is compiled",
-            loc=u.loc,
+            loc=until.loc,
         )
     mine = [d.range for d in tracer.dims if d.hi == Sym(bound)]
     if not mine:
         raise DomainError(
             f"the bound {bound} cannot be set by data",
             facts=f"it bounds no dim; the dims are {', '.join(str(d.range) for d in tracer.dims)}",
-            hint=f"give it a number: {bound}: {100 if u.most == NEVER else u.most}",
-            loc=u.loc,
+            hint=f"give it a number: {bound}: {100 if until.most == NEVER else until.most}",
+            loc=until.loc,
         )
-    domain = graph[u.done.name].domain
+    domain = graph[until.done.name].domain
     if mine[0] not in domain.ranges:
         raise DomainError(
-            f"the bound {bound} is set by {u.done.name}, which does not vary with {mine[0].dim}",
+            f"the bound {bound} is set by {until.done.name}, which does not vary with {mine[0].dim}",
             facts=f"it is defined over {domain or 'no dim'}, and ends {mine[0]}",
             hint=f"give a tensor with a value at every point of {mine[0].dim}",
-            loc=u.loc,
+            loc=until.loc,
         )
-    if not isinstance(u.first, int) and bound in symbols(u.first):
+    if not isinstance(until.first, int) and bound in symbols(until.first):
         raise DomainError(
-            f"rows that {bound} ends cannot run from {u.first}",
+            f"rows that {bound} ends cannot run from {until.first}",
             facts=f"{bound} is only known when the row has ended",
             hint="from_ is a number, or made of the dims of the row",
-            loc=u.loc,
+            loc=until.loc,
         )
 
 

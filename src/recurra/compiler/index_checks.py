@@ -82,38 +82,40 @@ class _Made:
 
     nodes: dict[str, Node]
 
-    def add(self, n: Node, op: Op, *args: Ref) -> Ref:
+    def add(self, node: Node, op: Op, *args: Ref) -> Ref:
         graph = Graph(self.nodes, ())
         type_ = op.infer(*(graph.read_type(a) for a in args))
         name = graph.fresh("stray")
-        self.nodes[name] = Node(name, op, args, n.domain, type_, n.loc)
-        return Ref(name, n.domain.identity)
+        self.nodes[name] = Node(name, op, args, node.domain, type_, node.loc)
+        return Ref(name, node.domain.identity)
 
-    def strays(self, n: Node, size: Any) -> tuple[str, Sequence[str]]:
+    def strays(self, node: Node, size: Any) -> tuple[str, Sequence[str]]:
         """The last position, and how far each is outside; of ragged axes only the extremes."""
-        i = n.args[1]
+        i = node.args[1]
         if Graph(self.nodes, ()).read_type(i).dtype not in ("i32", "i64"):
-            i = self.add(n, Cast(to="i32"), i)
+            i = self.add(node, Cast(to="i32"), i)
         type_ = Graph(self.nodes, ()).read_type(i)
         assert isinstance(type_, Type), "positions are an array"
         axes = LETTERS[: type_.rank]
         scalar = join_labels((axes, ""), axes)
-        last = self.add(n, Value(expr=lin([(size, 1), (1, -1)]), dtype=type_.dtype))
-        zero = self.add(n, Const(value=0, dtype=type_.dtype))
-        near = self.add(n, Minimum(labels=scalar), i, last)
-        near = self.add(n, Maximum(labels=scalar), near, zero)
-        stray = self.add(n, Sub(), i, near)
-        ragged = [k for k, s in enumerate(type_.shape) if symbols(s) & set(n.domain.dims)]
+        last = self.add(node, Value(expr=lin([(size, 1), (1, -1)]), dtype=type_.dtype))
+        zero = self.add(node, Const(value=0, dtype=type_.dtype))
+        near = self.add(node, Minimum(labels=scalar), i, last)
+        near = self.add(node, Maximum(labels=scalar), near, zero)
+        stray = self.add(node, Sub(), i, near)
+        ragged = [k for k, s in enumerate(type_.shape) if symbols(s) & set(node.domain.dims)]
         if not ragged:
             return last.name, [stray.name]
-        return last.name, [self._extreme(n, op, stray, type_, ragged).name for op in (Max, Min)]
+        return last.name, [self._extreme(node, op, stray, type_, ragged).name for op in (Max, Min)]
 
     def _extreme(
-        self, n: Node, op: type[Max] | type[Min], x: Ref, type_: Type, axes: Sequence[int]
+        self, node: Node, op: type[Max] | type[Min], ref: Ref, type_: Type, axes: Sequence[int]
     ) -> Ref:
         """The largest or smallest element along some axes, and 0 where they are empty."""
         for k in reversed(axes):
-            shape = Graph(self.nodes, ()).read_type(x).shape
+            shape = Graph(self.nodes, ()).read_type(ref).shape
             one = Const(value=0, dtype=type_.dtype, shape=(*shape[:k], 1, *shape[k + 1 :]))
-            x = self.add(n, op(axes=(k,)), self.add(n, Concat(axis=k), x, self.add(n, one)))
-        return x
+            ref = self.add(
+                node, op(axes=(k,)), self.add(node, Concat(axis=k), ref, self.add(node, one))
+            )
+        return ref

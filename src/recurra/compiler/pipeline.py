@@ -135,14 +135,14 @@ def compile_graph(
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
 
 
-def _is_as_given(n: Node, written: Graph) -> bool:
+def _is_as_given(node: Node, written: Graph) -> bool:
     """Is it no input, or one as it was written, or a part of one along the same dims?"""
-    if not isinstance(n.op, Input):
+    if not isinstance(node.op, Input):
         return True
-    whole = written.nodes.get(n.op.of or n.name)
-    if whole is None or not isinstance(whole.op, Input) or whole.type != n.type:
+    whole = written.nodes.get(node.op.of or node.name)
+    if whole is None or not isinstance(whole.op, Input) or whole.type != node.type:
         return False
-    return len(n.op.at_) == len(n.domain) if n.op.of else whole.domain == n.domain
+    return len(node.op.at_) == len(node.domain) if node.op.of else whole.domain == node.domain
 
 
 def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
@@ -172,34 +172,38 @@ def context(
     )
 
 
-def tell(stages: PassManager, s: Schedule, program: Program) -> None:
+def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
     """What came out, logged and dumped as the environment asks."""
     if "memory" in stages.asked.log:
         for line in str(program.plan).splitlines():
             stages.tell("memory", f"{'plan':<12} {line}")
     if stages.asked.dump is not None:
-        for name, told in {"schedule": s, "plan": program.plan, "host": source(program)}.items():
+        for name, told in {
+            "schedule": schedule,
+            "plan": program.plan,
+            "host": source(program),
+        }.items():
             stages.dump(name, told)
 
 
-def _lowered(p: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
+def _lowered(plan: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
     """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
     target = cx.target
-    counted = _counted(p, cx)
+    counted = _counted(plan, cx)
     make = partial(
         lower,
-        p,
+        plan,
         cx.tuning.chunk,
         prices=target.prices,
         counted=counted,
         behind=target.behind,
-        every=frozenset(members(p.schedule.items)) if sees_inputs else None,
+        every=frozenset(members(plan.schedule.items)) if sees_inputs else None,
     )
     told = list[str]()
     for choice in swap.choices() if swap is not None else ():
-        asked = worth(p, choice)
+        asked = worth(plan, choice)
         if not asked:
-            told = [stays(p, choice)]
+            told = [stays(plan, choice)]
             continue
         program = make(swapped=asked, room=choice.room)
         told = moved(program.plan, asked, choice)
@@ -214,11 +218,11 @@ def _lowered(p: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) 
     return make()
 
 
-def _counted(p: Plan, cx: CompileContext) -> frozenset[str]:
+def _counted(plan: Plan, cx: CompileContext) -> frozenset[str]:
     """The dims that the host counts, those of rows that take turns among them."""
     if cx.target.counted is not None:
         return frozenset((*cx.target.counted, *cx.turns))
-    dims, why = by_cost(p, cx.target.prices)
+    dims, why = by_cost(plan, cx.target.prices)
     cx.remark(*why)
     return dims.union(cx.turns)
 

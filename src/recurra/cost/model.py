@@ -43,10 +43,10 @@ def compute_ns(
     return prices.of(node.op.name) * prod(_sizes(work, node, sizes))
 
 
-def _sizes(t: AnyType, n: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _sizes(type_: AnyType, node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The lengths of the axes of what an equation reads or makes, the longest of its points."""
-    shape = t.shape if isinstance(t, Type) else ()
-    return tuple(longest_axis(s, n.domain, sizes) for s in shape)
+    shape = type_.shape if isinstance(type_, Type) else ()
+    return tuple(longest_axis(s, node.domain, sizes) for s in shape)
 
 
 def launch_ns(arrays: int) -> float:

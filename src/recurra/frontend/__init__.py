@@ -1,1 +1,1 @@
-"""How users write: tensors over dims, their definitions, gradients, modules and optimisers."""
+"""How users write: tensors over dims, their definitions, gradients, modules and optimizers."""

@@ -270,25 +270,25 @@ class Inverse:
         return {r.dim: r for r in (*self.source, *self.free)}
 
 
-def invert(tracer: Tracer, graph: Graph, node: Node, k: int, when: Expr) -> Inverse:
-    """The inverse of operand `k` of `node`, of the points of `node` where a condition holds."""
-    ref, source = node.args[k], graph[node.args[k].name].domain
+def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> Inverse:
+    """The inverse of operand `index` of `node`, of the points of `node` where a condition holds."""
+    ref, source = node.args[index], graph[node.args[index].name].domain
     fixed = _fixed(node.domain, ref, source)
     left = (r for r in node.domain if r.dim not in fixed)
     free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
-    chosen = substitute(both(when, merge_condition(node, k) or TRUE), by)
+    chosen = substitute(both(when, merge_condition(node, index) or TRUE), by)
     return Inverse(source, tuple(free.values()), fixed, by, ref.at(by), chosen)
 
 
 def pull(
-    tracer: Tracer, graph: Graph, node: Node, k: int, d: RecurrentTensor, when: Expr
+    tracer: Tracer, graph: Graph, node: Node, index: int, d: RecurrentTensor, when: Expr
 ) -> RecurrentTensor | None:
-    """∇x's share from operand `k` of `node`: `d` is the cotangent of the value that was read.
+    """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
 
     It is 0 where a condition on the reader's point does not hold.
     """
-    inv = invert(tracer, graph, node, k, when)
+    inv = invert(tracer, graph, node, index, when)
     edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
     value = _view(d, inv.by)
@@ -318,18 +318,18 @@ def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
     return out
 
 
-def _apart(tracer: Tracer, r: Range, source: Domain, reader: Domain) -> Range:
+def _apart(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
     """The range of a dim of the reader, of a second dim where the source has the same one."""
-    if r.dim not in source:
-        return r
+    if extent.dim not in source:
+        return extent
     for d in tracer.dims:
-        mine = d.role is Role.ADJOINT and d.parent == r.dim
-        same = (d.range.lo, d.range.hi) == (r.lo, r.hi)
+        mine = d.role is Role.ADJOINT and d.parent == extent.dim
+        same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
         if mine and same and d.name not in source and d.name not in reader:
             return d.range
     graph = Graph(tracer.nodes, (), tuple(tracer.dims))
-    made = graph.fresh_dim(Role.ADJOINT, r.dim, r.hi, taken=tracer.bounds)
-    made = replace(made, range=replace(made.range, lo=r.lo))
+    made = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
+    made = replace(made, range=replace(made.range, lo=extent.lo))
     tracer.dims.append(made)
     return made.range
 
@@ -357,14 +357,14 @@ def _guards(inv: Inverse) -> list[Expr]:
     return out
 
 
-def _implied(g: Expr, source: Domain) -> bool:
+def _implied(expr: Expr, source: Domain) -> bool:
     """Does the box of the source say so already?"""
-    return any(g in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
+    return any(expr in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
 
 
-def _less(a: Expr | int, b: Expr | int) -> bool:
+def _less(left: Expr | int, right: Expr | int) -> bool:
     """Can a < b be?"""
-    gap = lin([(b, 1), (a, -1)])
+    gap = lin([(right, 1), (left, -1)])
     return gap > 0 if isinstance(gap, int) else True
 
 
@@ -375,14 +375,16 @@ def _view(d: RecurrentTensor, by: dict[str, Expr | int]) -> RecurrentTensor:
     return RecurrentTensor(d.tracer, d.ref.at(by), indexed=True)
 
 
-def _unslice(value: RecurrentTensor, s: Slice, r: Range, guards: list[Expr]) -> RecurrentTensor:
+def _unslice(
+    value: RecurrentTensor, slice_: Slice, extent: Range, guards: list[Expr]
+) -> RecurrentTensor:
     """The element of the leading axis that point q of the source was read into."""
-    at: Any = r.sym - s.lo
-    if s.step != 1:
-        guards.append(compare("==", at % s.step, 0))
-        at = at // s.step
-    if s.pad is not None:
-        guards.append(compare("<", r.sym, s.hi))
+    at: Any = extent.sym - slice_.lo
+    if slice_.step != 1:
+        guards.append(compare("==", at % slice_.step, 0))
+        at = at // slice_.step
+    if slice_.pad is not None:
+        guards.append(compare("<", extent.sym, slice_.hi))
     return value.apply(Pick(axis=0, at_=at, zero=True), value)
 
 

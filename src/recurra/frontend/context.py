@@ -335,14 +335,14 @@ def _expect_pairs(
     )
 
 
-def _pairs(targets: Sequence[ast.expr], n: int) -> list[tuple[str, str]] | None:
+def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | None:
     """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
     found: list[list[str]] = [
         [e.id if isinstance(e, ast.Name) else "" for e in p.elts]
         for p in targets
         if isinstance(p, ast.Tuple) and len(p.elts) == 2
     ]
-    if len({d for d, _ in found} - {""}) != n:
+    if len({d for d, _ in found} - {""}) != count:
         return None
     every = [x for pair in found for x in pair]
     return [(d, b if b.strip("_") and every.count(b) == 1 else _bound(d)) for d, b in found]

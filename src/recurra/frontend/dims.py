@@ -43,43 +43,45 @@ class Index(Opaque):
     def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         return float(self.expr) if isinstance(self.expr, int) else super().__float__()
 
-    def _affine(self, o: Any, f: Any) -> Any:
-        if isinstance(o, Index) or type(o) is int:
-            return Index(f(self.expr, unwrap(o)))
+    def _affine(self, other: Any, f: Any) -> Any:
+        if isinstance(other, Index) or type(other) is int:
+            return Index(f(self.expr, unwrap(other)))
         return NotImplemented
 
-    def __add__(self, o: Any) -> Any:
+    def __add__(self, other: Any) -> Any:
         return (
-            self._read(o, lambda a, b: a + b)
-            if not _is_int(o)
-            else self._affine(o, lambda a, b: a + b)
+            self._read(other, lambda a, b: a + b)
+            if not _is_int(other)
+            else self._affine(other, lambda a, b: a + b)
         )
 
-    def __sub__(self, o: Any) -> Any:
+    def __sub__(self, other: Any) -> Any:
         return (
-            self._read(o, lambda a, b: a - b)
-            if not _is_int(o)
-            else self._affine(o, lambda a, b: a - b)
+            self._read(other, lambda a, b: a - b)
+            if not _is_int(other)
+            else self._affine(other, lambda a, b: a - b)
         )
 
-    def __rsub__(self, o: Any) -> Any:
-        if _is_int(o):
-            return Index(ex.lin([(unwrap(o), 1), (self.expr, -1)]))
-        return self._read(o, lambda a, b: b - a)
+    def __rsub__(self, other: Any) -> Any:
+        if _is_int(other):
+            return Index(ex.lin([(unwrap(other), 1), (self.expr, -1)]))
+        return self._read(other, lambda a, b: b - a)
 
-    def __mul__(self, o: Any) -> Any:
-        return self._affine(o, ex.mul) if _is_int(o) else self._read(o, lambda a, b: a * b)
+    def __mul__(self, other: Any) -> Any:
+        return (
+            self._affine(other, ex.mul) if _is_int(other) else self._read(other, lambda a, b: a * b)
+        )
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Any:
         return Index(-self.expr)
 
-    def __floordiv__(self, n: int) -> Any:
-        return self._divide(n, ex.div, "//")
+    def __floordiv__(self, count: int) -> Any:
+        return self._divide(count, ex.div, "//")
 
-    def __mod__(self, n: int) -> Any:
-        return self._divide(n, ex.mod, "%")
+    def __mod__(self, count: int) -> Any:
+        return self._divide(count, ex.mod, "%")
 
     def _divide(self, n: Any, f: Any, sign: str) -> Any:
         n = unwrap(n)
@@ -92,25 +94,25 @@ class Index(Opaque):
             )
         return Index(f(self.expr, n))
 
-    def __truediv__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: a / b)
+    def __truediv__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: a / b)
 
-    def __rtruediv__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: b / a)
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: b / a)
 
-    def __pow__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: a**b)
+    def __pow__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: a**b)
 
-    def __rpow__(self, o: Any) -> Any:
-        return self._read(o, lambda a, b: b**a)
+    def __rpow__(self, other: Any) -> Any:
+        return self._read(other, lambda a, b: b**a)
 
-    def _read(self, o: Any, f: Any) -> Any:
+    def _read(self, other: Any, f: Any) -> Any:
         from recurra.frontend.construct import as_tensor
         from recurra.frontend.read import Read
 
-        if not isinstance(o, Read):
-            return f(as_tensor(self, "f32"), as_tensor(o, "f32"))
-        return f(as_tensor(self, "i32" if o.dtype == "bool" else o.dtype), o)
+        if not isinstance(other, Read):
+            return f(as_tensor(self, "f32"), as_tensor(other, "f32"))
+        return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
     def __eq__(self, o: object) -> Any:
         return self._compare("==", o)
@@ -118,30 +120,30 @@ class Index(Opaque):
     def __ne__(self, o: object) -> Any:
         return self._compare("!=", o)
 
-    def __lt__(self, o: Any) -> Any:
-        return self._compare("<", o)
+    def __lt__(self, other: Any) -> Any:
+        return self._compare("<", other)
 
-    def __le__(self, o: Any) -> Any:
-        return self._compare("<=", o)
+    def __le__(self, other: Any) -> Any:
+        return self._compare("<=", other)
 
-    def __gt__(self, o: Any) -> Any:
-        return self._compare(">", o)
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(">", other)
 
-    def __ge__(self, o: Any) -> Any:
-        return self._compare(">=", o)
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(">=", other)
 
-    def _compare(self, op: str, o: Any) -> Any:
-        return Index(ex.compare(op, self.expr, unwrap(o))) if _is_int(o) else NotImplemented
+    def _compare(self, op: str, other: Any) -> Any:
+        return Index(ex.compare(op, self.expr, unwrap(other))) if _is_int(other) else NotImplemented
 
     def _joined(self, o: Any, join: Any) -> Any:
         mine, other = condition(self), condition(o)
         return NotImplemented if mine is None or other is None else Index(join(mine, other))
 
-    def __and__(self, o: Any) -> Any:
-        return self._joined(o, ex.both)
+    def __and__(self, other: Any) -> Any:
+        return self._joined(other, ex.both)
 
-    def __or__(self, o: Any) -> Any:
-        return self._joined(o, ex.either)
+    def __or__(self, other: Any) -> Any:
+        return self._joined(other, ex.either)
 
     __rand__, __ror__ = __and__, __or__
 
@@ -170,12 +172,12 @@ class Index(Opaque):
         )
 
 
-def _is_int(o: Any) -> bool:
-    return isinstance(o, Index) or type(o) is int
+def _is_int(other: Any) -> bool:
+    return isinstance(other, Index) or type(other) is int
 
 
-def wrap(e: Expr | int) -> Any:
-    return Index(e) if isinstance(e, Expr) else e
+def wrap(expr: Expr | int) -> Any:
+    return Index(expr) if isinstance(expr, Expr) else expr
 
 
 def unwrap(e: Any) -> Any:
@@ -194,9 +196,9 @@ def maximum(*args: Any) -> Any:
     return _like(args, ex.maximum(*map(unwrap, args)))
 
 
-def _like(args: tuple[Any, ...], e: Expr | int) -> Any:
+def _like(args: tuple[Any, ...], expr: Expr | int) -> Any:
     """An index if one of the operands is, else a number."""
-    return Index(e) if any(isinstance(x, Index) for x in args) else e
+    return Index(expr) if any(isinstance(x, Index) for x in args) else expr
 
 
 def _only_indices(name: str, args: tuple[Any, ...]) -> None:

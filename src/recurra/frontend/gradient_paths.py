@@ -90,13 +90,13 @@ def untold(condition: Expr, domain: Domain) -> Expr:
     return both(*(c for c in parts if not isl.always(c, domain)))
 
 
-def has_slope(cotangent: Read, g: Read, operands: Sequence[Read]) -> bool:
-    """Is the cotangent of an operand made of more than `g`, of what may be infinite?"""
-    stop, tracer = {x.name for x in operands}, g.tracer
-    todo, seen = [cotangent.name], {g.name}
+def has_slope(cotangent: Read, read: Read, operands: Sequence[Read]) -> bool:
+    """Is the cotangent of an operand made of more than `read`, of what may be infinite?"""
+    stop, tracer = {x.name for x in operands}, read.tracer
+    todo, seen = [cotangent.name], {read.name}
     while todo:
         name = todo.pop()
-        if name in stop - {g.name}:
+        if name in stop - {read.name}:
             return True
         if name not in seen:
             seen.add(name)

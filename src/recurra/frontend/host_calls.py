@@ -191,10 +191,10 @@ def where_taken(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def _is_token(graph: Graph, n: Node) -> bool:
+def _is_token(graph: Graph, node: Node) -> bool:
     """Is it what a call hands on to the next?"""
-    if not isinstance(n.op, Item):
+    if not isinstance(node.op, Item):
         return False
-    op = graph[n.args[0].name].op
+    op = graph[node.args[0].name].op
     host = op.fn.value if isinstance(op, Call) else None
-    return isinstance(host, Host) and not host.pure and n.op.k == len(host.results)
+    return isinstance(host, Host) and not host.pure and node.op.k == len(host.results)

@@ -51,39 +51,39 @@ def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
     )
 
 
-def _index(key: Any, r: Range) -> Any:
+def _index(key: Any, extent: Range) -> Any:
     if isinstance(key, slice):
-        lo = r.lo if key.start is None else _place(key.start, r)
-        hi = r.hi if key.stop is None else _place(key.stop, r)
+        lo = extent.lo if key.start is None else _place(key.start, extent)
+        hi = extent.hi if key.stop is None else _place(key.stop, extent)
         s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
         quasi_affine("the range", s, here())
         return s
-    return _place(key, r)
+    return _place(key, extent)
 
 
-def _place(key: Any, r: Range) -> Expr | int:
+def _place(key: Any, extent: Range) -> Expr | int:
     """A quasi-affine position; a negative constant counts from the end."""
     e = unwrap(key)
     if type(e) is not int and not (
         isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
     ):
         raise DomainError(
-            f"{key!r} is no index for dim {r.dim}",
+            f"{key!r} is no index for dim {extent.dim}",
             facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
-            hint=_by_data(key, r),
+            hint=_by_data(key, extent),
             loc=here(),
         )
     quasi_affine("the index", e, here())
-    return r.hi + e if isinstance(e, int) and e < 0 else e
+    return extent.hi + e if isinstance(e, int) and e < 0 else e
 
 
-def _by_data(key: Any, r: Range) -> str:
+def _by_data(key: Any, extent: Range) -> str:
     """How elements are chosen that no index expression names."""
     if key is None:
         return "a new axis is one of the value: x.reshape(1, *x.shape)"
     if getattr(key, "dtype", None) == "bool" or condition(key) is not None:
         return "nothing is left out, but another value chosen: rc.where(x > 0.0, x, 0.0)"
-    return f"positions by data are taken of a range: x[0:{r.hi}].take(i, axis=0)"
+    return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
 
 
 def inner(x: Any, keys: tuple[Any, ...]) -> Any:
@@ -167,14 +167,14 @@ def cut(x: Any, k: slice, axis: int) -> Any:
     return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
 
 
-def _end(e: Any, n: Expr | int, default: Expr | int) -> Any:
+def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:
     """One end of a range on an axis of size n; constants as in Python."""
     if e is None:
         return default
     e = unwrap(e)
     if isinstance(e, int) and e < 0:
-        e = n + e
-    return min(max(e, 0), n) if isinstance(e, int) and isinstance(n, int) else e
+        e = divisor + e
+    return min(max(e, 0), divisor) if isinstance(e, int) and isinstance(divisor, int) else e
 
 
 def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
@@ -244,47 +244,47 @@ def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list
     return value, out, conditions
 
 
-def _row(x: Any, value: Any, s: Slice, r: Range) -> Any:
+def _row(x: Any, value: Any, slice_: Slice, extent: Range) -> Any:
     """The element of the first axis of a value that goes to a point of a range."""
-    if value.shape[0] not in (1, s.count):
+    if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
-            f"{x.name} is defined over {s}, which are {s.count} points, by {value.shape[0]} values",
+            f"{x.name} is defined over {slice_}, which are {slice_.count} points, by {value.shape[0]} values",
             facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
         )
-    at: Any = 0 if value.shape[0] == 1 else (r.sym - s.lo) // s.step
-    part = Range(r.dim, ex.minimum(s.hi, r.hi), s.lo)
-    ranges = {d.dim: d for d in value.domain} | {r.dim: part}
+    at: Any = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
+    part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
+    ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
     box = x.tracer.domain(set(ranges), ranges)
     node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
     return tensor(x.tracer, Ref(node.name, node.domain.identity))
 
 
-def _edges(r: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
     """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
-    edge = next((x for x in have if x.dim == r.dim), r)
+    edge = next((x for x in have if x.dim == extent.dim), extent)
     inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
-def _fixed_place(x: Any, e: Any, r: Range) -> Expr | int:
+def _fixed_place(x: Any, e: Any, extent: Range) -> Expr | int:
     """A place free of dims: x[b, i, 0] = ..."""
     if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
         raise DomainError(
             f"{x.name} cannot be defined at {_written(e)}",
-            facts=f"the place of dim {r.dim} must be {r.dim}, {r.dim}+c, or free of dims",
-            hint=_other_place(x, e, r),
+            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, or free of dims",
+            hint=_other_place(x, e, extent),
             loc=here(),
         )
-    return _place(e, r)
+    return _place(e, extent)
 
 
-def _other_place(x: Any, e: Any, r: Range) -> str:
+def _other_place(x: Any, e: Any, extent: Range) -> str:
     """In the right order, if that is what is wrong; else under a condition."""
     if str(e) in x.domain.dims:
         return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
-    return f"give a condition: {x.name}[..., {r.dim} >= 1] = ..."
+    return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
 
 
 def _written(e: Any) -> str:

@@ -117,9 +117,9 @@ def _one_result(f: F, row: Operator, positions: str) -> F:
     return single  # pyright: ignore[reportReturnType]
 
 
-def _arguments(f: Callable[..., Any], skip: int) -> str:
+def _arguments(function: Callable[..., Any], skip: int) -> str:
     """The arguments of a function, without their types."""
-    own = list(signature(f).parameters.values())[skip:]
+    own = list(signature(function).parameters.values())[skip:]
     return ", ".join(str(p.replace(annotation=p.empty)) for p in own) or "none"
 
 

@@ -104,21 +104,23 @@ class Read:
         return id(self)
 
 
-def _within(d: Range, source: Range, e: Index) -> Range:
-    """The part of `d` where index `e` is a point of `source`, as far as constants can tell."""
-    first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, e)
-    lo, hi = d.lo, d.hi
-    if (c := is_shift(first, d.dim)) is not None:
+def _within(extent: Range, source: Range, index: Index) -> Range:
+    """The part of `extent` where index `index` is a point of `source`, as far as constants can tell."""
+    first, last = (index.lo, index.hi) if isinstance(index, Slice) else (index, index)
+    lo, hi = extent.lo, extent.hi
+    if (c := is_shift(first, extent.dim)) is not None:
         lo = _tighter(ex.maximum, lo, ex.lin([(source.lo, 1), (c, -1)]))
-    if (c := is_shift(last, d.dim)) is not None:
+    if (c := is_shift(last, extent.dim)) is not None:
         end = ex.lin([(source.hi, 1), (c, -1)])
-        hi = _tighter(ex.minimum, hi, ex.lin([(end, 1), (1, 1)]) if isinstance(e, Slice) else end)
-    return Range(d.dim, hi, lo)
+        hi = _tighter(
+            ex.minimum, hi, ex.lin([(end, 1), (1, 1)]) if isinstance(index, Slice) else end
+        )
+    return Range(extent.dim, hi, lo)
 
 
-def _tighter(pick: Any, a: Expr | int, b: Expr | int) -> Expr | int:
-    best = pick(a, b)
-    return a if isinstance(best, ex.Ext) and best != a else best
+def _tighter(pick: Any, left: Expr | int, right: Expr | int) -> Expr | int:
+    best = pick(left, right)
+    return left if isinstance(best, ex.Ext) and best != left else best
 
 
 def tensor(tracer: Tracer, ref: Ref, indexed: bool = False) -> RecurrentTensor:

@@ -191,7 +191,7 @@ def _root(x: Tensor) -> Tensor:
     return _off_zero(x, lambda y: y.sqrt())
 
 
-def _off_zero(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+def _off_zero(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """f x, of which f 0 = 0 with an infinite slope: there it is 0, as in torch."""
     nothing = x == 0.0
-    return elementwise(el.Where, nothing, 0.0, f(elementwise(el.Where, nothing, 1.0, x)))
+    return elementwise(el.Where, nothing, 0.0, function(elementwise(el.Where, nothing, 1.0, x)))

@@ -56,60 +56,62 @@ class RecurrentTensor(Read, OpaqueTensor):
         return elementwise(op, self, *others)
 
     @operator("x + y", "np.add", "torch.add")
-    def __add__(self, o: Any) -> RecurrentTensor:
+    def __add__(self, other: Any) -> RecurrentTensor:
         """The sum."""
-        return self._elementwise(el.Add, o)
+        return self._elementwise(el.Add, other)
 
     @operator("x - y", "np.subtract", "torch.sub")
-    def __sub__(self, o: Any) -> RecurrentTensor:
+    def __sub__(self, other: Any) -> RecurrentTensor:
         """The difference."""
-        return self._elementwise(el.Sub, o)
+        return self._elementwise(el.Sub, other)
 
     @operator("x * y", "np.multiply", "torch.mul")
-    def __mul__(self, o: Any) -> RecurrentTensor:
+    def __mul__(self, other: Any) -> RecurrentTensor:
         """The product."""
-        return self._elementwise(el.Mul, o)
+        return self._elementwise(el.Mul, other)
 
     @operator("x / y", "np.divide", "torch.div")
-    def __truediv__(self, o: Any) -> RecurrentTensor:
+    def __truediv__(self, other: Any) -> RecurrentTensor:
         """The quotient, a float: integers become f32."""
-        return self._elementwise(el.Div, o)
+        return self._elementwise(el.Div, other)
 
     @operator("x ** y", "np.power", "torch.pow")
-    def __pow__(self, o: Any) -> RecurrentTensor:
+    def __pow__(self, other: Any) -> RecurrentTensor:
         """The power; of integers without its fraction."""
-        return self.square() if type(o) is int and o == 2 else self._elementwise(el.Pow, o)
+        return (
+            self.square() if type(other) is int and other == 2 else self._elementwise(el.Pow, other)
+        )
 
     @operator("x % y", "np.mod", "torch.remainder")
-    def __mod__(self, o: Any) -> RecurrentTensor:
+    def __mod__(self, other: Any) -> RecurrentTensor:
         """The rest of `x // y`, with the sign of y; of integers 0 where y is 0."""
-        return self._elementwise(el.Mod, o)
+        return self._elementwise(el.Mod, other)
 
     @operator("x // y", "np.floor_divide", "torch.floor_divide")
-    def __floordiv__(self, o: Any) -> RecurrentTensor:
+    def __floordiv__(self, other: Any) -> RecurrentTensor:
         """The quotient, rounded down; of integers 0 where y is 0."""
-        return self._elementwise(el.FloorDivide, o)
+        return self._elementwise(el.FloorDivide, other)
 
-    def __rfloordiv__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.FloorDivide, o, self)
+    def __rfloordiv__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.FloorDivide, other, self)
 
-    def __rmod__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Mod, o, self)
+    def __rmod__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Mod, other, self)
 
-    def __radd__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Add, o, self)
+    def __radd__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Add, other, self)
 
-    def __rsub__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Sub, o, self)
+    def __rsub__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Sub, other, self)
 
-    def __rmul__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Mul, o, self)
+    def __rmul__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Mul, other, self)
 
-    def __rtruediv__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Div, o, self)
+    def __rtruediv__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Div, other, self)
 
-    def __rpow__(self, o: Any) -> RecurrentTensor:
-        return elementwise(el.Pow, o, self)
+    def __rpow__(self, other: Any) -> RecurrentTensor:
+        return elementwise(el.Pow, other, self)
 
     @operator("-x", "np.negative", "torch.neg")
     def __neg__(self) -> RecurrentTensor:
@@ -136,64 +138,64 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.NotEqual, o)
 
     @operator("x < y", "np.less", "torch.lt")
-    def __lt__(self, o: Any) -> RecurrentTensor:
+    def __lt__(self, other: Any) -> RecurrentTensor:
         """Is x less?"""
-        return self._elementwise(el.Less, o)
+        return self._elementwise(el.Less, other)
 
     @operator("x <= y", "np.less_equal", "torch.le")
-    def __le__(self, o: Any) -> RecurrentTensor:
+    def __le__(self, other: Any) -> RecurrentTensor:
         """Is x less or equal?"""
-        return self._elementwise(el.LessEqual, o)
+        return self._elementwise(el.LessEqual, other)
 
     @operator("x > y", "np.greater", "torch.gt")
-    def __gt__(self, o: Any) -> RecurrentTensor:
+    def __gt__(self, other: Any) -> RecurrentTensor:
         """Is x greater?"""
-        return elementwise(el.Less, o, self)
+        return elementwise(el.Less, other, self)
 
     @operator("x >= y", "np.greater_equal", "torch.ge")
-    def __ge__(self, o: Any) -> RecurrentTensor:
+    def __ge__(self, other: Any) -> RecurrentTensor:
         """Is x greater or equal?"""
-        return elementwise(el.LessEqual, o, self)
+        return elementwise(el.LessEqual, other, self)
 
     @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
-    def __and__(self, o: Any) -> RecurrentTensor:
+    def __and__(self, other: Any) -> RecurrentTensor:
         """Both, of truth values; bit by bit, of integers."""
-        return logical(el.And, bitwise.BitAnd, self, o)
+        return logical(el.And, bitwise.BitAnd, self, other)
 
     @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
-    def __or__(self, o: Any) -> RecurrentTensor:
+    def __or__(self, other: Any) -> RecurrentTensor:
         """One or both, of truth values; bit by bit, of integers."""
-        return logical(el.Or, bitwise.BitOr, self, o)
+        return logical(el.Or, bitwise.BitOr, self, other)
 
     @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
-    def __xor__(self, o: Any) -> RecurrentTensor:
+    def __xor__(self, other: Any) -> RecurrentTensor:
         """One but not both, of truth values; bit by bit, of integers."""
-        return self._elementwise(bitwise.BitXor, o)
+        return self._elementwise(bitwise.BitXor, other)
 
-    def __rand__(self, o: Any) -> RecurrentTensor:
-        return logical(el.And, bitwise.BitAnd, o, self)
+    def __rand__(self, other: Any) -> RecurrentTensor:
+        return logical(el.And, bitwise.BitAnd, other, self)
 
-    def __ror__(self, o: Any) -> RecurrentTensor:
-        return logical(el.Or, bitwise.BitOr, o, self)
+    def __ror__(self, other: Any) -> RecurrentTensor:
+        return logical(el.Or, bitwise.BitOr, other, self)
 
-    def __rxor__(self, o: Any) -> RecurrentTensor:
-        return elementwise(bitwise.BitXor, o, self)
+    def __rxor__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.BitXor, other, self)
 
     @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
-    def __lshift__(self, o: Any) -> RecurrentTensor:
+    def __lshift__(self, other: Any) -> RecurrentTensor:
         """The bits of an integer moved up by y."""
-        return self._elementwise(bitwise.ShiftLeft, o)
+        return self._elementwise(bitwise.ShiftLeft, other)
 
     @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
-    def __rshift__(self, o: Any) -> RecurrentTensor:
+    def __rshift__(self, other: Any) -> RecurrentTensor:
         """The bits of an integer moved down by y; the sign stays."""
-        return self._elementwise(bitwise.ShiftRight, o)
+        return self._elementwise(bitwise.ShiftRight, other)
 
-    def __rlshift__(self, o: Any) -> RecurrentTensor:
-        return elementwise(bitwise.ShiftLeft, o, self)
+    def __rlshift__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftLeft, other, self)
 
-    def __rrshift__(self, o: Any) -> RecurrentTensor:
-        return elementwise(bitwise.ShiftRight, o, self)
+    def __rrshift__(self, other: Any) -> RecurrentTensor:
+        return elementwise(bitwise.ShiftRight, other, self)
 
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
@@ -201,12 +203,12 @@ class RecurrentTensor(Read, OpaqueTensor):
         return logical(el.Not, bitwise.BitNot, self)
 
     @operator("x @ y", "np.matmul", "torch.matmul")
-    def __matmul__(self, o: Any) -> RecurrentTensor:
+    def __matmul__(self, other: Any) -> RecurrentTensor:
         """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
-        return matmul(self, o)
+        return matmul(self, other)
 
-    def __rmatmul__(self, o: Any) -> RecurrentTensor:
-        return matmul(o, self)
+    def __rmatmul__(self, other: Any) -> RecurrentTensor:
+        return matmul(other, self)
 
     # ---- methods
 

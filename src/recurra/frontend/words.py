@@ -208,6 +208,6 @@ def only(
     return find
 
 
-def _last_words(o: Operator) -> set[str]:
+def _last_words(operator: Operator) -> set[str]:
     """The last words of its names."""
-    return {x.rpartition(".")[2] for x in (o.key, o.numpy, o.torch)}
+    return {x.rpartition(".")[2] for x in (operator.key, operator.numpy, operator.torch)}

@@ -51,51 +51,57 @@ class Costs:
             self._known[computation] = total
         return self._known[computation]
 
-    def of(self, x: Instruction, computation: int) -> Work:
+    def of(self, instruction: Instruction, computation: int) -> Work:
         """Of one instruction; loops times their trips, of branches the largest."""
         operands = self.module.computations[computation].instructions
-        n = float(x.shape.count)
-        if x.op == "dot":
-            left = operands[x.operands[0]].shape
-            for d in x.contracted:
+        n = float(instruction.shape.count)
+        if instruction.op == "dot":
+            left = operands[instruction.operands[0]].shape
+            for d in instruction.contracted:
                 n *= left.dims[d]
             return Work(matrix=2 * n)
-        if x.op == "convolution":
-            kernel = operands[x.operands[1]].shape
-            return Work(matrix=2 * n * kernel.count / max(1, kernel.dims[x.kernel_features]))
-        if x.op == "while":
-            return (self.work(x.called[0]) + self.work(x.called[1])) * x.trips
-        if x.op == "conditional":
-            return max(map(self.work, x.called), key=lambda w: (w.matrix, w.vector))
-        if x.op in ("fusion", "call"):
-            return self.work(x.called[0])
-        if x.op == "custom-call":
-            return self._custom(x, computation)
-        if x.op in _FREE:
+        if instruction.op == "convolution":
+            kernel = operands[instruction.operands[1]].shape
+            return Work(
+                matrix=2 * n * kernel.count / max(1, kernel.dims[instruction.kernel_features])
+            )
+        if instruction.op == "while":
+            return (
+                self.work(instruction.called[0]) + self.work(instruction.called[1])
+            ) * instruction.trips
+        if instruction.op == "conditional":
+            return max(map(self.work, instruction.called), key=lambda w: (w.matrix, w.vector))
+        if instruction.op in ("fusion", "call"):
+            return self.work(instruction.called[0])
+        if instruction.op == "custom-call":
+            return self._custom(instruction, computation)
+        if instruction.op in _FREE:
             return Work()
-        if x.op in _FOLDS:
-            return Work(vector=float(operands[x.operands[0]].shape.count))
-        return Work(vector=n * (8 if x.op in _TRANSCENDENTAL else 1))
+        if instruction.op in _FOLDS:
+            return Work(vector=float(operands[instruction.operands[0]].shape.count))
+        return Work(vector=n * (8 if instruction.op in _TRANSCENDENTAL else 1))
 
-    def _custom(self, x: Instruction, computation: int) -> Work:
+    def _custom(self, instruction: Instruction, computation: int) -> Work:
         operands = self.module.computations[computation].instructions
-        n = float(sum(s.count for _, s in x.shape.leaves()))
-        if ("matmul" in x.target or "gemm" in x.target.lower()) and len(x.operands) > 1:
-            return Work(matrix=2 * n * operands[x.operands[0]].shape.dims[-1])
+        n = float(sum(s.count for _, s in instruction.shape.leaves()))
+        if ("matmul" in instruction.target or "gemm" in instruction.target.lower()) and len(
+            instruction.operands
+        ) > 1:
+            return Work(matrix=2 * n * operands[instruction.operands[0]].shape.dims[-1])
         return Work(vector=n)
 
-    def reads(self, x: Instruction, k: int, computation: int) -> int:
+    def reads(self, instruction: Instruction, index: int, computation: int) -> int:
         """Bytes that an instruction reads of its array operand k."""
         operands = self.module.computations[computation].instructions
-        full = operands[x.operands[k]].shape.nbytes
-        if k == 0 and x.op in _SLICES:
-            return min(full, x.shape.nbytes)
-        if k == 0 and x.op == "dynamic-update-slice":
+        full = operands[instruction.operands[index]].shape.nbytes
+        if index == 0 and instruction.op in _SLICES:
+            return min(full, instruction.shape.nbytes)
+        if index == 0 and instruction.op == "dynamic-update-slice":
             return 0
-        if x.op not in ("fusion", "call"):
+        if instruction.op not in ("fusion", "call"):
             return full
-        inside = self.module.computations[x.called[0]]
-        parameter = inside.parameters.get(k)
+        inside = self.module.computations[instruction.called[0]]
+        parameter = inside.parameters.get(index)
         users = inside.users.get(parameter.id, ()) if parameter else ()
         first = [u for u in users if parameter and u.operands[0] == parameter.id]
         if not users or len(first) < len(users):
@@ -104,15 +110,15 @@ class Costs:
             return min(full, sum(u.shape.nbytes for u in users))
         return 0 if all(u.op == "dynamic-update-slice" for u in users) else full
 
-    def writes(self, x: Instruction, computation: int) -> int:
+    def writes(self, instruction: Instruction, computation: int) -> int:
         """Bytes that an instruction writes of its array result."""
-        where, update = computation, x
-        if x.op in ("fusion", "call"):
-            where, update = x.called[0], self._root(x.called[0])
+        where, update = computation, instruction
+        if instruction.op in ("fusion", "call"):
+            where, update = instruction.called[0], self._root(instruction.called[0])
         if update.op == "dynamic-update-slice":
             written = self.module.computations[where].instructions[update.operands[1]]
             return written.shape.nbytes
-        return x.shape.nbytes
+        return instruction.shape.nbytes
 
     def in_place(self, x: Instruction) -> int | None:
         """Which operand an instruction updates in place, if its result is an array."""

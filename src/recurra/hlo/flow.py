@@ -53,71 +53,86 @@ class Flow:
     result: Leaves = field(default_factory=dict)
     _at: dict[int, Leaves] = field(default_factory=dict)
 
-    def new(self, nbytes: int, x: Instruction, leaf: Path, step: int) -> int:
+    def new(self, nbytes: int, instruction: Instruction, leaf: Path, step: int) -> int:
         """A value more."""
-        self.values.append(Value(nbytes, step, x.id, leaf))
+        self.values.append(Value(nbytes, step, instruction.id, leaf))
         return len(self.values) - 1
 
     def leaves(self, instruction: int) -> Leaves:
         """Of its result."""
         return self._at[instruction]
 
-    def handed_on(self, x: Instruction) -> Leaves | None:
+    def handed_on(self, instruction: Instruction) -> Leaves | None:
         """The leaves of an instruction that computes nothing."""
-        if x.op in ("parameter", "constant"):
-            return {p: self.new(s.nbytes, x, p, -1) for p, s in x.shape.leaves()}
-        if x.op == "tuple":
-            return {(k, *p): v for k, o in enumerate(x.operands) for p, v in self._at[o].items()}
-        if x.op == "get-tuple-element":
-            return {p[1:]: v for p, v in self._at[x.operands[0]].items() if p[:1] == (x.index,)}
-        if x.op in ("bitcast", "after-all"):
-            return self._at[x.operands[0]] if x.operands else {}
+        if instruction.op in ("parameter", "constant"):
+            return {
+                p: self.new(s.nbytes, instruction, p, -1) for p, s in instruction.shape.leaves()
+            }
+        if instruction.op == "tuple":
+            return {
+                (k, *p): v
+                for k, o in enumerate(instruction.operands)
+                for p, v in self._at[o].items()
+            }
+        if instruction.op == "get-tuple-element":
+            return {
+                p[1:]: v
+                for p, v in self._at[instruction.operands[0]].items()
+                if p[:1] == (instruction.index,)
+            }
+        if instruction.op in ("bitcast", "after-all"):
+            return self._at[instruction.operands[0]] if instruction.operands else {}
         return None
 
-    def visit(self, x: Instruction) -> None:
+    def visit(self, instruction: Instruction) -> None:
         """Adds what one instruction does."""
-        leaves = self.handed_on(x)
+        leaves = self.handed_on(instruction)
         if leaves is None:
-            step = Step(x.name, x.op, self.costs.of(x, self.computation), instruction=x.id)
-            leaves = (self._loop if x.op == "while" else self._plain)(x, step)
+            step = Step(
+                instruction.name,
+                instruction.op,
+                self.costs.of(instruction, self.computation),
+                instruction=instruction.id,
+            )
+            leaves = (self._loop if instruction.op == "while" else self._plain)(instruction, step)
             self.steps.append(step)
-        if x.op == "parameter":
-            self.parameters[x.parameter] = leaves
-        self._at[x.id] = leaves
+        if instruction.op == "parameter":
+            self.parameters[instruction.parameter] = leaves
+        self._at[instruction.id] = leaves
 
-    def _plain(self, x: Instruction, step: Step) -> Leaves:
-        for k, o in enumerate(x.operands):
+    def _plain(self, instruction: Instruction, step: Step) -> Leaves:
+        for k, o in enumerate(instruction.operands):
             for p, v in self._at[o].items():
                 whole = self.values[v].nbytes
-                nbytes = whole if p else self.costs.reads(x, k, self.computation)
+                nbytes = whole if p else self.costs.reads(instruction, k, self.computation)
                 step.reads[v] = step.reads.get(v, 0) + nbytes
         leaves: dict[Path, int] = {}
-        for p, s in x.shape.leaves():
-            leaves[p] = self.new(s.nbytes, x, p, len(self.steps))
-            nbytes = s.nbytes if p else self.costs.writes(x, self.computation)
+        for p, s in instruction.shape.leaves():
+            leaves[p] = self.new(s.nbytes, instruction, p, len(self.steps))
+            nbytes = s.nbytes if p else self.costs.writes(instruction, self.computation)
             step.writes[leaves[p]] = nbytes
-        k = self.costs.in_place(x)
-        old = None if k is None else self._at[x.operands[k]].get(())
+        k = self.costs.in_place(instruction)
+        old = None if k is None else self._at[instruction.operands[k]].get(())
         if old is not None and () in leaves:
             step.in_place.append((old, leaves[()]))
         return leaves
 
-    def _loop(self, x: Instruction, step: Step) -> Leaves:
-        body = flow(self.module, x.called[0], self.costs)
+    def _loop(self, instruction: Instruction, step: Step) -> Leaves:
+        body = flow(self.module, instruction.called[0], self.costs)
         inside = body.parameters.get(0, {})
         read, written = _traffic(body)
         leaves: dict[Path, int] = {}
-        for p, v in self._at[x.operands[0]].items():
-            moved = x.trips * read.pop(inside[p], 0) if p in inside else 0
+        for p, v in self._at[instruction.operands[0]].items():
+            moved = instruction.trips * read.pop(inside[p], 0) if p in inside else 0
             step.reads[v] = step.reads.get(v, 0) + moved
             if body.result.get(p) == inside.get(p):
                 leaves[p] = v
                 continue
-            leaves[p] = self.new(self.values[v].nbytes, x, p, len(self.steps))
-            step.writes[leaves[p]] = x.trips * written.pop(body.result[p], 0)
+            leaves[p] = self.new(self.values[v].nbytes, instruction, p, len(self.steps))
+            step.writes[leaves[p]] = instruction.trips * written.pop(body.result[p], 0)
             step.in_place.append((v, leaves[p]))
         local = sum(read.values()) + sum(written.values()) + sum(s.local for s in body.steps)
-        step.local = x.trips * local
+        step.local = instruction.trips * local
         return leaves
 
 
@@ -148,6 +163,6 @@ def heaviest_loop(module: Module, computation: int, costs: Costs) -> Instruction
     return max(loops, key=lambda x: _weight(costs, x, computation), default=None)
 
 
-def _weight(costs: Costs, x: Instruction, computation: int) -> float:
-    work = costs.of(x, computation)
+def _weight(costs: Costs, instruction: Instruction, computation: int) -> float:
+    work = costs.of(instruction, computation)
     return work.matrix + work.vector

@@ -1,4 +1,4 @@
-"""A serialised `HloModuleProto` → instructions in the order in which they run.
+"""A serialized `HloModuleProto` → instructions in the order in which they run.
 
 Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
 """
@@ -125,25 +125,25 @@ def read_module(data: bytes) -> Module:
     return Module(m.text(1), entry, computations)
 
 
-def _computation(c: Message, order: Mapping[int, list[int]]) -> Computation:
-    found = {x.id: x for x in map(_instruction, c.messages(2))}
-    name = c.text(1)
-    ids = order.get(c.number(5)) or list(found)
-    if sorted(ids) != sorted(found) or c.number(6) not in found:
+def _computation(message: Message, order: Mapping[int, list[int]]) -> Computation:
+    found = {x.id: x for x in map(_instruction, message.messages(2))}
+    name = message.text(1)
+    ids = order.get(message.number(5)) or list(found)
+    if sorted(ids) != sorted(found) or message.number(6) not in found:
         raise HloError(
             f"malformed HLO: the schedule of {name} names other instructions than it has"
         )
-    return Computation(name, {i: found[i] for i in ids}, c.number(6))
+    return Computation(name, {i: found[i] for i in ids}, message.number(6))
 
 
-def _in_order(c: Computation, computations: Mapping[int, Computation]) -> None:
+def _in_order(computation: Computation, computations: Mapping[int, Computation]) -> None:
     seen: set[int] = set()
-    for x in c.instructions.values():
+    for x in computation.instructions.values():
         late = [o for o in x.operands if o not in seen]
         if late:
-            other = c.instructions.get(late[0])
+            other = computation.instructions.get(late[0])
             raise HloError(
-                f"malformed HLO: {x.name} in {c.name} runs before its operand",
+                f"malformed HLO: {x.name} in {computation.name} runs before its operand",
                 facts=f"{other.name} comes later" if other else f"there is no id {late[0]}",
             )
         if any(k not in computations for k in x.called):
@@ -151,20 +151,20 @@ def _in_order(c: Computation, computations: Mapping[int, Computation]) -> None:
         seen.add(x.id)
 
 
-def _instruction(x: Message) -> Instruction:
+def _instruction(message: Message) -> Instruction:
     return Instruction(
-        id=x.number(35),
-        name=x.text(1),
-        op=x.text(2),
-        shape=_shape(x.message(3)),
-        operands=tuple(x.numbers(36)),
-        called=tuple(x.numbers(38)),
-        parameter=x.number(9),
-        index=x.number(13),
-        target=x.text(28),
-        contracted=tuple(x.message(30).numbers(1)),
-        kernel_features=x.message(16).number(4),
-        trips=_trips(x.text(43)),
+        id=message.number(35),
+        name=message.text(1),
+        op=message.text(2),
+        shape=_shape(message.message(3)),
+        operands=tuple(message.numbers(36)),
+        called=tuple(message.numbers(38)),
+        parameter=message.number(9),
+        index=message.number(13),
+        target=message.text(28),
+        contracted=tuple(message.message(30).numbers(1)),
+        kernel_features=message.message(16).number(4),
+        trips=_trips(message.text(43)),
     )
 
 
@@ -175,5 +175,7 @@ def _trips(backend_config: str) -> int:
     return int(digits) if found and digits else 1
 
 
-def _shape(s: Message) -> Shape:
-    return Shape(s.number(2), tuple(s.numbers(3)), tuple(_shape(p) for p in s.messages(4)))
+def _shape(message: Message) -> Shape:
+    return Shape(
+        message.number(2), tuple(message.numbers(3)), tuple(_shape(p) for p in message.messages(4))
+    )

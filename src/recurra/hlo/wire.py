@@ -67,32 +67,33 @@ class Message:
         return [x for x in found if isinstance(x, bytes)]
 
 
-def _value(data: bytes, i: int, kind: int) -> tuple[int | bytes, int]:
+def _value(data: bytes, index: int, kind: int) -> tuple[int | bytes, int]:
     if kind == 0:
-        return _varint(data, i)
+        return _varint(data, index)
     if kind == 2:
-        size, i = _varint(data, i)
+        size, index = _varint(data, index)
     elif kind in (1, 5):
         size = 8 if kind == 1 else 4
     else:
-        raise HloError(f"malformed HLO: byte {i} is of unknown kind {kind}")
-    if i + size > len(data):
+        raise HloError(f"malformed HLO: byte {index} is of unknown kind {kind}")
+    if index + size > len(data):
         raise HloError(
-            "malformed HLO: it ends too early", facts=f"{i + size} bytes wanted, {len(data)} there"
+            "malformed HLO: it ends too early",
+            facts=f"{index + size} bytes wanted, {len(data)} there",
         )
-    return data[i : i + size], i + size
+    return data[index : index + size], index + size
 
 
-def _varint(data: bytes, i: int) -> tuple[int, int]:
+def _varint(data: bytes, index: int) -> tuple[int, int]:
     result = shift = 0
-    while i < len(data) and shift < 70:
-        byte = data[i]
-        i += 1
+    while index < len(data) and shift < 70:
+        byte = data[index]
+        index += 1
         result |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            return result, i
-    raise HloError("malformed HLO: a number does not end", facts=f"at byte {i} of {len(data)}")
+            return result, index
+    raise HloError("malformed HLO: a number does not end", facts=f"at byte {index} of {len(data)}")
 
 
 def _signed(x: int) -> int:

@@ -40,14 +40,14 @@ def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     So is a read of the whole of such a range.
     """
 
-    def empty(r: Range) -> bool:
-        known = not (symbols(r.lo) | symbols(r.hi)) - sizes.keys()
-        return known and evaluate(r.hi, sizes) < evaluate(r.lo, sizes)
+    def empty(extent: Range) -> bool:
+        known = not (symbols(extent.lo) | symbols(extent.hi)) - sizes.keys()
+        return known and evaluate(extent.hi, sizes) < evaluate(extent.lo, sizes)
 
-    def read(a: Ref) -> Ref:
-        ranges = zip(a.index, graph[a.name].domain, strict=True)
+    def read(ref: Ref) -> Ref:
+        ranges = zip(ref.index, graph[ref.name].domain, strict=True)
         return Ref(
-            a.name,
+            ref.name,
             tuple(
                 replace(e, hi=e.lo)
                 if isinstance(e, Slice) and (e.lo, e.hi) == (r.lo, r.hi) and empty(r)

@@ -22,11 +22,11 @@ class Network:
     place: dict[Hashable, int] = field(default_factory=lambda: {ONE: 0, OTHER: 1})
     edges: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
-    def edge(self, a: Hashable, b: Hashable, cost: float = UNBOUNDED) -> None:
-        """What it costs if `a` is on the one side and `b` on the other."""
-        for x in (a, b):
+    def edge(self, hashable: Hashable, b: Hashable, cost: float = UNBOUNDED) -> None:
+        """What it costs if `hashable` is on the one side and `b` on the other."""
+        for x in (hashable, b):
             self.place.setdefault(x, len(self.place))
-        ends = self.place[a], self.place[b]
+        ends = self.place[hashable], self.place[b]
         more = self.edges.get(ends, 0) + max(0.0, cost) * self.unit
         self.edges[ends] = int(min(UNBOUNDED, more))
 

@@ -1,6 +1,6 @@
 """Index expressions: quasi-affine integers and conditions over dims and bounds.
 
-`t-1`, `min(t+5, T)`, `(i+1) % 5 == 0`. Sums, products and conditions are normalised (`t+1-1` is
+`t-1`, `min(t+5, T)`, `(i+1) % 5 == 0`. Sums, products and conditions are normalized (`t+1-1` is
 `t`, `(4*k+j)//4` is `k+j//4`), so that equal polynomials are equal objects. Python ints stand for
 constants everywhere.
 """
@@ -31,28 +31,28 @@ class Expr(Frozen):
         """The dims and bounds that occur in it."""
         return NONE.union(*map(symbols, children(self)))
 
-    def __add__(self, o: Any) -> Expr | int:
-        return lin([(self, 1), (o, 1)]) if isinstance(o, (Expr, int)) else NotImplemented
+    def __add__(self, other: Any) -> Expr | int:
+        return lin([(self, 1), (other, 1)]) if isinstance(other, (Expr, int)) else NotImplemented
 
-    def __sub__(self, o: Any) -> Expr | int:
-        return lin([(self, 1), (o, -1)]) if isinstance(o, (Expr, int)) else NotImplemented
+    def __sub__(self, other: Any) -> Expr | int:
+        return lin([(self, 1), (other, -1)]) if isinstance(other, (Expr, int)) else NotImplemented
 
     def __rsub__(self, o: int) -> Expr | int:
         return lin([(o, 1), (self, -1)])
 
-    def __mul__(self, o: Any) -> Expr | int:
-        return mul(self, o) if isinstance(o, (Expr, int)) else NotImplemented
+    def __mul__(self, other: Any) -> Expr | int:
+        return mul(self, other) if isinstance(other, (Expr, int)) else NotImplemented
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __neg__(self) -> Expr | int:
         return lin([(self, -1)])
 
-    def __floordiv__(self, n: int) -> Expr | int:
-        return div(self, n)
+    def __floordiv__(self, count: int) -> Expr | int:
+        return div(self, count)
 
-    def __mod__(self, n: int) -> Expr | int:
-        return mod(self, n)
+    def __mod__(self, count: int) -> Expr | int:
+        return mod(self, count)
 
     def __repr__(self) -> str:
         return str(self)
@@ -164,8 +164,8 @@ class Logic(Expr):
 TRUE, FALSE = Logic("&", ()), Logic("|", ())
 
 
-def _atom(e: Expr) -> str:
-    return f"({e})" if isinstance(e, (Lin, Prod, Div, Mod)) else str(e)
+def _atom(expr: Expr) -> str:
+    return f"({expr})" if isinstance(expr, (Lin, Prod, Div, Mod)) else str(expr)
 
 
 def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
@@ -190,56 +190,56 @@ def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
     return Lin(tuple(kept), const)
 
 
-def mul(a: Expr | int, b: Expr | int) -> Expr | int:
+def mul(left: Expr | int, right: Expr | int) -> Expr | int:
     """The normal form of a · b: products of sums are multiplied out."""
-    if isinstance(a, int) or isinstance(b, int):
-        return lin([(b, a)] if isinstance(a, int) else [(a, b)])  # pyright: ignore[reportArgumentType]
-    return lin([(_monomial(x, y), j * k) for x, j in _terms(a) for y, k in _terms(b)])
+    if isinstance(left, int) or isinstance(right, int):
+        return lin([(right, left)] if isinstance(left, int) else [(left, right)])  # pyright: ignore[reportArgumentType]
+    return lin([(_monomial(x, y), j * k) for x, j in _terms(left) for y, k in _terms(right)])
 
 
-def _terms(e: Expr | int) -> list[tuple[Expr | int, int]]:
-    """`e` as Σ factor · term, a constant as factor of 1."""
-    if isinstance(e, Lin):
-        return [*e.terms, (1, e.const)] if e.const else list(e.terms)
-    return [(1, e)] if isinstance(e, int) else [(e, 1)]
+def _terms(expr: Expr | int) -> list[tuple[Expr | int, int]]:
+    """`expr` as Σ factor · term, a constant as factor of 1."""
+    if isinstance(expr, Lin):
+        return [*expr.terms, (1, expr.const)] if expr.const else list(expr.terms)
+    return [(1, expr)] if isinstance(expr, int) else [(expr, 1)]
 
 
-def _monomial(a: Expr | int, b: Expr | int) -> Expr | int:
+def _monomial(left: Expr | int, right: Expr | int) -> Expr | int:
     """a · b of two that are no sums."""
-    if isinstance(a, int) or isinstance(b, int):  # a factor of 1
-        return b if isinstance(a, int) else a
-    first, *rest = sorted((*_factors(a), *_factors(b)), key=str, reverse=True)
+    if isinstance(left, int) or isinstance(right, int):  # a factor of 1
+        return right if isinstance(left, int) else left
+    first, *rest = sorted((*_factors(left), *_factors(right)), key=str, reverse=True)
     return reduce(lambda out, x: Prod(x, out), rest, first)
 
 
-def _factors(e: Expr) -> tuple[Expr, ...]:
-    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Prod) else (e,)
+def _factors(expr: Expr) -> tuple[Expr, ...]:
+    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Prod) else (expr,)
 
 
-def div(a: Expr | int, n: int) -> Expr | int:
-    if n <= 0:
-        raise ValueError(f"// needs a positive constant, got {n}")
-    whole, left = _multiples(a, n)
+def div(a: Expr | int, count: int) -> Expr | int:
+    if count <= 0:
+        raise ValueError(f"// needs a positive constant, got {count}")
+    whole, left = _multiples(a, count)
     return lin(
-        [(e, k // n) for e, k in whole]
-        + [(Div(left, n) if isinstance(left, Expr) else left // n, 1)]
+        [(e, k // count) for e, k in whole]
+        + [(Div(left, count) if isinstance(left, Expr) else left // count, 1)]
     )
 
 
-def mod(a: Expr | int, n: int) -> Expr | int:
-    if n <= 0:
-        raise ValueError(f"% needs a positive constant, got {n}")
-    _, left = _multiples(a, n)
-    return Mod(left, n) if isinstance(left, Expr) else left % n
+def mod(a: Expr | int, count: int) -> Expr | int:
+    if count <= 0:
+        raise ValueError(f"% needs a positive constant, got {count}")
+    _, left = _multiples(a, count)
+    return Mod(left, count) if isinstance(left, Expr) else left % count
 
 
-def _multiples(a: Expr | int, n: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
-    """`a` as (terms that n divides) + the rest: they leave ⌊a/n⌋ and do not change a mod n."""
-    terms = _terms(a)
+def _multiples(left: Expr | int, count: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
+    """`left` as (terms that n divides) + the rest: they leave ⌊a/n⌋ and do not change a mod n."""
+    terms = _terms(left)
     const = sum(k for e, k in terms if isinstance(e, int))
-    whole = [(e, k) for e, k in terms if isinstance(e, Expr) and k % n == 0]
-    rest = [(e, k) for e, k in terms if isinstance(e, Expr) and k % n]
-    kept = abs(const) % n * (1 if const > 0 else -1)  # (t-1)//4 stays as it is
+    whole = [(e, k) for e, k in terms if isinstance(e, Expr) and k % count == 0]
+    rest = [(e, k) for e, k in terms if isinstance(e, Expr) and k % count]
+    kept = abs(const) % count * (1 if const > 0 else -1)  # (t-1)//4 stays as it is
     return [*whole, (1, const - kept)], lin([*rest, (kept, 1)])
 
 
@@ -260,9 +260,9 @@ def _ext(op: str, pick: Callable[..., int], args: tuple[Expr | int, ...]) -> Exp
     return left[0] if len(left) == 1 else Ext(op, left)
 
 
-def offset(e: Expr | int) -> int:
+def offset(expr: Expr | int) -> int:
     """The constant part of a sum."""
-    return e if isinstance(e, int) else e.const if isinstance(e, Lin) else 0
+    return expr if isinstance(expr, int) else expr.const if isinstance(expr, Lin) else 0
 
 
 def minimum(*args: Expr | int) -> Expr | int:
@@ -284,12 +284,16 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
-def compare(op: str, a: Expr | int, b: Expr | int) -> Expr:
-    gap = lin([(a, 1), (b, -1)])
+def compare(op: str, left: Expr | int, right: Expr | int) -> Expr:
+    gap = lin([(left, 1), (right, -1)])
     if isinstance(gap, int):
         return TRUE if _COMPARE[op](gap, 0) else FALSE
-    k = offset(a)  # constants stand on the right
-    return Cmp(op, lin([(a, 1), (-k, 1)]), lin([(b, 1), (-k, 1)])) if k else Cmp(op, a, b)
+    k = offset(left)  # constants stand on the right
+    return (
+        Cmp(op, lin([(left, 1), (-k, 1)]), lin([(right, 1), (-k, 1)]))
+        if k
+        else Cmp(op, left, right)
+    )
 
 
 def both(*conditions: Expr) -> Expr:
@@ -313,15 +317,15 @@ def _logic(op: str, conditions: tuple[Expr, ...]) -> Expr:
     return kept[0] if len(kept) == 1 else Logic(op, kept)
 
 
-def negate(c: Expr) -> Expr:
-    if isinstance(c, Cmp):
-        return Cmp(_NEGATED[c.op], c.a, c.b)
-    if isinstance(c, Logic) and c.op == "~":
-        return c.args[0]
-    if isinstance(c, Logic):
-        parts = [negate(a) for a in c.args]
-        return either(*parts) if c.op == "&" else both(*parts)
-    return Logic("~", (c,))
+def negate(condition: Expr) -> Expr:
+    if isinstance(condition, Cmp):
+        return Cmp(_NEGATED[condition.op], condition.a, condition.b)
+    if isinstance(condition, Logic) and condition.op == "~":
+        return condition.args[0]
+    if isinstance(condition, Logic):
+        parts = [negate(a) for a in condition.args]
+        return either(*parts) if condition.op == "&" else both(*parts)
+    return Logic("~", (condition,))
 
 
 def pinned(when: Expr | None, dim: str) -> Expr | int | None:
@@ -333,8 +337,8 @@ def pinned(when: Expr | None, dim: str) -> Expr | int | None:
     return None
 
 
-def children(e: Expr | int) -> tuple[Expr | int, ...]:
-    match e:
+def children(expr: Expr | int) -> tuple[Expr | int, ...]:
+    match expr:
         case Lin(terms=terms):
             return tuple(x for x, _ in terms)
         case Prod(a=a, b=b) | Cmp(a=a, b=b):
@@ -347,33 +351,33 @@ def children(e: Expr | int) -> tuple[Expr | int, ...]:
             return ()
 
 
-def rebuild(e: Expr | int, f: Callable[[Expr | int], Expr | int]) -> Any:
-    """`e` with `f` applied to its direct children, normalised again."""
-    match e:
+def rebuild(expr: Expr | int, function: Callable[[Expr | int], Expr | int]) -> Any:
+    """`expr` with `function` applied to its direct children, normalized again."""
+    match expr:
         case Lin(terms=terms, const=const):
-            return lin([(f(x), k) for x, k in terms] + [(const, 1)])
+            return lin([(function(x), k) for x, k in terms] + [(const, 1)])
         case Prod(a=a, b=b):
-            return mul(f(a), f(b))
+            return mul(function(a), function(b))
         case Div(a=a, n=n):
-            return div(f(a), n)
+            return div(function(a), n)
         case Mod(a=a, n=n):
-            return mod(f(a), n)
+            return mod(function(a), n)
         case Ext(op=op, args=args):
-            return (minimum if op == "min" else maximum)(*map(f, args))
+            return (minimum if op == "min" else maximum)(*map(function, args))
         case Cmp(op=op, a=a, b=b):
-            return compare(op, f(a), f(b))
+            return compare(op, function(a), function(b))
         case Logic(op="~", args=(a,)):
-            return negate(rebuild_condition(a, f))
+            return negate(rebuild_condition(a, function))
         case Logic(op=op, args=args):
-            parts = [rebuild_condition(a, f) for a in args]
+            parts = [rebuild_condition(a, function) for a in args]
             return both(*parts) if op == "&" else either(*parts)
         case _:
-            return e
+            return expr
 
 
-def rebuild_condition(c: Expr, f: Callable[[Expr | int], Expr | int]) -> Expr:
-    new = f(c)
-    assert isinstance(new, Expr), f"condition {c} became {new}"
+def rebuild_condition(condition: Expr, function: Callable[[Expr | int], Expr | int]) -> Expr:
+    new = function(condition)
+    assert isinstance(new, Expr), f"condition {condition} became {new}"
     return new
 
 
@@ -391,9 +395,9 @@ def symbols(e: Any) -> frozenset[str]:
     return e.symbols if isinstance(e, Expr) else NONE
 
 
-def walk(e: Expr | int) -> Iterator[Expr | int]:
-    yield e
-    for c in children(e):
+def walk(expr: Expr | int) -> Iterator[Expr | int]:
+    yield expr
+    for c in children(expr):
         yield from walk(c)
 
 
@@ -459,9 +463,9 @@ _AST_COMPARE: dict[type, str] = {
 _CONSTANT: dict[str, Expr] = {"true": TRUE, "false": FALSE}
 
 
-def from_ast(e: ast.expr) -> Any:
+def from_ast(tree: ast.expr) -> Any:
     """Inverse of `str`, on a Python syntax tree."""
-    match e:
+    match tree:
         case ast.Constant(value=v):
             return v
         case ast.Name(id=name):
@@ -470,7 +474,7 @@ def from_ast(e: ast.expr) -> Any:
             try:
                 return _BINARY[type(op)](from_ast(a), from_ast(b))
             except (TypeError, ValueError) as why:
-                raise SyntaxError(f"not an index expression: {ast.unparse(e)}: {why}") from None
+                raise SyntaxError(f"not an index expression: {ast.unparse(tree)}: {why}") from None
         case ast.UnaryOp(op=ast.USub(), operand=a):
             return -from_ast(a)
         case ast.UnaryOp(op=ast.Invert(), operand=a):
@@ -480,4 +484,4 @@ def from_ast(e: ast.expr) -> Any:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return (minimum if name == "min" else maximum)(*map(from_ast, args))
         case _:
-            raise SyntaxError(f"not an index expression: {ast.unparse(e)}")
+            raise SyntaxError(f"not an index expression: {ast.unparse(tree)}")

@@ -73,12 +73,12 @@ class Slice(Frozen):
 Index = Expr | int | Slice
 
 
-def index_at(e: Index, by: Mapping[str, Expr | int]) -> Index:
-    return e.at(by) if isinstance(e, Slice) else substitute(e, by)
+def index_at(index: Index, by: Mapping[str, Expr | int]) -> Index:
+    return index.at(by) if isinstance(index, Slice) else substitute(index, by)
 
 
-def index_symbols(e: Index) -> frozenset[str]:
-    return symbols(e.lo) | symbols(e.hi) if isinstance(e, Slice) else symbols(e)
+def index_symbols(index: Index) -> frozenset[str]:
+    return symbols(index.lo) | symbols(index.hi) if isinstance(index, Slice) else symbols(index)
 
 
 def spelled(name: str) -> str:
@@ -276,16 +276,18 @@ def bound_names(op: Op) -> set[str]:
     return {b[0] for b in getattr(op, "bind", ())}
 
 
-def merge_condition(node: Node, k: int) -> Expr | None:
-    """The condition under which operand `k` is read; None: always."""
+def merge_condition(node: Node, index: int) -> Expr | None:
+    """The condition under which operand `index` is read; None: always."""
     when: tuple[Expr, ...] | None = getattr(node.op, "when", None)
-    return when[k] if when else None
+    return when[index] if when else None
 
 
-def full_length(s: Slice, r: Range, sizes: Mapping[str, int]) -> bool:
+def full_length(slice_: Slice, extent: Range, sizes: Mapping[str, int]) -> bool:
     """Does the slice read all of its source's range?"""
-    if s.step != 1 or symbols(s.lo) - sizes.keys() or symbols(s.hi) - sizes.keys():
+    if slice_.step != 1 or symbols(slice_.lo) - sizes.keys() or symbols(slice_.hi) - sizes.keys():
         return False
     env = dict(sizes)
-    ends = evaluate(s.lo, env) == evaluate(r.lo, env) and evaluate(s.hi, env) == evaluate(r.hi, env)
-    return ends and (s.pad is None or evaluate(s.pad, env) == r.size(env))
+    ends = evaluate(slice_.lo, env) == evaluate(extent.lo, env) and evaluate(
+        slice_.hi, env
+    ) == evaluate(extent.hi, env)
+    return ends and (slice_.pad is None or evaluate(slice_.pad, env) == extent.size(env))

@@ -81,10 +81,10 @@ class Statement:
         """Does it copy its operand?"""
         return getattr(self.op, "when", None) == (TRUE,)
 
-    def condition(self, k: int) -> Expr:
-        """The condition under which operand `k` is read."""
+    def condition(self, index: int) -> Expr:
+        """The condition under which operand `index` is read."""
         when: tuple[Expr, ...] = getattr(self.op, "when", ())
-        return both(self.where, when[k]) if when else self.where
+        return both(self.where, when[index]) if when else self.where
 
     @property
     def target(self) -> str:
@@ -106,11 +106,13 @@ class Statement:
         return f"{self.op.name}({', '.join(operands + self.op.attributes())})"
 
 
-def _range_text(r: Range) -> str:
+def _range_text(extent: Range) -> str:
     """`t<T`, `t<1..T` where it does not begin at 0, or the one point that it has."""
-    if r.is_point:
-        return str(r.lo)
-    return f"{r.dim}<{r.hi}" if r.lo == 0 else f"{r.dim}<{r.lo}..{r.hi}"
+    if extent.is_point:
+        return str(extent.lo)
+    return (
+        f"{extent.dim}<{extent.hi}" if extent.lo == 0 else f"{extent.dim}<{extent.lo}..{extent.hi}"
+    )
 
 
 @dataclass(frozen=True)

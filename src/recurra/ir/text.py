@@ -91,26 +91,26 @@ def _node(
     return Node(name, op, tuple(_ref(a, domains) for a in rhs.args), dom, type_)
 
 
-def _ref(e: ast.expr, domains: Mapping[str, Domain]) -> Ref:
-    name, index = (e.value, e.slice) if isinstance(e, ast.Subscript) else (e, None)
+def _ref(tree: ast.expr, domains: Mapping[str, Domain]) -> Ref:
+    name, index = (tree.value, tree.slice) if isinstance(tree, ast.Subscript) else (tree, None)
     source = _name(name, "an operand is name or name[index]")
     if source not in domains:
-        raise SyntaxError(f"{ast.unparse(e)} is read, but {source} has no equation")
+        raise SyntaxError(f"{ast.unparse(tree)} is read, but {source} has no equation")
     if index is None:
         return Ref(source, domains[source].identity)
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     if len(parts) != len(domains[source]):
-        raise SyntaxError(f"{ast.unparse(e)}: the domain of {source} is {domains[source]}")
+        raise SyntaxError(f"{ast.unparse(tree)}: the domain of {source} is {domains[source]}")
     return Ref(source, tuple(map(_index, parts)))
 
 
-def _name(e: ast.expr, law: str = "an equation has a name") -> str:
+def _name(tree: ast.expr, law: str = "an equation has a name") -> str:
     """The inverse of `spelled`."""
-    match e:
+    match tree:
         case ast.Name(id=name) | ast.Constant(value=str(name)):
             return name
         case _:
-            raise SyntaxError(f"{law}, not {ast.unparse(e)!r}")
+            raise SyntaxError(f"{law}, not {ast.unparse(tree)!r}")
 
 
 def _listed(text: str) -> list[ast.expr]:
@@ -118,19 +118,19 @@ def _listed(text: str) -> list[ast.expr]:
     return e.elts if isinstance(e, ast.Tuple) else [e]
 
 
-def _index(e: ast.expr) -> Index:
-    match e:
+def _index(tree: ast.expr) -> Index:
+    match tree:
         case ast.Slice(lower=ast.expr() as lo, upper=ast.expr() as hi, step=step):
             return Slice(from_ast(lo), from_ast(hi), *_step(step))
         case ast.Slice():
-            raise SyntaxError(f"a range needs both ends: {ast.unparse(e)!r}")
+            raise SyntaxError(f"a range needs both ends: {ast.unparse(tree)!r}")
         case _:
-            return from_ast(e)
+            return from_ast(tree)
 
 
-def _step(e: ast.expr | None) -> tuple[int, Expr | int | None, bool]:
+def _step(tree: ast.expr | None) -> tuple[int, Expr | int | None, bool]:
     """Step, pad and looseness of lo:hi, lo:hi:2, lo:hi:pad(8), lo:hi:pad(8, 2), lo:hi:room(8)."""
-    match e:
+    match tree:
         case None:
             return 1, None, False
         case ast.Call(func=ast.Name(id="pad" | "room" as word), args=[size, *step]):
@@ -138,14 +138,14 @@ def _step(e: ast.expr | None) -> tuple[int, Expr | int | None, bool]:
         case ast.Name(id="room"):
             return 1, None, True
         case _:
-            return from_ast(e), None, False
+            return from_ast(tree), None, False
 
 
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
-def _attribute(e: ast.expr) -> Any:
-    match e:
+def _attribute(tree: ast.expr) -> Any:
+    match tree:
         case ast.Tuple(elts=elts):
             return tuple(map(_attribute, elts))
         case ast.Name(id="inf" | "nan" as name):
@@ -153,7 +153,7 @@ def _attribute(e: ast.expr) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
             return -math.inf
         case _:
-            return from_ast(e)
+            return from_ast(tree)
 
 
 def domain(text: str) -> Domain:

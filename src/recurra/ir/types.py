@@ -215,9 +215,9 @@ class Domain(Frozen):
         """The same with another range of one dim."""
         return Domain(tuple(new if r.dim == new.dim else r for r in self.ranges))
 
-    def point(self, dim: str, e: Expr | int) -> tuple[Expr | int, ...]:
-        """The index that reads at one's own point of all dims but one, and there at `e`."""
-        return tuple(e if r.dim == dim else r.sym for r in self.ranges)
+    def point(self, dim: str, expr: Expr | int) -> tuple[Expr | int, ...]:
+        """The index that reads at one's own point of all dims but one, and there at `expr`."""
+        return tuple(expr if r.dim == dim else r.sym for r in self.ranges)
 
     def of(self, dims: Iterable[str]) -> Domain:
         """The ranges of some dims, and of those that their bounds mention."""

@@ -323,7 +323,7 @@ def _piece(
     return Piece(row, token, text, logprob, end)
 
 
-def with_patterns(c: Config, mix: Sequence[Pattern]) -> Config:
+def with_patterns(config: Config, mix: Sequence[Pattern]) -> Config:
     """The model with other attention, layer by layer."""
-    layers = zip(c.layers, mix, strict=True)
-    return replace(c, layers=tuple(Layer(pattern, layer.rope) for layer, pattern in layers))
+    layers = zip(config.layers, mix, strict=True)
+    return replace(config, layers=tuple(Layer(pattern, layer.rope) for layer, pattern in layers))

@@ -72,23 +72,23 @@ def byte_tokenizer() -> Any:
     return out
 
 
-def save(out: Path, c: Config, dtype: str, seed: int, shard: int) -> None:
+def save(out: Path, config: Config, dtype: str, seed: int, shard: int) -> None:
     """Random tensors of all parts of a model, file by file: no more than one is in memory."""
-    files = list(_files(c, dtype, shard))
+    files = list(_files(config, dtype, shard))
     places: dict[str, str] = {}
     for k, names in enumerate(files):
         name = ONE if len(files) == 1 else f"model-{k + 1:05}-of-{len(files):05}.safetensors"
-        tensors = {p.name: random(p, c, dtype, [seed, at]) for at, p in names}
+        tensors = {p.name: random(p, config, dtype, [seed, at]) for at, p in names}
         write(out / name, tensors, {"format": "pt"})
         places |= dict.fromkeys(tensors, name)
     if len(files) > 1:
         _write(out / INDEX, {"metadata": {}, "weight_map": places})
 
 
-def _files(c: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, Part]]]:
+def _files(config: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, Part]]]:
     """Parts, numbered, file by file."""
     width, now, size = np.dtype(DTYPES[dtype]).itemsize, list[tuple[int, Part]](), 0
-    for at, part in enumerate(parts(c)):
+    for at, part in enumerate(parts(config)):
         more = width * int(np.prod(part.shape))
         if now and size + more > shard:
             yield now
@@ -98,13 +98,13 @@ def _files(c: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, Part]]
     yield now
 
 
-def random(part: Part, c: Config, dtype: str, seed: list[int]) -> np.ndarray:
+def random(part: Part, config: Config, dtype: str, seed: list[int]) -> np.ndarray:
     """Values that keep the size of what goes through: N(0, 1/in), norms around 1."""
     x = np.random.default_rng(seed).standard_normal(part.shape, np.float32)
     if len(part.shape) > 1:
         x *= part.shape[-1] ** -0.5
     elif part.name.endswith("norm.weight"):
-        x = 0.1 * x + (0.0 if c.one_plus else 1.0)
+        x = 0.1 * x + (0.0 if config.one_plus else 1.0)
     else:
         x *= 0.1
     return x.astype(DTYPES[dtype])

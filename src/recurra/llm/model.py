@@ -206,13 +206,13 @@ def turns(layers: Sequence[Layer]) -> int:
     )
 
 
-def rms_norm(x: Tensor, weight: Tensor, c: Config) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, config: Config) -> Tensor:
     """x / √(mean of x² + eps) · w over the last axis; of Gemma, · (1 + w)."""
     mean = x.square().mean(axis=-1)
-    root = (mean + c.eps).sqrt()
+    root = (mean + config.eps).sqrt()
     if len(x.shape) > 1:
         root = root.reshape(*x.shape[:-1], 1)
-    return x / root * (weight + 1.0 if c.one_plus else weight)
+    return x / root * (weight + 1.0 if config.one_plus else weight)
 
 
 def linear(x: Tensor, weight: Mapping[str, Tensor], name: str) -> Tensor:

@@ -20,80 +20,100 @@ Tensors = Mapping[str, Array]
 
 
 def logits(
-    c: Config, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
+    config: Config, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
 ) -> Array:
     """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it, and the
     first `given` tokens are given at once."""
     t = {name: np.asarray(x, np.float64) for name, x in tensors.items()}
     rows, length = tokens.shape
     place = np.arange(length)[None, :] - (np.zeros(rows, int) if pad is None else pad)[:, None]
-    x = t["model.embed_tokens.weight"][tokens] * c.embedding_scale
-    for layer in range(len(c.layers)):
-        x = block(c, t, layer, x, place, given)
-    x = norm(c, x, t["model.norm.weight"])
-    out = x @ t["model.embed_tokens.weight" if c.tied else "lm_head.weight"].T
-    return cap(out, c.logit_cap)
+    x = t["model.embed_tokens.weight"][tokens] * config.embedding_scale
+    for layer in range(len(config.layers)):
+        x = block(config, t, layer, x, place, given)
+    x = norm(config, x, t["model.norm.weight"])
+    out = x @ t["model.embed_tokens.weight" if config.tied else "lm_head.weight"].T
+    return cap(out, config.logit_cap)
 
 
-def block(c: Config, t: Tensors, layer: int, x: Array, place: Array, given: int = 0) -> Array:
+def block(
+    config: Config, tensors: Tensors, layer: int, x: Array, place: Array, given: int = 0
+) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
     name = f"model.layers.{layer}.{{}}".format
     after = "post_attention_layernorm.weight"
-    a = attention(c, t, layer, norm(c, x, t[name("input_layernorm.weight")]), place, given)
-    x = x + (norm(c, a, t[name(after)]) if c.sandwich else a)
-    before = "pre_feedforward_layernorm.weight" if c.sandwich else after
-    y = mlp(c, t, name("mlp."), norm(c, x, t[name(before)]))
-    return x + (norm(c, y, t[name("post_feedforward_layernorm.weight")]) if c.sandwich else y)
+    a = attention(
+        config,
+        tensors,
+        layer,
+        norm(config, x, tensors[name("input_layernorm.weight")]),
+        place,
+        given,
+    )
+    x = x + (norm(config, a, tensors[name(after)]) if config.sandwich else a)
+    before = "pre_feedforward_layernorm.weight" if config.sandwich else after
+    y = mlp(config, tensors, name("mlp."), norm(config, x, tensors[name(before)]))
+    return x + (
+        norm(config, y, tensors[name("post_feedforward_layernorm.weight")])
+        if config.sandwich
+        else y
+    )
 
 
-def linear(t: Tensors, name: str, x: Array) -> Array:
-    return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0.0)
+def linear(tensors: Tensors, name: str, x: Array) -> Array:
+    return x @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0.0)
 
 
-def norm(c: Config, x: Array, w: Array) -> Array:
-    root = np.sqrt((x**2).mean(-1, keepdims=True) + c.eps)
-    return x / root * (w + 1 if c.one_plus else w)
+def norm(config: Config, x: Array, w: Array) -> Array:
+    root = np.sqrt((x**2).mean(-1, keepdims=True) + config.eps)
+    return x / root * (w + 1 if config.one_plus else w)
 
 
 def cap(x: Array, limit: float | None) -> Array:
     return x if limit is None else limit * np.tanh(x / limit)
 
 
-def mlp(c: Config, t: Tensors, name: str, x: Array) -> Array:
-    gate = linear(t, f"{name}gate_proj", x)
-    if c.activation == "silu":
+def mlp(config: Config, tensors: Tensors, name: str, x: Array) -> Array:
+    gate = linear(tensors, f"{name}gate_proj", x)
+    if config.activation == "silu":
         gate = gate / (1 + np.exp(-gate))
     else:
         gate = gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) / 2
-    return linear(t, f"{name}down_proj", gate * linear(t, f"{name}up_proj", x))
+    return linear(tensors, f"{name}down_proj", gate * linear(tensors, f"{name}up_proj", x))
 
 
-def attention(c: Config, t: Tensors, layer: int, x: Array, place: Array, given: int) -> Array:
+def attention(
+    config: Config, tensors: Tensors, layer: int, x: Array, place: Array, given: int
+) -> Array:
     name, rows, length = f"model.layers.{layer}.self_attn.", *x.shape[:2]
 
     def heads(which: str, count: int) -> Array:
-        y = linear(t, f"{name}{which}_proj", x).reshape(rows, length, count, c.head_dim)
-        return norm(c, y, t[f"{name}{which}_norm.weight"]) if normed and which != "v" else y
+        y = linear(tensors, f"{name}{which}_proj", x).reshape(rows, length, count, config.head_dim)
+        return (
+            norm(config, y, tensors[f"{name}{which}_norm.weight"]) if normed and which != "v" else y
+        )
 
-    normed = c.heads_normed
-    kind = c.layers[layer]
-    q = turned(heads("q", c.heads), place, kind.rope, given)
-    k = turned(heads("k", c.kv_heads), place, kind.rope, given)
-    k, v = (np.repeat(y, c.heads // c.kv_heads, axis=2) for y in (k, heads("v", c.kv_heads)))
+    normed = config.heads_normed
+    kind = config.layers[layer]
+    q = turned(heads("q", config.heads), place, kind.rope, given)
+    k = turned(heads("k", config.kv_heads), place, kind.rope, given)
+    k, v = (
+        np.repeat(y, config.heads // config.kv_heads, axis=2)
+        for y in (k, heads("v", config.kv_heads))
+    )
     seen = np.stack([of_places(kind.pattern, row) for row in place])[:, None]
     if isinstance(kind.pattern, Linear):
         phi = [np.where(y > 0, y + 1, np.exp(np.minimum(y, 0))) for y in (q, k)]
         e = np.einsum("bthd,bshd->bhts", *phi) * seen
     else:
-        s = cap(np.einsum("bthd,bshd->bhts", q, k) * c.score_scale, c.score_cap)
+        s = cap(np.einsum("bthd,bshd->bhts", q, k) * config.score_scale, config.score_cap)
         s = np.where(seen, s, -1e300)
-        if c.sink_logits:
-            sinks = np.broadcast_to(t[f"{name}sinks"][None, :, None, None], (*s.shape[:3], 1))
+        if config.sink_logits:
+            sinks = np.broadcast_to(tensors[f"{name}sinks"][None, :, None, None], (*s.shape[:3], 1))
             s = np.concatenate([s, sinks], axis=-1)
         e = np.exp(s - s.max(-1, keepdims=True))
     p = (e / e.sum(-1, keepdims=True))[..., :length]
-    y = np.einsum("bhts,bshd->bthd", p, v).reshape(rows, length, c.heads * c.head_dim)
-    return linear(t, f"{name}o_proj", y)
+    y = np.einsum("bhts,bshd->bthd", p, v).reshape(rows, length, config.heads * config.head_dim)
+    return linear(tensors, f"{name}o_proj", y)
 
 
 def of_places(pattern: Pattern, place: Array) -> Array:
@@ -139,56 +159,60 @@ def _(pattern: Prefix, i: Array, j: Array) -> Array:
     return (j <= i) | (j < pattern.length)
 
 
-def turned(x: Array, place: Array, r: Rope, given: int = 0) -> Array:
+def turned(x: Array, place: Array, rope: Rope, given: int = 0) -> Array:
     """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
     half = x.shape[-1] // 2
     angle = place[..., None, None] * frequencies(
-        r, x.shape[-1], np.maximum(place, max(given - 1, 0))
+        rope, x.shape[-1], np.maximum(place, max(given - 1, 0))
     )
-    cos, sin = np.cos(angle) * longer(r), np.sin(angle) * longer(r)
+    cos, sin = np.cos(angle) * longer(rope), np.sin(angle) * longer(rope)
     a, b = x[..., :half], x[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def longer(r: Rope) -> float:
+def longer(rope: Rope) -> float:
     """Of what is turned: the attention factor of YaRN."""
-    if r.type != "yarn" or r.attention_factor is not None:
-        return r.attention_factor or 1.0
-    grows = math.log(r.factor) / 10 if r.factor > 1 else 0.0
-    if not (r.mscale and r.mscale_all_dim):
+    if rope.type != "yarn" or rope.attention_factor is not None:
+        return rope.attention_factor or 1.0
+    grows = math.log(rope.factor) / 10 if rope.factor > 1 else 0.0
+    if not (rope.mscale and rope.mscale_all_dim):
         return 1 + grows
-    return (1 + r.mscale * grows) / (1 + r.mscale_all_dim * grows)
+    return (1 + rope.mscale * grows) / (1 + rope.mscale_all_dim * grows)
 
 
-def frequencies(r: Rope, size: int, place: Array) -> Array:
+def frequencies(rope: Rope, size: int, place: Array) -> Array:
     """[.., 1, HD/2] at places [..], as transformers computes them; `dynamic` looks at the place."""
     exponent = np.arange(0, size, 2) / size
-    theta = np.full((*place.shape, 1, 1), r.theta)
-    if r.type == "dynamic":
-        length = np.maximum(place + 1, r.length)[..., None, None]
-        theta = theta * (r.factor * length / r.length - (r.factor - 1)) ** (size / (size - 2))
+    theta = np.full((*place.shape, 1, 1), rope.theta)
+    if rope.type == "dynamic":
+        length = np.maximum(place + 1, rope.length)[..., None, None]
+        theta = theta * (rope.factor * length / rope.length - (rope.factor - 1)) ** (
+            size / (size - 2)
+        )
     f = 1 / theta**exponent
-    if r.type == "linear":
-        return f / r.factor
-    if r.type == "llama3":
+    if rope.type == "linear":
+        return f / rope.factor
+    if rope.type == "llama3":
         wave = 2 * math.pi / f
-        low, high = r.length / r.low_freq_factor, r.length / r.high_freq_factor
-        smooth = (r.length / wave - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor)
-        mixed = (1 - smooth) * f / r.factor + smooth * f
-        return np.where(wave > low, f / r.factor, np.where(wave < high, f, mixed))
-    if r.type == "yarn":
-        ramp = yarn_ramp(r, size)
-        return f / r.factor * ramp + f * (1 - ramp)
+        low, high = rope.length / rope.low_freq_factor, rope.length / rope.high_freq_factor
+        smooth = (rope.length / wave - rope.low_freq_factor) / (
+            rope.high_freq_factor - rope.low_freq_factor
+        )
+        mixed = (1 - smooth) * f / rope.factor + smooth * f
+        return np.where(wave > low, f / rope.factor, np.where(wave < high, f, mixed))
+    if rope.type == "yarn":
+        ramp = yarn_ramp(rope, size)
+        return f / rope.factor * ramp + f * (1 - ramp)
     return f
 
 
-def yarn_ramp(r: Rope, size: int) -> Array:
+def yarn_ramp(rope: Rope, size: int) -> Array:
     """[HD/2]: 0 for axes that turn more than beta_fast times, 1 for less than beta_slow."""
     fast, slow = (
-        size * math.log(r.length / (2 * math.pi * turns)) / (2 * math.log(r.theta))
-        for turns in (r.beta_fast, r.beta_slow)
+        size * math.log(rope.length / (2 * math.pi * turns)) / (2 * math.log(rope.theta))
+        for turns in (rope.beta_fast, rope.beta_slow)
     )
-    if r.truncate:
+    if rope.truncate:
         fast, slow = float(math.floor(fast)), float(math.ceil(slow))
     fast, slow = max(fast, 0.0), min(slow, size - 1.0)
     slow = slow + 0.001 if fast == slow else slow

@@ -127,13 +127,13 @@ class Written:
         }
 
 
-def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
+def write(config: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
     """The program of a form, compiled: it gives `next`, i32[] over (b, t).
 
     As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
     """
-    c = replace(c, layers=tuple(within(layer, form.steps) for layer in c.layers))
-    apart = any(isinstance(layer.pattern, Prefix) for layer in c.layers)
+    config = replace(config, layers=tuple(within(layer, form.steps) for layer in config.layers))
+    apart = any(isinstance(layer.pattern, Prefix) for layer in config.layers)
     words = ["b", *([] if form.unrolled else ["l"]), *(["p"] if apart else []), "t"]
     ctx = rc.Context(dims=" ".join(words))
     with ctx as pairs:
@@ -142,12 +142,12 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
         P = axes["p"][1] if apart else rc.bound("P")
         prompt = rc.input(rc.i32, (b, axes["p"][0] if apart else t), name="prompt")
         tok = rc.like(rc.i32, domain=(b, t), name="tok")
-        model, place, logits, every = decoder(c, form, dtype, axes, prompt, tok, P)
+        model, place, logits, every = decoder(config, form, dtype, axes, prompt, tok, P)
         settings = Settings(form.kind, b)
         u = None
-        if form.kind.drawn:  # by the place in a row: what its neighbours have changes no draw
+        if form.kind.drawn:  # by the place in a row: what its neighbors have changes no draw
             u = rc.uniform((b,), (form.steps,)).take(rc.maximum(place, 0))
-        seen = seen_of(tok, place, (b, t), c.vocab_size) if form.kind.penalised else None
+        seen = seen_of(tok, place, (b, t), config.vocab_size) if form.kind.penalized else None
         follows, steps = choose(logits, settings, u, seen), form.steps
         if form.eos:
             ended = ended_of(tok, form.eos, (b, t), P)
@@ -163,13 +163,13 @@ def write(c: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Wr
             rc.output(logits=every)
     sizes: dict[Any, Any] = {rows: form.rows, end: steps, P: form.prompt}
     if not form.unrolled:
-        sizes[axes["l"][1]] = len(c.layers)
+        sizes[axes["l"][1]] = len(config.layers)
     chunk = form.chunk if form.until else form.chunk or CHUNK
     return Written(form, model, settings, ctx.compile(sizes, backend=backend, chunk=chunk))
 
 
 def decoder(
-    c: Config,
+    config: Config,
     form: Form,
     dtype: str,
     axes: Mapping[str, tuple[Any, Any]],
@@ -188,16 +188,16 @@ def decoder(
     dims = (b, t) if form.unrolled else (b, axes["l"][0], t)
     given = place_of(P, pad)
     if "p" not in axes:
-        model = Model(c, dims, place, form.ragged, dtype, None, given)
+        model = Model(config, dims, place, form.ragged, dtype, None, given)
         logits = model.logits(tok)
         return model, place, logits, logits
     p = axes["p"][0]
-    early = Model(c, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P, given)
+    early = Model(config, (*dims[:-1], p), place_of(p, pad), form.ragged, dtype, P, given)
     first = early.logits(prompt)
     late = tuple(
-        replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in c.layers
+        replace(x, pattern=Causal()) if isinstance(x.pattern, Prefix) else x for x in config.layers
     )
-    model = early.after(replace(c, layers=late), dims, place)
+    model = early.after(replace(config, layers=late), dims, place)
     logits = model.logits(tok)
     every = rc.like(logits.type, domain=(b, t))
     every[b, t, t < P] = first[b, t]

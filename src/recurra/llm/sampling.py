@@ -55,7 +55,7 @@ class Kind:
 
     drawn: bool = False
     filtered: bool = False
-    penalised: bool = False
+    penalized: bool = False
 
     def __or__(self, other: Kind) -> Kind:
         mine = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
@@ -70,7 +70,7 @@ class Settings:
     b: Any
 
     def names(self) -> list[str]:
-        out = ["repetition_penalty"] * self.kind.penalised + ["temperature"] * self.kind.drawn
+        out = ["repetition_penalty"] * self.kind.penalized + ["temperature"] * self.kind.drawn
         return out + ["top_k", "top_p", "min_p"] * self.kind.filtered
 
     def __getitem__(self, name: str) -> Tensor:

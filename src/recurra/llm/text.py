@@ -13,7 +13,7 @@ from recurra.llm.config import FILE, Config
 TOKENIZER = "tokenizer.json"
 
 
-def tokenizer(folder: str | Path, c: Config) -> Any:
+def tokenizer(folder: str | Path, config: Config) -> Any:
     """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():
@@ -33,9 +33,9 @@ def tokenizer(folder: str | Path, c: Config) -> Any:
     except Exception as error:  # of its own kind, whatever is wrong with the file
         raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
     top = max(out.get_vocab(with_added_tokens=True).values(), default=-1)
-    if top >= c.vocab_size:
+    if top >= config.vocab_size:
         raise RecurraError(
-            f"{path} has a token {top}, and {FILE} a vocab_size of {c.vocab_size}",
+            f"{path} has a token {top}, and {FILE} a vocab_size of {config.vocab_size}",
             facts="a model has an embedding for every token of its tokenizer",
             hint="take the tokenizer of this model",
         )

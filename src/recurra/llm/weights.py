@@ -75,19 +75,24 @@ class Weights:
         return {n: self.arrays[n][layer] for n in self.arrays if not of_all(n)}
 
 
-def parts(c: Config) -> Iterator[Part]:
+def parts(config: Config) -> Iterator[Part]:
     """Every tensor that the files of such a model have, and where it goes."""
-    d = c.hidden_size
-    yield Part("model.embed_tokens.weight", (c.vocab_size, d), "emb", turned=False)
+    d = config.hidden_size
+    yield Part("model.embed_tokens.weight", (config.vocab_size, d), "emb", turned=False)
     yield Part("model.norm.weight", (d,), "norm", turned=False)
-    if not c.tied:
-        yield Part("lm_head.weight", (c.vocab_size, d), "head", turned=False)
-    for layer in range(len(c.layers)):
-        yield from _layer(c, layer)
+    if not config.tied:
+        yield Part("lm_head.weight", (config.vocab_size, d), "head", turned=False)
+    for layer in range(len(config.layers)):
+        yield from _layer(config, layer)
 
 
-def _layer(c: Config, layer: int) -> Iterator[Part]:
-    d, f, q, kv = c.hidden_size, c.intermediate_size, c.heads * c.head_dim, c.kv_heads * c.head_dim
+def _layer(config: Config, layer: int) -> Iterator[Part]:
+    d, f, q, kv = (
+        config.hidden_size,
+        config.intermediate_size,
+        config.heads * config.head_dim,
+        config.kv_heads * config.head_dim,
+    )
     before = f"model.layers.{layer}."
 
     def vector(name: str, size: int, into: str) -> Part:
@@ -95,7 +100,7 @@ def _layer(c: Config, layer: int) -> Iterator[Part]:
 
     def matrix(name: str, out: int, inputs: int, into: str, at: int, bias: str) -> Iterator[Part]:
         yield Part(f"{before}{name}.weight", (out, inputs), into, at, layer)
-        if bias in c.biases:
+        if bias in config.biases:
             yield Part(f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, turned=False)
 
     yield vector("input_layernorm.weight", d, "ln1")
@@ -103,12 +108,12 @@ def _layer(c: Config, layer: int) -> Iterator[Part]:
     yield from matrix("self_attn.k_proj", kv, d, "qkv", q, "k")
     yield from matrix("self_attn.v_proj", kv, d, "qkv", q + kv, "v")
     yield from matrix("self_attn.o_proj", d, q, "o", 0, "o")
-    if c.heads_normed:
-        yield vector("self_attn.q_norm.weight", c.head_dim, "q_norm")
-        yield vector("self_attn.k_norm.weight", c.head_dim, "k_norm")
-    if c.sink_logits:
-        yield vector("self_attn.sinks", c.heads, "sinks")
-    if c.sandwich:
+    if config.heads_normed:
+        yield vector("self_attn.q_norm.weight", config.head_dim, "q_norm")
+        yield vector("self_attn.k_norm.weight", config.head_dim, "k_norm")
+    if config.sink_logits:
+        yield vector("self_attn.sinks", config.heads, "sinks")
+    if config.sandwich:
         yield vector("post_attention_layernorm.weight", d, "ln1_post")
         yield vector("pre_feedforward_layernorm.weight", d, "ln2")
         yield vector("post_feedforward_layernorm.weight", d, "ln2_post")
@@ -119,12 +124,12 @@ def _layer(c: Config, layer: int) -> Iterator[Part]:
     yield from matrix("mlp.down_proj", d, f, "down", 0, "m")
 
 
-def shapes(c: Config) -> dict[str, tuple[int, ...]]:
+def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Of our weights, by name: as wide as their parts together."""
     out: dict[str, tuple[int, ...]] = {}
-    for p in parts(c):
+    for p in parts(config):
         own = p.shape[::-1] if p.turned else p.shape
-        lead = () if p.layer is None else (len(c.layers),)
+        lead = () if p.layer is None else (len(config.layers),)
         out[p.into] = (*lead, *own[:-1], p.at + own[-1])
     return out
 
@@ -134,12 +139,12 @@ def of_all(name: str) -> bool:
     return name.removesuffix("_scale") in ("emb", "norm", "head")
 
 
-def held(c: Config, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+def held(config: Config, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of each of our weights, held as `dtype`; of 8 bits, only matrices are."""
     if dtype != "i8":
-        return {name: (dtype, shape) for name, shape in shapes(c).items()}
+        return {name: (dtype, shape) for name, shape in shapes(config).items()}
     out: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for name, shape in shapes(c).items():
+    for name, shape in shapes(config).items():
         out[name] = ("i8" if name in MATRICES else "f32", shape)
         if name in MATRICES:
             out[f"{name}_scale"] = ("f32", shape[:-1] if of_all(name) else (shape[0], shape[-1]))
@@ -217,19 +222,19 @@ def put(arrays: Mapping[str, np.ndarray], part: Part, values: np.ndarray) -> Non
 
 
 def _expect(
-    folder: Path, c: Config, wanted: Mapping[str, Part], found: Mapping[str, Entry]
+    folder: Path, config: Config, wanted: Mapping[str, Part], found: Mapping[str, Entry]
 ) -> None:
     if missing := [n for n in wanted if n not in found]:
         part = wanted[missing[0]]
         raise RecurraError(
             f"{folder} lacks {_named(missing)}",
-            facts=f"{configs.FILE} asks for {c}, where {part.name} is {list(part.shape)}",
+            facts=f"{configs.FILE} asks for {config}, where {part.name} is {list(part.shape)}",
         )
-    strange = [n for n in found if n not in wanted and not _needless(n, c)]
+    strange = [n for n in found if n not in wanted and not _needless(n, config)]
     if strange:
         entry = found[strange[0]]
         raise RecurraError(
-            f"{entry.file} has {_named(strange)}, which {c} has no place for",
+            f"{entry.file} has {_named(strange)}, which {config} has no place for",
             facts=f"{entry.name} is {list(entry.shape)}",
             hint=f"see whether {configs.FILE} is that of these weights",
         )
@@ -238,15 +243,15 @@ def _expect(
         if entry.shape != part.shape:
             raise RecurraError(
                 f"{entry.file}: {name} is {list(entry.shape)}, not {list(part.shape)}",
-                facts=f"{configs.FILE} asks for {c}",
+                facts=f"{configs.FILE} asks for {config}",
             )
         if not entry.dtype.endswith(("F16", "F32", "F64")):
             raise RecurraError(f"{entry.file}: {name} is {entry.dtype}, no floating-point numbers")
 
 
-def _needless(name: str, c: Config) -> bool:
+def _needless(name: str, config: Config) -> bool:
     """What old checkpoints carry along: frequencies, and a head that is the embedding."""
-    return name.endswith("rotary_emb.inv_freq") or (c.tied and name == "lm_head.weight")
+    return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")
 
 
 def _expect_tied(head: Entry, table: Entry) -> None:

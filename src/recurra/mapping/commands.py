@@ -83,7 +83,7 @@ class Solve:
         curve: list[tuple[float, int]] = []
         with _Bar(self.seconds, problem, shown=not self.json) as bar:
 
-            def told(spent: float, reward: int, _: Solution) -> None:
+            def told(spent: float, reward: int, solution: Solution) -> None:
                 curve.append((spent, reward))
                 bar.update(spent, reward)
 

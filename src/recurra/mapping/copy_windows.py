@@ -39,10 +39,10 @@ class Copy:
             yield s, int(self.columns[k])
 
 
-def nearest(f: Flat, until: Ints, i: int) -> int:
+def nearest(flat: Flat, until: Ints, index: int) -> int:
     """The far step of the shortest window in which buffer i can be copied."""
-    t, demand = int(f.at[i]), int(f.demand[i])
-    if f.output[i]:
+    t, demand = int(flat.at[index]), int(flat.demand[index])
+    if flat.output[index]:
         return max(t + 1, int(np.searchsorted(until, until[t + 1] + demand)) - 1)
     return min(t - 1, int(np.searchsorted(until, until[t] - demand, "right")) - 1)
 
@@ -61,7 +61,7 @@ def crossings(copies: list[Copy]) -> list[list[int]]:
 class Bandwidth:
     """What copies must move within a window of steps, whichever windows they have."""
 
-    def __init__(self, f: Flat, until: Ints, copies: list[Copy]) -> None:
+    def __init__(self, flat: Flat, until: Ints, copies: list[Copy]) -> None:
         self.until = until
         counts = [len(x.far) for x in copies]
         ends = [np.append(x.far[:-1], x.limit) for x in copies]
@@ -69,7 +69,7 @@ class Bandwidth:
         back = np.repeat(np.array([x.backwards for x in copies], bool), counts)
         near = np.repeat(np.array([x.near for x in copies], int), counts)
         self.first, self.end = np.where(back, far, near), np.where(back, near, far) + 1
-        self.demand = np.repeat(f.demand[[x.buffer for x in copies]], counts)
+        self.demand = np.repeat(flat.demand[[x.buffer for x in copies]], counts)
         self.column = np.concatenate([x.columns for x in copies]) if copies else far
         self.new = np.zeros(len(far), bool)  # the first window of a copy
         self.new[np.cumsum([0, *counts])[:-1]] = True

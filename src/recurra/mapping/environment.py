@@ -95,11 +95,16 @@ class MapGame(gymnasium.Env[Any, Any]):
         }
         return observation, {"action_mask": mask, "reward_ps": self.game.reward}
 
-    def _action(self, m: Move | None) -> np.ndarray:
-        if m is None:
+    def _action(self, move: Move | None) -> np.ndarray:
+        if move is None:
             return np.zeros(4, np.float32)
         steps, size = self.problem.steps, max(1, self.problem.fast_size)
-        where = (1.0, max(0, m.start) / steps, max(0, m.end) / steps, max(0, m.offset) / size)
+        where = (
+            1.0,
+            max(0, move.start) / steps,
+            max(0, move.end) / steps,
+            max(0, move.offset) / size,
+        )
         return np.array(where, np.float32)
 
 

@@ -105,32 +105,32 @@ class Game:
             return (self._leave if action == Action.COPY else self._stay)(i, fixed)
         return (self._fetch if action == Action.COPY else self._retain)(i, fixed)
 
-    def _stay(self, i: int, fixed: int) -> Move | None:
-        if self.flat.wanted[i]:
+    def _stay(self, index: int, fixed: int) -> Move | None:
+        if self.flat.wanted[index]:
             return None
-        start, end = self._at[i], int(self.flat.life_end[i])
-        return self._room(i, start, end, fixed, copied=False)
+        start, end = self._at[index], int(self.flat.life_end[index])
+        return self._room(index, start, end, fixed, copied=False)
 
-    def _leave(self, i: int, fixed: int) -> Move | None:
-        end = self.board.copy_end(i)
-        return None if end < 0 else self._room(i, self._at[i], end, fixed, copied=True)
+    def _leave(self, index: int, fixed: int) -> Move | None:
+        end = self.board.copy_end(index)
+        return None if end < 0 else self._room(index, self._at[index], end, fixed, copied=True)
 
-    def _fetch(self, i: int, fixed: int) -> Move | None:
-        x, t = self._tensor[i], self._at[i]
+    def _fetch(self, index: int, fixed: int) -> Move | None:
+        x, t = self._tensor[index], self._at[index]
         if self._covered[x] >= t or self._slow[x] >= t:
             return None
-        start = self.board.copy_start(i, self._slow[x])
-        return None if start < 0 else self._room(i, start, t, fixed, copied=True)
+        start = self.board.copy_start(index, self._slow[x])
+        return None if start < 0 else self._room(index, start, t, fixed, copied=True)
 
-    def _retain(self, i: int, _: int) -> Move | None:
-        x, t = self._tensor[i], self._at[i]
-        offset, until = self._offset[self._storage[i]], self._covered[x]
+    def _retain(self, index: int, _: int) -> Move | None:
+        x, t = self._tensor[index], self._at[index]
+        offset, until = self._offset[self._storage[index]], self._covered[x]
         if until >= t:
             return Move(offset, t, t, covered=True)
-        return None if until < 0 else self._room(i, until + 1, t, offset, copied=False)
+        return None if until < 0 else self._room(index, until + 1, t, offset, copied=False)
 
-    def _room(self, i: int, start: int, end: int, fixed: int, copied: bool) -> Move | None:
-        offset = self.board.lowest(i, start, end, fixed)
+    def _room(self, index: int, start: int, end: int, fixed: int, copied: bool) -> Move | None:
+        offset = self.board.lowest(index, start, end, fixed)
         return None if offset == NOWHERE else Move(offset, start, end, copied)
 
     def step(self, action: Action) -> int:

@@ -59,41 +59,41 @@ class Board:
         self.reward = 0
         self._blocks: list[list[int]] = [[] for _ in range(steps // BLOCK + 1)]
 
-    def put(self, i: int, move: Move, used: list[tuple[int, int]] | None = None) -> int:
+    def put(self, index: int, move: Move, used: list[tuple[int, int]] | None = None) -> int:
         """Places buffer i; the reward it brings. `used`: the time its copy takes in each step."""
-        self.moves[i] = move
+        self.moves[index] = move
         if not move.covered:
             for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].append(i)
+                self._blocks[k].append(index)
         if move.copied:
-            self._take_supply(i, self._demanded(i, move) if used is None else used)
-        before = self.latency(self._at[i])
-        self.traffic[self._at[i]] -= self._gain[i]
-        if self._bit[i] >= 0:
-            self.mask[self._at[i]] |= 1 << self._bit[i]
-        gained = before - self.latency(self._at[i])
+            self._take_supply(index, self._demanded(index, move) if used is None else used)
+        before = self.latency(self._at[index])
+        self.traffic[self._at[index]] -= self._gain[index]
+        if self._bit[index] >= 0:
+            self.mask[self._at[index]] |= 1 << self._bit[index]
+        gained = before - self.latency(self._at[index])
         self.reward += gained
         return gained
 
-    def take(self, i: int) -> None:
+    def take(self, index: int) -> None:
         """Undoes `put(i, ..)`, whatever was put since."""
-        move = self.moves[i]
+        move = self.moves[index]
         assert move is not None, "only what is placed can be taken"
-        before = self.latency(self._at[i])
-        self.moves[i] = None
+        before = self.latency(self._at[index])
+        self.moves[index] = None
         if not move.covered:
             for k in range(move.start // BLOCK, move.end // BLOCK + 1):
-                self._blocks[k].remove(i)
+                self._blocks[k].remove(index)
         if move.copied:
-            used = self.used.pop(i)
+            used = self.used.pop(index)
             for step, amount in used:
                 self.left[step] += amount
             for step in _inner([step for step, _ in used]):
                 self.crossed[step] = False
-        self.traffic[self._at[i]] += self._gain[i]
-        if self._bit[i] >= 0:
-            self.mask[self._at[i]] &= ~(1 << self._bit[i])
-        self.reward += before - self.latency(self._at[i])
+        self.traffic[self._at[index]] += self._gain[index]
+        if self._bit[index] >= 0:
+            self.mask[self._at[index]] &= ~(1 << self._bit[index])
+        self.reward += before - self.latency(self._at[index])
 
     def latency(self, step: int) -> int:
         """Of an instruction, up to its overhead."""
@@ -103,12 +103,12 @@ class Board:
         slowest = max(int(self.flat.compute[step]), self.traffic[step])
         return int(self.flat.times[step]) * slowest
 
-    def lowest(self, i: int, start: int, end: int, fixed: int = NOWHERE) -> int:
+    def lowest(self, index: int, start: int, end: int, fixed: int = NOWHERE) -> int:
         """The lowest offset, or `fixed` alone, at which buffer i fits in `start..end`; NOWHERE.
 
         Members of an alias group are no obstacles to each other.
         """
-        size, storage = self._size[i], self._storage[i]
+        size, storage = self._size[index], self._storage[index]
         group = storage if self._grouped[storage] else NOWHERE
         taken: set[tuple[int, int]] = set()
         for k in range(start // BLOCK, end // BLOCK + 1):
@@ -152,32 +152,32 @@ class Board:
                 change[last - start + 1] -= self._size[j]
         return max(accumulate(change))
 
-    def copy_start(self, i: int, after: int) -> int:
+    def copy_start(self, index: int, after: int) -> int:
         """The latest first step of a copy of operand i that begins after step `after`; or -1."""
-        t = self._at[i]
+        t = self._at[index]
         start, time = t, 0
-        while time < self._demand[i]:
+        while time < self._demand[index]:
             if start - 1 <= after or (start < t and self.crossed[start - 1]):
                 return -1
             start -= 1
             time += self.left[start]
         return start
 
-    def copy_end(self, i: int) -> int:
+    def copy_end(self, index: int) -> int:
         """The earliest last step of a copy of output i; or -1."""
-        t = self._at[i]
+        t = self._at[index]
         end, time = t, 0
-        while time < self._demand[i]:
-            if end + 1 > self._evict_by[i] or (end > t and self.crossed[end]):
+        while time < self._demand[index]:
+            if end + 1 > self._evict_by[index] or (end > t and self.crossed[end]):
                 return -1
             end += 1
             time += self.left[end]
         return end
 
-    def _demanded(self, i: int, move: Move) -> list[tuple[int, int]]:
+    def _demanded(self, index: int, move: Move) -> list[tuple[int, int]]:
         """Operands use the latest time there is, outputs the earliest."""
-        t, need = self._at[i], self._demand[i]
-        out = self._output[i]
+        t, need = self._at[index], self._demand[index]
+        out = self._output[index]
         used: list[tuple[int, int]] = []
         for step in range(t + 1, move.end + 1) if out else range(t - 1, move.start - 1, -1):
             amount = min(self.left[step], need)
@@ -186,8 +186,8 @@ class Board:
         assert need == 0, "a copy interval covers the demand"
         return used
 
-    def _take_supply(self, i: int, used: list[tuple[int, int]]) -> None:
-        self.used[i] = used
+    def _take_supply(self, index: int, used: list[tuple[int, int]]) -> None:
+        self.used[index] = used
         for step, amount in used:
             self.left[step] -= amount
         for step in _inner([step for step, _ in used]):

@@ -45,10 +45,10 @@ def _row(move: Move | None) -> tuple[int, ...]:
     return (0, 0, 0, 0) if move is None else (1, move.start, move.end, move.offset)
 
 
-def memory_around(board: Board, t: int, cells: int, steps: int) -> Bytes:
+def memory_around(board: Board, step: int, cells: int, steps: int) -> Bytes:
     """[cells, steps] addresses × the steps around t, 1 where something is."""
     grid = np.zeros((cells, steps), np.uint8)
-    first, size = t - steps // 2, max(1, board.flat.problem.fast_size)
+    first, size = step - steps // 2, max(1, board.flat.problem.fast_size)
     for i, m in board.during(first, first + steps - 1).items():
         low, high = m.offset * cells, (m.offset + int(board.flat.size[i])) * cells
         left, right = max(0, m.start - first), min(steps, m.end - first + 1)
@@ -56,10 +56,10 @@ def memory_around(board: Board, t: int, cells: int, steps: int) -> Bytes:
     return grid
 
 
-def supply_around(board: Board, t: int) -> Ints:
+def supply_around(board: Board, step: int) -> Ints:
     """[GRID] what no copy uses, of the steps around t."""
     out = np.zeros(GRID, np.int64)
-    first = t - GRID // 2
+    first = step - GRID // 2
     low, high = max(0, first), min(len(board.left), first + GRID)
     out[low - first : high - first] = board.left[low:high]
     return out

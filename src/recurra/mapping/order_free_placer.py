@@ -53,9 +53,9 @@ class Rounds:
         return len(self.seed)
 
 
-def draw(seed: int, i: int, what: int) -> int:
+def draw(seed: int, index: int, what: int) -> int:
     """32 random bits for a decision about buffer i: splitmix64 of all three."""
-    z = (seed + 0x9E3779B97F4A7C15 * (4 * i + what + 1)) & _MASK
+    z = (seed + 0x9E3779B97F4A7C15 * (4 * index + what + 1)) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return (z ^ (z >> 31)) >> 32
@@ -212,45 +212,45 @@ class Arranger:
             if f.output[i]:
                 slow = t if move is None else move.end if move.copied else NEVER
 
-    def _output(self, i: int, fixed: int, short: bool) -> Move | None:
-        f, t = self.flat, int(self.flat.at[i])
-        if not f.wanted[i] and not short:
-            end = int(f.life_end[i])
-            offset = self._room(i, t, end, fixed)
+    def _output(self, index: int, fixed: int, short: bool) -> Move | None:
+        f, t = self.flat, int(self.flat.at[index])
+        if not f.wanted[index] and not short:
+            end = int(f.life_end[index])
+            offset = self._room(index, t, end, fixed)
             if offset != NOWHERE:
                 return Move(offset, t, end)
-        end = self.board.copy_end(i)
-        return None if end < 0 else self._copied(i, t, end, fixed)
+        end = self.board.copy_end(index)
+        return None if end < 0 else self._copied(index, t, end, fixed)
 
     def _operand(
-        self, i: int, fixed: int, offset: int, covered: int, slow: int, whims: Whims
+        self, index: int, fixed: int, offset: int, covered: int, slow: int, whims: Whims
     ) -> Move | None:
-        t = int(self.flat.at[i])
-        copy_first = draw(whims.seed, i, 2) < whims.copy
+        t = int(self.flat.at[index])
+        copy_first = draw(whims.seed, index, 2) < whims.copy
         for copy in (copy_first, not copy_first):
             if copy and slow < t:
-                start = self.board.copy_start(i, slow)
-                move = None if start < 0 else self._copied(i, start, t, fixed)
+                start = self.board.copy_start(index, slow)
+                move = None if start < 0 else self._copied(index, start, t, fixed)
                 if move is not None:
                     return move
             stays = not copy and covered >= 0
-            if stays and self._room(i, covered + 1, t, offset) != NOWHERE:
+            if stays and self._room(index, covered + 1, t, offset) != NOWHERE:
                 return Move(offset, covered + 1, t)
         return None
 
-    def _copied(self, i: int, start: int, end: int, fixed: int) -> Move | None:
+    def _copied(self, index: int, start: int, end: int, fixed: int) -> Move | None:
         """Where the copy could stay until the next use, if there is such a place."""
-        offset, later = NOWHERE, int(self.flat.next_use[i])
+        offset, later = NOWHERE, int(self.flat.next_use[index])
         if fixed == NOWHERE and later > end:
-            offset = self._room(i, start, later)
+            offset = self._room(index, start, later)
         if offset == NOWHERE:
-            offset = self._room(i, start, end, fixed)
+            offset = self._room(index, start, end, fixed)
         return None if offset == NOWHERE else Move(offset, start, end, copied=True)
 
-    def _room(self, i: int, start: int, end: int, fixed: int = NOWHERE) -> int:
-        offset = self.board.lowest(i, start, end, fixed)
+    def _room(self, index: int, start: int, end: int, fixed: int = NOWHERE) -> int:
+        offset = self.board.lowest(index, start, end, fixed)
         if offset == NOWHERE:
-            self._missed.append((i, start, end))
+            self._missed.append((index, start, end))
         return offset
 
     def _cramped(self) -> bool:

@@ -1,4 +1,4 @@
-"""A mapping as a picture: steps to the right, addresses upwards, one colour per tensor.
+"""A mapping as a picture: steps to the right, addresses upwards, one color per tensor.
 
 As figures 1 and 8 of the paper, and the reward over time as in figure 5. The page needs nothing
 from elsewhere; details show under the pointer. The PNG holds the layout alone.
@@ -42,7 +42,7 @@ def page(
     parts = [
         f"<h1>{escape(problem.name)}</h1><p>{escape(str(problem))}</p>",
         f"<p>{escape(str(solution))}; {_gained(problem, solution, bound)}</p>",
-        "<h2>Fast memory: steps to the right, addresses upwards, one colour per tensor</h2>",
+        "<h2>Fast memory: steps to the right, addresses upwards, one color per tensor</h2>",
         layout(problem, solution),
     ]
     if curve:
@@ -73,7 +73,7 @@ def layout(problem: Problem, solution: Solution) -> str:
         if p is None:
             continue
         wide, high = (p.end - p.start + 1) * x, b.size * y
-        r, g, blue = colour(b.tensor_id)
+        r, g, blue = color(b.tensor_id)
         shapes.append(
             f'<rect class="b" x="{p.start * x:.1f}" y="{HIGH - (p.offset + b.size) * y:.1f}" '
             f'width="{max(wide, 0.6):.1f}" height="{max(high, 0.6):.1f}" '
@@ -90,22 +90,22 @@ def layout(problem: Problem, solution: Solution) -> str:
     return f'<svg {box} role="img" aria-label="layout">{"".join(shapes)}{labels}</svg>'
 
 
-def _told(problem: Problem, i: int, p: Placement) -> str:
-    b = problem.buffers[i]
+def _told(problem: Problem, index: int, placement: Placement) -> str:
+    b = problem.buffers[index]
     lines = [
         f"tensor {b.tensor_id}, {'output' if b.is_output else 'operand'} of "
         f"{problem.instructions[b.target_time].name} (step {b.target_time})",
-        f"{b.size:,} B at {p.offset:,}, steps {p.start} to {p.end}",
+        f"{b.size:,} B at {placement.offset:,}, steps {placement.start} to {placement.end}",
         f"gains {b.benefit / 1e6:,.3f} µs alone",
     ]
-    if steps := copy_steps(b, p):
+    if steps := copy_steps(b, placement):
         way = "out" if b.is_output else "in"
         lines.append(f"copied {way} in steps {steps[0]} to {steps[-1]}")
     return "\n".join(lines)
 
 
-def colour(tensor: int) -> tuple[int, int, int]:
-    """Red, green, blue: neighbours in number are far apart in hue."""
+def color(tensor: int) -> tuple[int, int, int]:
+    """Red, green, blue: neighbors in number are far apart in hue."""
     hue = tensor * GOLDEN % 1.0 * 6
     light, spread = 0.55 + 0.1 * (tensor % 3 - 1), 0.3
 
@@ -151,7 +151,7 @@ def png(problem: Problem, solution: Solution, wide: int = WIDE, high: int = HIGH
             bottom = p.offset * high // max(1, problem.fast_size)
             top = (p.offset + b.size) * high // max(1, problem.fast_size)
             rows = slice(high - max(top, bottom + 1), high - bottom)
-            pixels[rows, left : max(right, left + 1)] = colour(b.tensor_id)
+            pixels[rows, left : max(right, left + 1)] = color(b.tensor_id)
     return encoded(pixels)
 
 

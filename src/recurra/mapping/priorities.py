@@ -180,7 +180,7 @@ class Priorities:
         text = json.dumps(
             {
                 "made_by": made,
-                "learnt_from": list(found.names),
+                "learned_from": list(found.names),
                 "features": FEATURES,
                 "units": UNITS,
                 "curve": {k: np.mean([x["share"] for x in some]) for k, some in known.items()},

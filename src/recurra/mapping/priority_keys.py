@@ -61,7 +61,7 @@ def keys(flat: Flat) -> Mapping[str, Floats]:
     }
 
 
-def boundedness(flat: Flat, s: Summary) -> Floats:
+def boundedness(flat: Flat, summary: Summary) -> Floats:
     """XLA's memory-boundedness: benefits of uses at which memory is the limit, over √size.
 
     A use at which computing is the limit counts negative, and only if no use gains.
@@ -73,7 +73,7 @@ def boundedness(flat: Flat, s: Summary) -> Floats:
     gained = np.bincount(flat.storage, np.maximum(bound, 0), len(flat.grouped))
     least = np.full(len(flat.grouped), -np.inf)
     np.maximum.at(least, flat.storage, bound)
-    return np.where(gained > 0, gained, least) / np.sqrt(s.size)
+    return np.where(gained > 0, gained, least) / np.sqrt(summary.size)
 
 
 def features(flat: Flat) -> Floats:

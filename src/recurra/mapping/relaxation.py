@@ -25,16 +25,16 @@ SMALL = 0.02  # of the fast memory: windows of copies of less are not told apart
 
 
 class Relaxation:
-    """Maximise the sum of all g subject to A v ≤ b, 0 ≤ v ≤ upper."""
+    """Maximize the sum of all g subject to A v ≤ b, 0 ≤ v ≤ upper."""
 
-    def __init__(self, f: Flat) -> None:
-        self.f, self.count, self.steps = f, len(f.size), len(f.supply)
+    def __init__(self, flat: Flat) -> None:
+        self.f, self.count, self.steps = flat, len(flat.size), len(flat.supply)
         self.upper = [1.0] * (2 * self.count + self.steps)
         self.rows: list[tuple[Any, Any]] = []  # columns, coefficients
         self.limits: list[float] = []
-        self.until = np.concatenate([[0], np.cumsum(f.supply)])
+        self.until = np.concatenate([[0], np.cumsum(flat.supply)])
         self.tensors: dict[int, list[int]] = {}
-        for i, x in enumerate(f.tensor.tolist()):
+        for i, x in enumerate(flat.tensor.tolist()):
             self.tensors.setdefault(x, []).append(i)
         self.stays()
         self.wide_windows()
@@ -44,9 +44,9 @@ class Relaxation:
         self.room()
         self.gains()
 
-    def inside(self, i: int) -> int:
+    def inside(self, index: int) -> int:
         """The column x of buffer i; that of c is i."""
-        return self.count + i
+        return self.count + index
 
     def column(self) -> int:
         self.upper.append(1.0)
@@ -72,23 +72,23 @@ class Relaxation:
                 self.add({self.inside(i): 1, self.inside(j): -1}, 0)
                 self.add({self.inside(j): 1, self.inside(i): -1}, 0)
 
-    def stay(self, i: int, before: int | None) -> None:
-        f, x, c = self.f, self.inside(i), i
+    def stay(self, index: int, before: int | None) -> None:
+        f, x, c = self.f, self.inside(index), index
         self.add({c: 1, x: -1}, 0)
-        if f.size[i] > f.problem.fast_size:
+        if f.size[index] > f.problem.fast_size:
             self.upper[x] = 0
-        if f.wanted[i] if f.output[i] else before is None:
+        if f.wanted[index] if f.output[index] else before is None:
             self.add({x: 1, c: -1}, 0)
         elif before is not None:
             self.add({x: 1, c: -1, self.inside(before): -1}, 0)
 
-    def span(self, i: int) -> tuple[int, int]:
+    def span(self, index: int) -> tuple[int, int]:
         """The steps in which a copy of buffer i must lie; the end is exclusive."""
-        f, t = self.f, int(self.f.at[i])
-        if f.output[i]:
-            return t + 1, int(f.evict_by[i]) + 1
-        first = self.tensors[int(f.tensor[i])][0]
-        return (0 if f.exists[f.tensor[i]] else int(f.at[first]) + 1), t
+        f, t = self.f, int(self.f.at[index])
+        if f.output[index]:
+            return t + 1, int(f.evict_by[index]) + 1
+        first = self.tensors[int(f.tensor[index])][0]
+        return (0 if f.exists[f.tensor[index]] else int(f.at[first]) + 1), t
 
     def wide_windows(self) -> None:
         """Copies that must lie within a window do not take longer than it has."""
@@ -111,21 +111,21 @@ class Relaxation:
             self.rows.append((columns, times / time))
             self.limits.append(1.0)
 
-    def copy(self, i: int) -> Copy | None:
+    def copy(self, index: int) -> Copy | None:
         """Which windows a copy may have; None if there can be none, or it takes no time."""
-        f, back = self.f, not self.f.output[i]
-        if not self.upper[i] or not f.demand[i]:
+        f, back = self.f, not self.f.output[index]
+        if not self.upper[index] or not f.demand[index]:
             return None
-        low, high = self.span(i)
+        low, high = self.span(index)
         away, limit = (-1, low) if back else (1, high - 1)
-        first = nearest(f, self.until, i)
-        told = FAR if f.size[i] >= SMALL * f.problem.fast_size else 0
+        first = nearest(f, self.until, index)
+        told = FAR if f.size[index] >= SMALL * f.problem.fast_size else 0
         far = np.arange(first, first + away * (min(told, abs(limit - first)) + 1), away)
-        columns = [i, *(self.column() for _ in far[1:])]
+        columns = [index, *(self.column() for _ in far[1:])]
         for near, farther in pairwise(columns):
             self.add({farther: 1, near: -1}, 0)
-        near = int(f.at[i]) + away
-        return Copy(i, back, near, far, np.array(columns), limit)
+        near = int(f.at[index]) + away
+        return Copy(index, back, near, far, np.array(columns), limit)
 
     def one_at_a_time(self) -> None:
         """Of the copies that share a step and the next there is one."""
@@ -160,8 +160,8 @@ class Relaxation:
             if sum(x for x in row.values() if x > 0) * scale > self.f.problem.fast_size:
                 self.add(row, self.f.problem.fast_size / scale)
 
-    def takes(self, t: int, i: int, row: Row) -> None:
-        ways = self.taken[t].setdefault(int(self.f.storage[i]), [])
+    def takes(self, step: int, index: int, row: Row) -> None:
+        ways = self.taken[step].setdefault(int(self.f.storage[index]), [])
         if row not in ways:
             ways.append(row)
 
@@ -174,16 +174,16 @@ class Relaxation:
             self.add({**row, most: -1.0}, 0)
         return {most: 1.0}
 
-    def arrives(self, i: int, after: int) -> dict[int, int]:
+    def arrives(self, index: int, after: int) -> dict[int, int]:
         """Steps from `after` on, and the column that says that an operand's copy has begun."""
-        copy = self.copies.get(i)
+        copy = self.copies.get(index)
         if copy is None or not copy.backwards:
             return {}
         return {s: column for s, column in copy.taken() if s >= after}
 
-    def departs(self, i: int, before: int) -> dict[int, int]:
+    def departs(self, index: int, before: int) -> dict[int, int]:
         """Steps before `before`, and the column that says that an output's copy is not over."""
-        copy = self.copies.get(i)
+        copy = self.copies.get(index)
         if copy is None or copy.backwards:
             return {}
         return {s: column for s, column in copy.taken() if s < before}
@@ -232,14 +232,14 @@ class Relaxation:
             self.upper[g] = float(self.per_step[t]) / self.unit
             self.add({g: 1.0, **{self.inside(i): -self.per_buffer[i] / self.unit for i in uses}}, 0)
 
-    def table(self, t: int, cost: Table, uses: tuple[int, ...]) -> None:
+    def table(self, step: int, cost: Table, uses: tuple[int, ...]) -> None:
         """Each buffer gains at most its largest difference, whatever else is inside."""
         self.per_buffer[list(uses)] = 0
         at = cost.latencies
         for k, j in enumerate(cost.varied):
             gain = max(at[m] - at[m | 1 << k] for m in range(len(at)) if not m >> k & 1)
             self.per_buffer[uses[j]] = max(0, gain)
-        self.per_step[t] = at[0] - min(at)
+        self.per_step[step] = at[0] - min(at)
 
     def most(self) -> int:
         """The reward of placing everything wherever it gains."""

@@ -57,9 +57,9 @@ def simulate(
     return Run(tuple(starts), tuple(waited), now + waited[-1])
 
 
-def _finish(queue: list[list[int]], t: int) -> int:
+def _finish(queue: list[list[int]], step: int) -> int:
     """Waits until all that is due before step t is copied."""
-    due = [left for last, left in queue if last < t]
+    due = [left for last, left in queue if last < step]
     del queue[: len(due)]
     return sum(due)
 
@@ -75,21 +75,21 @@ def _advance(queue: list[list[int]], time: int) -> int:
     return time - left
 
 
-def _duration(problem: Problem, solution: Solution, t: int) -> tuple[int, int]:
+def _duration(problem: Problem, solution: Solution, step: int) -> tuple[int, int]:
     """An instruction's latency, and the part of it in which slow memory is idle.
 
     Without a cost, the supply is the latency with everything in fast memory.
     """
-    uses = problem.uses[t]
+    uses = problem.uses[step]
     inside = [solution.placements[i] is not None for i in uses]
-    cost = problem.instructions[t].cost
+    cost = problem.instructions[step].cost
     if cost is None:
         missed = sum(problem.buffers[i].benefit for i, x in zip(uses, inside, strict=True) if not x)
-        duration = problem.instructions[t].supply + missed
+        duration = problem.instructions[step].supply + missed
         return duration, duration
     duration = cost.latency(inside)
     if not isinstance(cost, Roofline):  # a table does not tell how long it moves
-        return duration, min(duration, problem.instructions[t].supply)
+        return duration, min(duration, problem.instructions[step].supply)
     outside = sum(s for s, x in zip(cost.slow, inside, strict=True) if not x)
     return duration, max(0, duration - cost.times * outside)
 

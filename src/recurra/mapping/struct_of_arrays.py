@@ -81,7 +81,7 @@ def flat(problem: Problem) -> Flat:
         life_end=_array([min(b.live_range[1], steps - 1) for b in buffers]),
         wanted=_array([b.live_range[1] >= steps for b in buffers]),
         demand=_array([b.demand for b in buffers]),
-        **_neighbours(problem),
+        **_neighbors(problem),
         exists=_array(exists),
         grouped=_array([buffers[m[0]].alias_id is not None for m in problem.storages]),
         member_at=_array(starts),
@@ -108,18 +108,18 @@ def _check(problem: Problem) -> None:
             )
 
 
-def _longest(x: Instruction) -> int:
-    if isinstance(x.cost, Roofline):
-        c = x.cost
+def _longest(instruction: Instruction) -> int:
+    if isinstance(instruction.cost, Roofline):
+        c = instruction.cost
         return c.times * (c.overhead + c.compute + c.rest + sum(c.slow) + sum(c.fast))
-    return max((abs(y) for y in x.cost.latencies), default=0) if x.cost else 0
+    return max((abs(y) for y in instruction.cost.latencies), default=0) if instruction.cost else 0
 
 
 def _array(values: Any) -> Ints:
     return np.array(values, np.int64)
 
 
-def _neighbours(problem: Problem) -> dict[str, Ints]:
+def _neighbors(problem: Problem) -> dict[str, Ints]:
     """When the next value overwrites a place, and when a tensor is next used."""
     buffers = problem.buffers
     evict_by = [problem.steps - 1] * len(buffers)

@@ -79,30 +79,33 @@ def violations(problem: Problem, solution: Solution) -> list[Violation]:
 Inside = tuple[int, Buffer, Placement]
 
 
-def _alone(problem: Problem, i: int, b: Buffer, p: Placement) -> Iterator[Violation]:
-    if p.offset < 0 or p.offset + b.size > problem.fast_size:
+def _alone(
+    problem: Problem, index: int, buffer: Buffer, placement: Placement
+) -> Iterator[Violation]:
+    if placement.offset < 0 or placement.offset + buffer.size > problem.fast_size:
         yield Violation(
             "fast memory",
-            f"buffer {i} takes {p.offset}..{p.offset + b.size} of {problem.fast_size} B",
+            f"buffer {index} takes {placement.offset}..{placement.offset + buffer.size} of {problem.fast_size} B",
         )
-    if not 0 <= p.start <= b.target_time <= p.end <= problem.steps - 1:
+    if not 0 <= placement.start <= buffer.target_time <= placement.end <= problem.steps - 1:
         yield Violation(
             "target time",
-            f"buffer {i} is used at step {b.target_time}, and placed at {p.start}..{p.end}",
+            f"buffer {index} is used at step {buffer.target_time}, and placed at {placement.start}..{placement.end}",
         )
-    used = p.start if b.is_output else p.end
-    if used != b.target_time:
-        side = "from" if b.is_output else "until"
+    used = placement.start if buffer.is_output else placement.end
+    if used != buffer.target_time:
+        side = "from" if buffer.is_output else "until"
         yield Violation(
-            "target time", f"buffer {i} is placed {side} its step {b.target_time}, not {used}"
+            "target time",
+            f"buffer {index} is placed {side} its step {buffer.target_time}, not {used}",
         )
 
 
-def _share(a: Buffer, b: Buffer) -> bool:
+def _share(buffer: Buffer, b: Buffer) -> bool:
     """Do they live in one place by the problem's wish?"""
-    if a.alias_id is None or b.alias_id is None:
-        return a.tensor_id == b.tensor_id
-    return a.alias_id == b.alias_id
+    if buffer.alias_id is None or b.alias_id is None:
+        return buffer.tensor_id == b.tensor_id
+    return buffer.alias_id == b.alias_id
 
 
 def _overlaps(inside: list[Inside]) -> Iterator[Violation]:
@@ -131,11 +134,15 @@ def _groups(problem: Problem, solution: Solution) -> Iterator[Violation]:
             yield Violation("alias offset", where)
 
 
-def _during(b: Buffer, p: Placement) -> tuple[int, int]:
+def _during(buffer: Buffer, placement: Placement) -> tuple[int, int]:
     """First and last step of its copy; the first lies after the last if there is none."""
-    if not p.copied:
+    if not placement.copied:
         return 0, -1
-    return (b.target_time + 1, p.end) if b.is_output else (p.start, b.target_time - 1)
+    return (
+        (buffer.target_time + 1, placement.end)
+        if buffer.is_output
+        else (placement.start, buffer.target_time - 1)
+    )
 
 
 def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
@@ -203,13 +210,17 @@ def _residency(
 
 
 def _kept(
-    problem: Problem, i: int, p: Placement, written: dict[int | None, list[int]]
+    problem: Problem, index: int, placement: Placement, written: dict[int | None, list[int]]
 ) -> Iterator[Violation]:
     """An output that is not copied stays for its life; one that is has left when overwritten."""
-    b = problem.buffers[i]
+    b = problem.buffers[index]
     last = min(b.live_range[1], problem.steps - 1)
-    if not p.copied and p.end != last:
-        yield Violation("residency", f"buffer {i} is nowhere else, and stays until {p.end}")
+    if not placement.copied and placement.end != last:
+        yield Violation(
+            "residency", f"buffer {index} is nowhere else, and stays until {placement.end}"
+        )
     for t in written[b.alias_id] if b.alias_id is not None else ():
-        if p.copied and b.target_time < t <= p.end:
-            yield Violation("residency", f"buffer {i} is overwritten at {t}, copied until {p.end}")
+        if placement.copied and b.target_time < t <= placement.end:
+            yield Violation(
+                "residency", f"buffer {index} is overwritten at {t}, copied until {placement.end}"
+            )

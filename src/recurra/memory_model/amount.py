@@ -45,8 +45,8 @@ class Amount:
     def __mul__(self, other: Amount) -> Amount:
         return made(*((_product(m, n), a * b) for m, a in self.terms for n, b in other.terms))
 
-    def times(self, n: int) -> Amount:
-        return made(*((m, a * n) for m, a in self.terms))
+    def times(self, count: int) -> Amount:
+        return made(*((m, a * count) for m, a in self.terms))
 
     def over(self, n: int) -> Amount:
         """self // n"""
@@ -68,8 +68,8 @@ class Amount:
         return " + ".join(texts).replace("+ -", "- ") or "0"
 
 
-def number(n: int) -> Amount:
-    return Amount((((), n),)) if n else Amount()
+def number(count: int) -> Amount:
+    return Amount((((), count),)) if count else Amount()
 
 
 def made(*terms: tuple[Monomial, int]) -> Amount:
@@ -85,8 +85,8 @@ def _place(term: tuple[Monomial, int]) -> str:
 
 
 @lru_cache(1 << 12)
-def _text(m: Monomial) -> str:
-    return str(m)
+def _text(monomial: Monomial) -> str:
+    return str(monomial)
 
 
 def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
@@ -98,18 +98,18 @@ def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
     return tuple(found)
 
 
-def _product(m: Monomial, n: Monomial) -> Monomial:
-    return tuple(sorted((*m, *n), key=str))
+def _product(monomial: Monomial, n: Monomial) -> Monomial:
+    return tuple(sorted((*monomial, *n), key=str))
 
 
-def _value(x: Atom, bounds: Mapping[str, int]) -> int:
-    return bounds[x] if isinstance(x, str) else x.of.at(bounds) // x.by
+def _value(atom: Atom, bounds: Mapping[str, int]) -> int:
+    return bounds[atom] if isinstance(atom, str) else atom.of.at(bounds) // atom.by
 
 
-def _term(m: Monomial, a: int) -> str:
-    product = "·".join(map(str, m))
-    if not m or abs(a) == 1:
-        return f"{'-' if a < 0 and m else ''}{product}" if m else f"{a:,}"
+def _term(monomial: Monomial, a: int) -> str:
+    product = "·".join(map(str, monomial))
+    if not monomial or abs(a) == 1:
+        return f"{'-' if a < 0 and monomial else ''}{product}" if monomial else f"{a:,}"
     return f"{a:,}·{product}"
 
 
@@ -149,16 +149,16 @@ class Extent(int):
         return value
 
 
-def amount_of(n: int) -> Amount:
+def amount_of(count: int) -> Amount:
     """Of an extent, or of a number, which is the same for all bounds."""
-    return n.amount if isinstance(n, Extent) else number(n)
+    return count.amount if isinstance(count, Extent) else number(count)
 
 
-def _met(x: Extent, other: Any, plain: Any, joined: Any) -> Any:
+def _met(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
     value = plain(other)
     if value is NotImplemented:
         return value
-    return Extent(value, joined(x.amount, amount_of(other)))
+    return Extent(value, joined(extent.amount, amount_of(other)))
 
 
 def extents(bounds: Mapping[str, int]) -> dict[str, int]:

@@ -89,13 +89,13 @@ def _math(x: Array, other: Any) -> Array:
     return elementwise(x.meter, [x, other], _same)
 
 
-def _length(k: slice, n: int) -> int:
+def _length(k: slice, count: int) -> int:
     """Of a slice of an axis; an extent where its ends are."""
     if k == slice(None):
-        return n
+        return count
     if k.step in (None, 1) and k.start is not None and k.stop is not None and k.start >= 0:
         return k.stop - k.start
-    return len(range(n)[k])
+    return len(range(count)[k])
 
 
 def _same(*dtypes: Any) -> Any:

@@ -50,7 +50,7 @@ def footprint(
     meter = Meter()
     regions = None if backend is None else Launches(meter, backend, plan)
     main = program.main
-    meter.state = frozenset(program.travelling(main) if main is not None else ())
+    meter.state = frozenset(program.traveling(main) if main is not None else ())
     run = _Run(program, meter, regions, steps)
     scope: dict[str, Any] = {"range": steps}
     exec(compile(source(program), "<recurra program>", "exec"), scope)
@@ -69,16 +69,16 @@ def measured(plan: Plan) -> Plan:
     return replace(plan, sizes=bounds, stores=stores)
 
 
-def _axis(plan: Plan, s: Store, a: Axis, bounds: Mapping[str, int]) -> Axis:
+def _axis(plan: Plan, store: Store, axis: Axis, bounds: Mapping[str, int]) -> Axis:
     """Of a block the points of the dim, and the room behind them; windows are as long for all."""
-    r = plan.graph[s.name].domain[a.dim]
-    if a.kind not in ("block", "tiled", "apart") or varies(r, plan.sizes):
-        return a
+    r = plan.graph[store.name].domain[axis.dim]
+    if axis.kind not in ("block", "tiled", "apart") or varies(r, plan.sizes):
+        return axis
     points = evaluate(r.hi, bounds) - evaluate(r.lo, bounds)
-    if a.kind == "tiled":
-        points = -(-points // a.tile) * a.tile
-    slots = points + (a.slots - int(points))
-    return replace(a, slots=slots if isinstance(slots, Extent) else a.slots)
+    if axis.kind == "tiled":
+        points = -(-points // axis.tile) * axis.tile
+    slots = points + (axis.slots - int(points))
+    return replace(axis, slots=slots if isinstance(slots, Extent) else axis.slots)
 
 
 class Few(list[Array]):

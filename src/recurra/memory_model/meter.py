@@ -61,19 +61,19 @@ class Meter:
         self.labels: dict[int, Label] = {}
         self.rising, self.where = False, ""
 
-    def took(self, x: Label) -> None:
-        self.live += x.nbytes
-        for m, a in x.amount.terms:
+    def took(self, label: Label) -> None:
+        self.live += label.nbytes
+        for m, a in label.amount.terms:
             self.terms[m] = self.terms.get(m, 0) + a
-        self.labels[id(x)] = x
+        self.labels[id(label)] = label
         self.rising, self.where = True, self.at
 
-    def gave(self, x: Label) -> None:
+    def gave(self, label: Label) -> None:
         self.look()
-        self.live -= x.nbytes
-        for m, a in x.amount.terms:
+        self.live -= label.nbytes
+        for m, a in label.amount.terms:
             self.terms[m] -= a
-        del self.labels[id(x)]
+        del self.labels[id(label)]
 
     def look(self) -> None:
         """Was there ever more?"""
@@ -98,11 +98,11 @@ class Meter:
             kinds[self.kind(x)] += x.nbytes
         self.history.append(Point(self.where, kinds))
 
-    def kind(self, x: Label) -> str:
+    def kind(self, label: Label) -> str:
         """One of KINDS."""
-        if x.kind != "made":
-            return x.kind
-        return "state" if x.name in self.state else "temporary"
+        if label.kind != "made":
+            return label.kind
+        return "state" if label.name in self.state else "temporary"
 
     def extra(self, nbytes: int, name: str, kind: str = "made") -> Buffer:
         """Bytes that are the same for all bounds, as far as anybody knows."""

@@ -200,7 +200,7 @@ class Names:
 
 
 def _along(x: Array, mine: str, axes: str) -> list[int]:
-    """The strides of an operand along labelled axes; 0 along those that it lacks."""
+    """The strides of an operand along labeled axes; 0 along those that it lacks."""
     steps = zip(mine, x.layout.strides, x.layout.shape, strict=True)
     known = {c: abs(s) for c, s, n in steps if n != 1}
     return [known.get(c, 0) for c in axes]

@@ -43,27 +43,27 @@ def rows(plan: Plan, peak: Peak) -> list[dict[str, Any]]:
     return [row(plan, h) for h in peak.held[:SHOWN]]
 
 
-def row(plan: Plan, h: Held) -> dict[str, Any]:
-    store = plan.stores.get(h.name)
-    kept = str(store).removeprefix(f"{h.name}: ") if store and h.kind != "temporary" else ""
+def row(plan: Plan, held: Held) -> dict[str, Any]:
+    store = plan.stores.get(held.name)
+    kept = str(store).removeprefix(f"{held.name}: ") if store and held.kind != "temporary" else ""
     able: dict[int, list[str]] = {}
-    for c in choices(plan, h):
+    for c in choices(plan, held):
         able.setdefault(c.saves, []).append(c.how)
     saves = "; ".join(f"{', '.join(how)} {n:,}" for n, how in able.items() if n)
     return {
-        "tensor": h.name,
-        "kind": KINDS[h.kind],
+        "tensor": held.name,
+        "kind": KINDS[held.kind],
         "kept": kept,
-        "bytes": h.nbytes,
-        "for any bounds": str(h.amount),
-        "why": why(plan, h),
+        "bytes": held.nbytes,
+        "for any bounds": str(held.amount),
+        "why": why(plan, held),
         "could save": saves or "nothing",
     }
 
 
-def why(plan: Plan, h: Held) -> str:
+def why(plan: Plan, held: Held) -> str:
     """Why it is there at the peak."""
-    match h.kind:
+    match held.kind:
         case "input":
             return "given by the caller"
         case "output":
@@ -72,10 +72,10 @@ def why(plan: Plan, h: Held) -> str:
             return "one step leaves it for the next"
         case "temporary":
             return "made and read in the same step"
-        case _ if h.name == NAME and plan.arena is not None:
+        case _ if held.name == NAME and plan.arena is not None:
             return f"of {len(plan.arena.lives)} stores, which share it"
         case _:
-            readers = dict.fromkeys(n.name for n, _ in plan.graph.readers.get(h.name, ()))
+            readers = dict.fromkeys(n.name for n, _ in plan.graph.readers.get(held.name, ()))
             first = ", ".join(list(readers)[:3])
             more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
             return f"later steps of {first}{more} read it"

@@ -117,13 +117,13 @@ def _after(nest: Nest, name: str) -> Nest:
             return _with(nest, loops, len(nest.compute) + (at < len(nest.compute)), at)
 
 
-def _split(nest: Nest, at: int, k: int) -> list[Loop]:
-    """An outer loop that takes `k` trips at a time, and the inner loop of these trips."""
+def _split(nest: Nest, at: int, index: int) -> list[Loop]:
+    """An outer loop that takes `index` trips at a time, and the inner loop of these trips."""
     loop = nest.loops[at]
     order = nest.steps if at < len(nest.compute) else nest.write_steps
     step = order[at if at < len(nest.compute) else at - len(nest.compute)][1]
-    size, tail = divmod(loop.size * step + loop.tail, step * k)
-    return [Loop(loop.index, size, tail), Loop(loop.index, k)]
+    size, tail = divmod(loop.size * step + loop.tail, step * index)
+    return [Loop(loop.index, size, tail), Loop(loop.index, index)]
 
 
 def _with(nest: Nest, loops: list[Loop], border: int, cursor: int) -> Nest:

@@ -75,67 +75,67 @@ class Avx2(Encoder):
     def constant(self, r: int, s: int) -> bytes:
         return vex_memory(self.packed(0x10), r, NOTHING, POOL, self.slot(s), YMM)
 
-    def load(self, r: int, t: int, o: int, m: int) -> bytes:
+    def load(self, r: int, step: int, o: int, m: int) -> bytes:
         if not m:
-            return vex_memory(self.packed(0x10), r, NOTHING, POINTERS[t], o, YMM)
+            return vex_memory(self.packed(0x10), r, NOTHING, POINTERS[step], o, YMM)
         opcode = (MAP_0F38, 1, 0, 0x2D if self.wide else 0x2C)  # vmaskmov
-        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[t], o, YMM)
+        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[step], o, YMM)
 
-    def store(self, r: int, t: int, o: int, m: int) -> bytes:
+    def store(self, r: int, step: int, o: int, m: int) -> bytes:
         if not m:
-            return vex_memory(self.packed(0x11), r, NOTHING, POINTERS[t], o, YMM)
+            return vex_memory(self.packed(0x11), r, NOTHING, POINTERS[step], o, YMM)
         opcode = (MAP_0F38, 1, 0, 0x2F if self.wide else 0x2E)
-        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[t], o, YMM)
+        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[step], o, YMM)
 
-    def splat(self, r: int, t: int, o: int) -> bytes:
+    def splat(self, r: int, step: int, o: int) -> bytes:
         opcode = (MAP_0F38, 1, 0, 0x19 if self.wide else 0x18)
-        return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM)
+        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM)
 
-    def load16(self, r: int, t: int, o: int, m: int, w: int) -> bytes:
+    def load16(self, r: int, step: int, o: int, m: int, width: int) -> bytes:
         """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
         if m:
-            return self.gather16(r, t, o, w, 2)
+            return self.gather16(r, step, o, width, 2)
         opcode = (MAP_0F38, 1, 0, 0x33)
-        return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM) + self._upper(r)
+        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM) + self._upper(r)
 
-    def splat16(self, r: int, t: int, o: int) -> bytes:
+    def splat16(self, r: int, step: int, o: int) -> bytes:
         opcode = (MAP_0F38, 1, 0, 0x79)
-        return vex_memory(opcode, r, NOTHING, POINTERS[t], o, YMM) + self._upper(r)
+        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM) + self._upper(r)
 
-    def gather16(self, r: int, t: int, o: int, w: int, d: int) -> bytes:
+    def gather16(self, r: int, step: int, o: int, width: int, d: int) -> bytes:
         """Lane by lane: gathers read four bytes, perhaps past the end."""
         code = self.zero(r)
-        for lane in range(w):  # vpinsrw
+        for lane in range(width):  # vpinsrw
             insert = (MAP_0F, 1, 0, 0xC4)
-            code += vex_memory(insert, r, r, POINTERS[t], o + lane * d, XMM) + bytes((lane,))
+            code += vex_memory(insert, r, r, POINTERS[step], o + lane * d, XMM) + bytes((lane,))
         return code + vex((MAP_0F38, 1, 0, 0x33), r, NOTHING, r, YMM) + self._upper(r)
 
     def _upper(self, r: int) -> bytes:
         """vpslld r, r, 16"""
         return vex((MAP_0F, 1, 0, 0x72), 6, r, r, YMM) + b"\x10"
 
-    def first(self, r: int, t: int, o: int) -> bytes:
-        return vex_memory(self.scalar(0x10), r, NOTHING, POINTERS[t], o, XMM)
+    def first(self, r: int, step: int, o: int) -> bytes:
+        return vex_memory(self.scalar(0x10), r, NOTHING, POINTERS[step], o, XMM)
 
-    def single(self, r: int, t: int, o: int) -> bytes:
-        return vex_memory(self.scalar(0x11), r, NOTHING, POINTERS[t], o, XMM)
+    def single(self, r: int, step: int, o: int) -> bytes:
+        return vex_memory(self.scalar(0x11), r, NOTHING, POINTERS[step], o, XMM)
 
-    def gather(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
+    def gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
         """The mask is used up by the instruction, so it is made anew."""
         all_ones = vex((MAP_0F, 1, 0, 0x76), MASK, MASK, MASK, YMM)  # vpcmpeqd
         mask = self._load_mask(m) if m else all_ones
         offsets = vex_memory((MAP_0F, 0, 0, 0x10), OTHER, NOTHING, POOL, self.slot(s), YMM)
         scale = 3 if self.wide else 2
         access = vex_memory(
-            (MAP_0F38, 1, self.wide, 0x92), r, MASK, POINTERS[t], o, YMM, OTHER, scale
+            (MAP_0F38, 1, self.wide, 0x92), r, MASK, POINTERS[step], o, YMM, OTHER, scale
         )
         return self.zero(r) + offsets + mask + access
 
-    def scatter(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
+    def scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
         """Lane by lane: AVX2 has no such instruction."""
-        code, base = b"", POINTERS[t]
+        code, base = b"", POINTERS[step]
         half = 16 // self.item
-        for lane in range(w):
+        for lane in range(width):
             source = r if lane < half else OTHER
             if lane == half:  # vextractf128
                 code += vex((MAP_0F3A, 1, 0, 0x19), r, NOTHING, OTHER, YMM) + b"\x01"

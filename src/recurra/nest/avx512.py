@@ -15,7 +15,7 @@ SCRATCH = 7  # a mask register
 
 
 def evex(
-    opcode: tuple[int, int, int, int], reg: int, vvvv: int, rm: int, length: int, k: int, z: int
+    opcode: tuple[int, int, int, int], reg: int, vvvv: int, rm: int, length: int, index: int, z: int
 ) -> bytes:
     """Register form; opcode is (map, prefix, W, byte)."""
     table, prefix, wide, byte = opcode
@@ -25,7 +25,7 @@ def evex(
             (~reg >> 3 & 1) << 7 | (~rm >> 4 & 1) << 6 | (~rm >> 3 & 1) << 5
             | (~reg >> 4 & 1) << 4 | table,
             wide << 7 | (~vvvv & 15) << 3 | 4 | prefix,
-            z << 7 | length << 5 | (~vvvv >> 4 & 1) << 3 | k,
+            z << 7 | length << 5 | (~vvvv >> 4 & 1) << 3 | index,
             byte,
             0xC0 | (reg & 7) << 3 | rm & 7,
         )
@@ -34,7 +34,7 @@ def evex(
 
 def evex_memory(
     opcode: tuple[int, int, int, int], reg: int, base: int, disp: int, unit: int, length: int,
-    k: int = 0, z: int = 0, vvvv: int = 0, index: int | None = None, scale: int = 0,
+    position: int = 0, z: int = 0, vvvv: int = 0, index: int | None = None, scale: int = 0,
 ) -> bytes:  # fmt: skip
     """[base + disp], or with `index` [base + index · 2^scale + disp]. A displacement that is a
     multiple of `unit` takes one byte, where it is small.
@@ -46,7 +46,7 @@ def evex_memory(
             0x62,
             (~reg >> 3 & 1) << 7 | x << 6 | (~base >> 3 & 1) << 5 | (~reg >> 4 & 1) << 4 | table,
             wide << 7 | (~vvvv & 15) << 3 | 4 | prefix,
-            z << 7 | length << 5 | v << 3 | k,
+            z << 7 | length << 5 | v << 3 | position,
             byte,
         )
     )
@@ -80,34 +80,34 @@ class Avx512(Encoder):
     def constant(self, r: int, s: int) -> bytes:
         return evex_memory(self.packed(0x10), r, POOL, self.slot(s), 64, ZMM)
 
-    def load(self, r: int, t: int, o: int, m: int) -> bytes:
-        return evex_memory(self.packed(0x10), r, POINTERS[t], o, 64, ZMM, m, int(m > 0))
+    def load(self, r: int, step: int, o: int, m: int) -> bytes:
+        return evex_memory(self.packed(0x10), r, POINTERS[step], o, 64, ZMM, m, int(m > 0))
 
-    def store(self, r: int, t: int, o: int, m: int) -> bytes:
-        return evex_memory(self.packed(0x11), r, POINTERS[t], o, 64, ZMM, m)
+    def store(self, r: int, step: int, o: int, m: int) -> bytes:
+        return evex_memory(self.packed(0x11), r, POINTERS[step], o, 64, ZMM, m)
 
-    def splat(self, r: int, t: int, o: int) -> bytes:
+    def splat(self, r: int, step: int, o: int) -> bytes:
         opcode = (MAP_0F38, 1, self.wide, 0x19 if self.wide else 0x18)
-        return evex_memory(opcode, r, POINTERS[t], o, self.item, ZMM)
+        return evex_memory(opcode, r, POINTERS[step], o, self.item, ZMM)
 
-    def load16(self, r: int, t: int, o: int, m: int, w: int) -> bytes:
+    def load16(self, r: int, step: int, o: int, m: int, width: int) -> bytes:
         """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
         opcode = (MAP_0F38, 1, 0, 0x33)
-        lower = evex_memory(opcode, r, POINTERS[t], o, 32, ZMM, m, int(m > 0))
+        lower = evex_memory(opcode, r, POINTERS[step], o, 32, ZMM, m, int(m > 0))
         return lower + self._upper(r)
 
-    def splat16(self, r: int, t: int, o: int) -> bytes:
-        return evex_memory((MAP_0F38, 1, 0, 0x79), r, POINTERS[t], o, 2, ZMM) + self._upper(r)
+    def splat16(self, r: int, step: int, o: int) -> bytes:
+        return evex_memory((MAP_0F38, 1, 0, 0x79), r, POINTERS[step], o, 2, ZMM) + self._upper(r)
 
-    def gather16(self, r: int, t: int, o: int, w: int, d: int) -> bytes:
+    def gather16(self, r: int, step: int, o: int, width: int, d: int) -> bytes:
         """Lane by lane: gathers read four bytes, perhaps past the end."""
-        code = self.zero(r) + (self.zero(INDEX) if w > 8 else b"")
-        for lane in range(w):  # vpinsrw
+        code = self.zero(r) + (self.zero(INDEX) if width > 8 else b"")
+        for lane in range(width):  # vpinsrw
             half = r if lane < 8 else INDEX
             insert = (MAP_0F, 1, 0, 0xC4)
-            code += evex_memory(insert, half, POINTERS[t], o + lane * d, 2, XMM, vvvv=half)
+            code += evex_memory(insert, half, POINTERS[step], o + lane * d, 2, XMM, vvvv=half)
             code += bytes((lane % 8,))
-        if w > 8:  # vinserti32x4
+        if width > 8:  # vinserti32x4
             code += evex((MAP_0F3A, 1, 0, 0x38), r, r, INDEX, YMM, 0, 0) + b"\x01"
         return code + evex((MAP_0F38, 1, 0, 0x33), r, 0, r, ZMM, 0, 0) + self._upper(r)
 
@@ -115,19 +115,19 @@ class Avx512(Encoder):
         """vpslld r, r, 16"""
         return evex((MAP_0F, 1, 0, 0x72), 6, r, r, ZMM, 0, 0) + b"\x10"
 
-    def first(self, r: int, t: int, o: int) -> bytes:
-        return evex_memory(self.scalar(0x10), r, POINTERS[t], o, self.item, XMM)
+    def first(self, r: int, step: int, o: int) -> bytes:
+        return evex_memory(self.scalar(0x10), r, POINTERS[step], o, self.item, XMM)
 
-    def single(self, r: int, t: int, o: int) -> bytes:
-        return evex_memory(self.scalar(0x11), r, POINTERS[t], o, self.item, XMM)
+    def single(self, r: int, step: int, o: int) -> bytes:
+        return evex_memory(self.scalar(0x11), r, POINTERS[step], o, self.item, XMM)
 
-    def gather(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
-        return self.zero(r) + self._apart(0x92, r, t, o, m, s)
+    def gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
+        return self.zero(r) + self._apart(0x92, r, step, o, m, s)
 
-    def scatter(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> bytes:
-        return self._apart(0xA2, r, t, o, m, s)
+    def scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
+        return self._apart(0xA2, r, step, o, m, s)
 
-    def _apart(self, byte: int, r: int, t: int, o: int, m: int, s: int) -> bytes:
+    def _apart(self, byte: int, r: int, step: int, o: int, m: int, s: int) -> bytes:
         """The mask is used up by the instruction, so it gets a copy."""
         copy = bytes((0xC5, 0xF8, 0x90, 0xC0 | SCRATCH << 3 | m))  # kmovw k7, m
         everything = bytes((0xC5, 0xC4, 0x46, 0xFF))  # kxnorw k7, k7, k7
@@ -135,7 +135,7 @@ class Avx512(Encoder):
         opcode = (MAP_0F38, 1, self.wide, byte)
         scale = 3 if self.wide else 2
         access = evex_memory(
-            opcode, r, POINTERS[t], o, self.item, ZMM, SCRATCH, 0, index=INDEX, scale=scale
+            opcode, r, POINTERS[step], o, self.item, ZMM, SCRATCH, 0, index=INDEX, scale=scale
         )
         return offsets + (copy if m else everything) + access
 

@@ -41,20 +41,20 @@ class CanonicalForm:
         return _renamed(nest, self.given, indices, inputs)
 
 
-def canonical_form(p: Problem) -> CanonicalForm:
+def canonical_form(problem: Problem) -> CanonicalForm:
     """Return the canonical form of a problem; two that are alike but for names have the same."""
-    output, *inputs = (_by_stride(t) for t in (p.output, *p.inputs))
+    output, *inputs = (_by_stride(t) for t in (problem.output, *problem.inputs))
     letters: dict[str, str] = {}
-    _add_letters(letters, output, p.extents)
-    inputs.sort(key=lambda t: _layout(t, letters, p.extents))
+    _add_letters(letters, output, problem.extents)
+    inputs.sort(key=lambda t: _layout(t, letters, problem.extents))
     for t in inputs:
-        _add_letters(letters, t, p.extents)
+        _add_letters(letters, t, problem.extents)
     names = dict(zip((t.name for t in inputs), INPUTS, strict=False))
     return CanonicalForm(
-        p,
+        problem,
         replace(
-            p,
-            sizes=tuple(sorted((letters[i], n) for i, n in p.sizes)),
+            problem,
+            sizes=tuple(sorted((letters[i], n) for i, n in problem.sizes)),
             output=_lettered(output, OUTPUT, letters),
             inputs=tuple(_lettered(t, names[t.name], letters) for t in inputs),
         ),
@@ -63,36 +63,36 @@ def canonical_form(p: Problem) -> CanonicalForm:
     )
 
 
-def _by_stride(t: Access) -> Access:
+def _by_stride(access: Access) -> Access:
     """Order the axes by stride, those of one element first, of which the stride says nothing."""
     axes = [
         (n > 1, -abs(stride) if n > 1 else 0, n, stride if n > 1 else 1, at)
-        for n, stride, at in zip(t.shape, t.strides, t.at, strict=True)
+        for n, stride, at in zip(access.shape, access.strides, access.at, strict=True)
     ]
     axes.sort(key=lambda axis: axis[:3])
     shape, strides, at = (tuple(axis[k] for axis in axes) for k in (2, 3, 4))
-    return replace(t, shape=shape, strides=strides, at=at)
+    return replace(access, shape=shape, strides=strides, at=at)
 
 
-def _add_letters(letters: dict[str, str], t: Access, extents: Mapping[str, int]) -> None:
+def _add_letters(letters: dict[str, str], access: Access, extents: Mapping[str, int]) -> None:
     """Give a letter to every new index of a tensor; in a sum, the largest step comes first."""
-    for axis in t.at:
+    for axis in access.at:
         for index, _ in sorted(axis.terms, key=lambda term: (-term[1], -extents[term[0]])):
             letters.setdefault(index, chr(ord("a") + len(letters)))
 
 
-def _layout(t: Access, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
+def _layout(access: Access, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
     """Return what tells inputs apart: their memory, and where indices of the output lead in it."""
     at = [
         (axis.offset, sorted((letters.get(i, ""), extents[i], c) for i, c in axis.terms))
-        for axis in t.at
+        for axis in access.at
     ]
-    return t.dtype, t.shape, t.strides, at
+    return access.dtype, access.shape, access.strides, at
 
 
-def _lettered(t: Access, name: str, letters: Mapping[str, str]) -> Access:
-    at = [Affine(tuple(sorted((letters[i], c) for i, c in x.terms)), x.offset) for x in t.at]
-    return replace(t, name=name, at=tuple(at))
+def _lettered(access: Access, name: str, letters: Mapping[str, str]) -> Access:
+    at = [Affine(tuple(sorted((letters[i], c) for i, c in x.terms)), x.offset) for x in access.at]
+    return replace(access, name=name, at=tuple(at))
 
 
 def _renamed(

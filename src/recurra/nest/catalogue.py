@@ -8,39 +8,49 @@ from recurra.nest.einsum import from_sizes
 from recurra.nest.problem import RESULTS, Access, Affine, Post, Problem, contiguous
 
 
-def matmul(m: int, k: int, n: int, *, dtype: str = "f32", post: Post | None = None) -> Problem:
+def matmul(
+    m: int, index: int, count: int, *, dtype: str = "f32", post: Post | None = None
+) -> Problem:
     """C[m,n] = Σ A[m,k] B[k,n]"""
-    return from_sizes("mk,kn->mn", (m, k, n), dtype=dtype, post=post)
+    return from_sizes("mk,kn->mn", (m, index, count), dtype=dtype, post=post)
 
 
-def matvec(m: int, k: int, *, dtype: str = "f32") -> Problem:
+def matvec(m: int, index: int, *, dtype: str = "f32") -> Problem:
     """C[m] = Σ A[m,k] B[k] (GEMV)"""
-    return from_sizes("mk,k->m", (m, k), dtype=dtype)
+    return from_sizes("mk,k->m", (m, index), dtype=dtype)
 
 
-def vecmat(k: int, n: int, *, dtype: str = "f32") -> Problem:
+def vecmat(index: int, count: int, *, dtype: str = "f32") -> Problem:
     """C[n] = Σ A[k] B[k,n] (GEVM)"""
-    return from_sizes("k,kn->n", (k, n), dtype=dtype)
+    return from_sizes("k,kn->n", (index, count), dtype=dtype)
 
 
 def convolution(
-    n: int, h: int, w: int, c: int, k: int, r: int = 3, *, stride: int = 1, dtype: str = "f32"
+    count: int,
+    h: int,
+    width: int,
+    c: int,
+    index: int,
+    r: int = 3,
+    *,
+    stride: int = 1,
+    dtype: str = "f32",
 ) -> Problem:
     """C[n,h,w,k] = Σ A[n,stride·h+r,stride·w+s,c] B[r,s,c,k]: channels last, nothing padded."""
     step = "" if stride == 1 else stride
     words = f"n({step}h+r)({step}w+s)c,rsck->nhwk"
-    return from_sizes(words, dict(n=n, h=h, r=r, w=w, s=r, c=c, k=k), dtype=dtype)
+    return from_sizes(words, dict(n=count, h=h, r=r, w=width, s=r, c=c, k=index), dtype=dtype)
 
 
-def depthwise(n: int, h: int, w: int, c: int, r: int = 3, *, dtype: str = "f32") -> Problem:
+def depthwise(count: int, h: int, width: int, c: int, r: int = 3, *, dtype: str = "f32") -> Problem:
     """C[n,h,w,c] = Σ A[n,h+r,w+s,c] B[r,s,c]"""
-    sizes = dict(n=n, h=h, r=r, w=w, s=r, c=c)
+    sizes = dict(n=count, h=h, r=r, w=width, s=r, c=c)
     return from_sizes("n(h+r)(w+s)c,rsc->nhwc", sizes, dtype=dtype)
 
 
-def max_pooling(h: int, w: int, c: int, window: int = 2, *, dtype: str = "f32") -> Problem:
+def max_pooling(h: int, width: int, c: int, window: int = 2, *, dtype: str = "f32") -> Problem:
     """C[h,w,c] = max A[window·h+i,window·w+j,c]"""
-    sizes = dict(h=h, i=window, w=w, j=window, c=c)
+    sizes = dict(h=h, i=window, w=width, j=window, c=c)
     words = f"({window}h+i)({window}w+j)c->hwc"
     return from_sizes(words, sizes, dtype=dtype, combine="max")
 

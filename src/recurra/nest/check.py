@@ -105,22 +105,22 @@ class Examination:
     or begin, at pages that may not be touched.
     """
 
-    def __init__(self, p: Problem, *, at_end: bool) -> None:
+    def __init__(self, problem: Problem, *, at_end: bool) -> None:
         random = np.random.default_rng(1)
-        self.name = p.output.name
-        self.inputs = [guarded(t, random, at_end=at_end)[0] for t in p.inputs]
-        self.out, self.memory = guarded(p.output, random, at_end=at_end)
+        self.name = problem.output.name
+        self.inputs = [guarded(t, random, at_end=at_end)[0] for t in problem.inputs]
+        self.out, self.memory = guarded(problem.output, random, at_end=at_end)
         self.before, self.expected = self.memory.copy(), self.memory.copy()
         start = (_address(self.out) - _address(self.memory)) // self.memory.itemsize
         strides = self.out.strides
         self.want = as_strided(self.expected[start:], self.out.shape, strides)
         self.left_out = np.zeros(self.memory.size, np.bool_)
-        if p.flops < MANY:
-            evaluate(p, self.inputs, self.want)
+        if problem.flops < MANY:
+            evaluate(problem, self.inputs, self.want)
         else:
             strides = tuple(s // self.memory.itemsize for s in strides)
             places = as_strided(self.left_out[start:], self.out.shape, strides)
-            places[...] = ~sampled(p, self.inputs, self.want, SOME)
+            places[...] = ~sampled(problem, self.inputs, self.want, SOME)
 
     def words(self, call: Any) -> str:
         """Run a kernel; return what is wrong with its answer, in words, or nothing."""

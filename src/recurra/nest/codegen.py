@@ -3,7 +3,7 @@
 The innermost loop runs in lanes. Accumulators of the largest suffix of loops that fits into
 registers stay there; nothing is ever spilled (LoopNest, appendix A). Loads are reused while their
 register lasts, loops inside the suffix are unrolled. Sums whose loops enclose the suffix pass
-through the output's memory, which is then initialised before and finished after, by the write nest.
+through the output's memory, which is then initialized before and finished after, by the write nest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Generator(Emission):
         for t, tensor in enumerate(self.tensors):
             self.move(t, tensor.base * self.items[t])
         if self.through_memory and not self.problem.initial:
-            self.sweep(0, full, "initialise")
+            self.sweep(0, full, "initialize")
         self.outer(0, full)
         if self.through_memory and self.problem.post:
             self.sweep(0, full, "finish")
@@ -305,7 +305,7 @@ class _Generator(Emission):
 
     def stretch(self, step: int, extent: int, what: str) -> None:
         saved, self.lane_steps = self.lane_steps, (0,) * self.out + (step,)
-        if what == "initialise" and extent:
+        if what == "initialize" and extent:
             self.neutral(0)
         for start in range(0, extent, self.lanes):
             width = min(self.lanes, extent - start)
@@ -316,7 +316,7 @@ class _Generator(Emission):
         self.lane_steps = saved
 
     def element(self, what: str) -> None:
-        if what == "initialise":
+        if what == "initialize":
             self.neutral(0)
         else:
             self.emit("first", 0, self.out, 0)

@@ -230,12 +230,12 @@ class Contraction:
 class _Layout:
     """What an array has to be to stand for one tensor of a problem."""
 
-    def __init__(self, t: Access) -> None:
-        self.name, self.shape, self.strides = t.name, t.shape, t.strides
-        self.item = ITEM_BYTES[t.dtype]
-        self.dtype = DTYPES[t.dtype]
-        self.in_bytes = tuple(s * self.item for s in t.strides)
-        self.torch = f"torch.{TORCH[t.dtype]}"
+    def __init__(self, access: Access) -> None:
+        self.name, self.shape, self.strides = access.name, access.shape, access.strides
+        self.item = ITEM_BYTES[access.dtype]
+        self.dtype = DTYPES[access.dtype]
+        self.in_bytes = tuple(s * self.item for s in access.strides)
+        self.torch = f"torch.{TORCH[access.dtype]}"
         reach = [s * (n - 1) for s, n in zip(self.in_bytes, self.shape, strict=True)]
         self.low = sum(min(r, 0) for r in reach)
         self.high = sum(max(r, 0) for r in reach) + self.item
@@ -286,11 +286,11 @@ class _Layout:
             )
 
 
-def _all_written(p: Problem) -> bool:
-    at = p.output.at
+def _all_written(problem: Problem) -> bool:
+    at = problem.output.at
     return all(
-        not a.offset and len(a.terms) == 1 and p.extents[a.terms[0][0]] == n
-        for a, n in zip(at, p.output.shape, strict=True)
+        not a.offset and len(a.terms) == 1 and problem.extents[a.terms[0][0]] == n
+        for a, n in zip(at, problem.output.shape, strict=True)
     )
 
 

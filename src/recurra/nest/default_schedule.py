@@ -28,26 +28,26 @@ SHORT = 2  # lines: longer rows are fetched ahead by the processor, wherever the
 FEW = 3  # tiles that are worth a measurement
 
 
-def standard(p: Problem, target: Target) -> Nest:
+def standard(problem: Problem, target: Target) -> Nest:
     """A good first nest of a problem: `n/64 m/6 k m n` for a matrix product, or alike."""
-    lanes = _in_lanes(p)
-    if lanes in p.reduced and (found := _transposing(p, target)) is not None:
+    lanes = _in_lanes(problem)
+    if lanes in problem.reduced and (found := _transposing(problem, target)) is not None:
         return found
-    tile = _tiles(p, lanes, target)[0]
-    if (slab := _slab(p, lanes)) is not None:
-        nest = scheduled(p, " ".join(_order(p, lanes, tile, slab)))
-        if _packs_fit(nest, target) and _crowded(p, slab, lanes, tile[0]):
+    tile = _tiles(problem, lanes, target)[0]
+    if (slab := _slab(problem, lanes)) is not None:
+        nest = scheduled(problem, " ".join(_order(problem, lanes, tile, slab)))
+        if _packs_fit(nest, target) and _crowded(problem, slab, lanes, tile[0]):
             return nest
-    return scheduled(p, " ".join(_order(p, lanes, tile)))
+    return scheduled(problem, " ".join(_order(problem, lanes, tile)))
 
 
-def tiles(p: Problem, target: Target) -> Iterator[Nest]:
+def tiles(problem: Problem, target: Target) -> Iterator[Nest]:
     """The nests of the few cheapest tiles, each as it is and with its slabs copied."""
-    lanes = _in_lanes(p)
-    slabs = (None,) if (slab := _slab(p, lanes)) is None else (None, slab)
-    for tile in _tiles(p, lanes, target)[:FEW]:
+    lanes = _in_lanes(problem)
+    slabs = (None,) if (slab := _slab(problem, lanes)) is None else (None, slab)
+    for tile in _tiles(problem, lanes, target)[:FEW]:
         for packed in slabs:
-            nest = scheduled(p, " ".join(_order(p, lanes, tile, packed)))
+            nest = scheduled(problem, " ".join(_order(problem, lanes, tile, packed)))
             if _packs_fit(nest, target):
                 yield nest
 
@@ -56,46 +56,46 @@ def _packs_fit(nest: Nest, target: Target) -> bool:
     return sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS
 
 
-def _slab(p: Problem, lanes: str) -> Access | None:
+def _slab(problem: Problem, lanes: str) -> Access | None:
     """The input along which the lanes run, and which is read again for other results."""
-    if lanes in p.reduced or p.combine != "sum":
+    if lanes in problem.reduced or problem.combine != "sum":
         return None
-    for t in p.inputs:
-        again = math.prod(p.extents[i] for i in p.output.indices if i not in t.indices)
+    for t in problem.inputs:
+        again = math.prod(problem.extents[i] for i in problem.output.indices if i not in t.indices)
         if t.steps.get(lanes) == 1 and len(t.indices) > 1 and again >= OFTEN:
             return t
     return None
 
 
-def _crowded(p: Problem, t: Access, lanes: str, width: int) -> bool:
+def _crowded(problem: Problem, access: Access, lanes: str, width: int) -> bool:
     """Do so many lines of a slab, `width` points of the lanes and all that is reduced, fall into
     one set of the cache that they fill it? Of long rows, and of few, it does not matter.
     """
-    item = ITEM_BYTES[t.dtype]
+    item = ITEM_BYTES[access.dtype]
     if width * item > SHORT * LINE:
         return False
     rows = np.zeros(1, np.int64)
-    for i in p.reduced:
-        if step := t.steps.get(i, 0):
-            rows = (rows[:, None] + np.arange(p.extents[i]) * step * item).reshape(-1)
+    for i in problem.reduced:
+        if step := access.steps.get(i, 0):
+            rows = (rows[:, None] + np.arange(problem.extents[i]) * step * item).reshape(-1)
     lines = (rows[:, None] + np.arange(0, width * item, LINE)) // LINE % SETS
     return int(np.bincount(lines.reshape(-1)).max()) >= WAYS
 
 
 def _order(
-    p: Problem, lanes: str, tile: tuple[int, int], packed: Access | None = None
+    problem: Problem, lanes: str, tile: tuple[int, int], packed: Access | None = None
 ) -> list[str]:
     """The words of a tile whose lanes run over this index; `packed` is copied as far out as can be
     without copying what the tiles after it do not read.
     """
-    others, tiled = _tiled(p, lanes)
-    reduced = [i for i in p.reduced if i != lanes]
+    others, tiled = _tiled(problem, lanes)
+    reduced = [i for i in problem.reduced if i != lanes]
     rest = [i for i in others if i != tiled]
-    alone = [i for i, n in p.sizes if n == 1 and i != lanes and i not in reduced]
+    alone = [i for i, n in problem.sizes if n == 1 and i != lanes and i not in reduced]
     width, rows = tile
-    columns = [f"{lanes}/{width}"] if width < p.extents[lanes] else []
-    tiles = [f"{tiled}/{rows}"] if tiled and rows < p.extents[tiled] else []
-    if lanes in p.reduced:
+    columns = [f"{lanes}/{width}"] if width < problem.extents[lanes] else []
+    tiles = [f"{tiled}/{rows}"] if tiled and rows < problem.extents[tiled] else []
+    if lanes in problem.reduced:
         words = [*alone, *rest, *tiles, *reduced, *columns]
     else:  # one slab of columns after the other: what only they need stays in the cache
         words = [*alone, *columns, *rest, *tiles, *reduced]
@@ -106,52 +106,56 @@ def _order(
     return [*words, *([tiled] if tiled else []), lanes]
 
 
-def _tiled(p: Problem, lanes: str) -> tuple[list[str], str | None]:
+def _tiled(problem: Problem, lanes: str) -> tuple[list[str], str | None]:
     """The other indices of the output, and the one of them that is tiled: the longest."""
-    others = [i for i, _ in p.sizes if i in p.output.indices and i != lanes and p.extents[i] > 1]
-    return others, max(reversed(others), key=lambda i: p.extents[i], default=None)
+    others = [
+        i
+        for i, _ in problem.sizes
+        if i in problem.output.indices and i != lanes and problem.extents[i] > 1
+    ]
+    return others, max(reversed(others), key=lambda i: problem.extents[i], default=None)
 
 
-def _transposing(p: Problem, target: Target) -> Nest | None:
+def _transposing(problem: Problem, target: Target) -> Nest | None:
     """With lanes along the result, of which one input lies across: it is copied to lie along, a
     slab at a time, if it is read often enough. As in `ab,cb->ac`.
     """
-    for lanes in p.output.indices:
-        across = [t for t in p.inputs if t.steps.get(lanes, 0) not in (0, 1)]
-        if p.output.steps.get(lanes) != 1 or p.combine != "sum" or len(across) != 1:
+    for lanes in problem.output.indices:
+        across = [t for t in problem.inputs if t.steps.get(lanes, 0) not in (0, 1)]
+        if problem.output.steps.get(lanes) != 1 or problem.combine != "sum" or len(across) != 1:
             continue
         packed = across[0]
-        lacking = [i for i in p.output.indices if i not in packed.indices]
-        if math.prod(p.extents[i] for i in lacking) < OFTEN:
+        lacking = [i for i in problem.output.indices if i not in packed.indices]
+        if math.prod(problem.extents[i] for i in lacking) < OFTEN:
             continue
-        tile = _tiles(p, lanes, target)[0]
-        nest = scheduled(p, " ".join(_order(p, lanes, tile, packed)))
+        tile = _tiles(problem, lanes, target)[0]
+        nest = scheduled(problem, " ".join(_order(problem, lanes, tile, packed)))
         if _packs_fit(nest, target):
             return nest
     return None
 
 
-def _in_lanes(p: Problem) -> str:
+def _in_lanes(problem: Problem) -> str:
     """The index whose vectors need the fewest gathers, then one of the output, then the longest."""
 
     def cost(index: str) -> tuple[int, bool, int]:
-        apart = sum(t.steps.get(index, 0) not in (0, 1) for t in (*p.inputs, p.output))
-        return apart, index not in p.output.indices, -p.extents[index]
+        apart = sum(t.steps.get(index, 0) not in (0, 1) for t in (*problem.inputs, problem.output))
+        return apart, index not in problem.output.indices, -problem.extents[index]
 
-    long = [i for i, n in p.sizes if n > 1] or [i for i, _ in p.sizes]
+    long = [i for i, n in problem.sizes if n > 1] or [i for i, _ in problem.sizes]
     return min(long, key=cost)
 
 
-def _tiles(p: Problem, lanes: str, target: Target) -> list[tuple[int, int]]:
+def _tiles(problem: Problem, lanes: str, target: Target) -> list[tuple[int, int]]:
     """Points of the two indices in one tile of accumulators, the cheapest first."""
-    _, tiled = _tiled(p, lanes)
-    wide, room = target.lanes(p.dtype), target.registers
-    plain = p.combine == "sum" and p.extents[lanes] % wide == 0
+    _, tiled = _tiled(problem, lanes)
+    wide, room = target.lanes(problem.dtype), target.registers
+    plain = problem.combine == "sum" and problem.extents[lanes] % wide == 0
     if not (target.masked or plain):
         room -= 2  # for masks and blends
-    vectors = -(-p.extents[lanes] // wide)
-    columns = 1 if lanes in p.reduced else min(vectors, 4)  # a reduction adds vectors up
-    rows = p.extents[tiled] if tiled else 1
+    vectors = -(-problem.extents[lanes] // wide)
+    columns = 1 if lanes in problem.reduced else min(vectors, 4)  # a reduction adds vectors up
+    rows = problem.extents[tiled] if tiled else 1
     choices = [
         (v, r)
         for v in range(1, columns + 1)

@@ -139,31 +139,31 @@ class Emission(Scopes):
             word = "add" if self.problem.combine == "sum" else "max"
             self.emit(word, r, *operands, mask)
 
-    def read(self, r: int, t: int, offset: int, width: int) -> None:
-        step = self.lane_steps[t]
-        if t == self.out and not step:
+    def read(self, r: int, time: int, offset: int, width: int) -> None:
+        step = self.lane_steps[time]
+        if time == self.out and not step:
             step = self.item  # an index of size 1
-        self.fetch(r, t, offset, width, step)
+        self.fetch(r, time, offset, width, step)
 
-    def fetch(self, r: int, t: int, offset: int, width: int, step: int) -> None:
+    def fetch(self, r: int, time: int, offset: int, width: int, step: int) -> None:
         """Lanes that are `step` bytes apart."""
-        if self.items[t] == 2:
-            self.widened(r, t, offset, width, step)
+        if self.items[time] == 2:
+            self.widened(r, time, offset, width, step)
         elif step == 0:
-            self.emit("splat", r, t, offset)
+            self.emit("splat", r, time, offset)
         elif step == self.item:
-            self.emit("load", r, t, offset, self.mask(width))
+            self.emit("load", r, time, offset, self.mask(width))
         else:
-            self.apart("gather", r, t, offset, width, step)
+            self.apart("gather", r, time, offset, width, step)
 
-    def widened(self, r: int, t: int, offset: int, width: int, step: int) -> None:
+    def widened(self, r: int, time: int, offset: int, width: int, step: int) -> None:
         """Elements of bf16, which become f32 as they are read."""
         if step == 0:
-            self.emit("splat16", r, t, offset)
+            self.emit("splat16", r, time, offset)
         elif step == 2:
-            self.emit("load16", r, t, offset, self.mask(width), width)
+            self.emit("load16", r, time, offset, self.mask(width), width)
         else:
-            self.emit("gather16", r, t, offset, width, step)
+            self.emit("gather16", r, time, offset, width, step)
 
     def put(self, r: int, offset: int, width: int) -> None:
         step = self.lane_steps[self.out] or self.item
@@ -172,11 +172,11 @@ class Emission(Scopes):
         else:
             self.apart("scatter", r, self.out, offset, width, step)
 
-    def apart(self, word: str, r: int, t: int, offset: int, width: int, step: int) -> None:
+    def apart(self, word: str, r: int, time: int, offset: int, width: int, step: int) -> None:
         if abs(step) * self.lanes >= 2**31:
             raise ScheduleError("lanes are too far apart", facts=f"{step} bytes")
         slot = self.slot("offsets", step // self.item)
-        self.emit(word, r, t, offset, self.mask(width), slot, width, step)
+        self.emit(word, r, time, offset, self.mask(width), slot, width, step)
 
     def mask(self, width: int) -> int:
         if width == self.lanes:

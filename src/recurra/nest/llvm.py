@@ -65,14 +65,14 @@ def _machine() -> Any:
 class LlvmKernel:
     """A program compiled by LLVM: called with the addresses of its tensors, inputs first."""
 
-    def __init__(self, p: Program) -> None:
+    def __init__(self, program: Program) -> None:
         llvm = _llvm()
-        self.program = p
-        module = llvm.parse_assembly(text(p))
+        self.program = program
+        module = llvm.parse_assembly(text(program))
         self._engine = llvm.create_mcjit_compiler(module, _machine())
         self._engine.finalize_object()
         self.address = self._engine.get_function_address(NAME)
-        self.call = function(self.address, p.tensors, self._engine)
+        self.call = function(self.address, program.tensors, self._engine)
 
 
 def assembled(assembly: str) -> bytes:
@@ -84,23 +84,23 @@ def assembled(assembly: str) -> bytes:
     return next(s.data() for s in sections if s.is_text())
 
 
-def text(p: Program) -> str:
+def text(program: Program) -> str:
     """LLVM IR of a program: one function of its tensors' pointers."""
-    return _Writer(p).module()
+    return _Writer(program).module()
 
 
 class _Writer:
-    def __init__(self, p: Program) -> None:
-        self.p = p
-        self.scalar = "float" if p.dtype == "f32" else "double"
-        self.suffix = "f32" if p.dtype == "f32" else "f64"
-        self.item = 4 if p.dtype == "f32" else 8
-        self.vector = f"<{p.lanes} x {self.scalar}>"
+    def __init__(self, program: Program) -> None:
+        self.p = program
+        self.scalar = "float" if program.dtype == "f32" else "double"
+        self.suffix = "f32" if program.dtype == "f32" else "f64"
+        self.item = 4 if program.dtype == "f32" else 8
+        self.vector = f"<{program.lanes} x {self.scalar}>"
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.names = 0
         self.registers: dict[int, str] = {}
-        self.pointers = [f"%t{t}" for t in range(p.tensors + len(p.buffers))]
+        self.pointers = [f"%t{t}" for t in range(program.tensors + len(program.buffers))]
         self.block = "entry"
         self.loops: list[tuple[Any, ...]] = []
 
@@ -170,8 +170,8 @@ class _Writer:
         integers = self.integers()
         self.registers[r] = self.new(f"bitcast {integers} {self.constant(s)} to {self.vector}")
 
-    def do_load(self, r: int, t: int, o: int, m: int) -> None:
-        pointer = self.at(t, o)
+    def do_load(self, r: int, step: int, o: int, m: int) -> None:
+        pointer = self.at(step, o)
         if not m:
             self.registers[r] = self.new(f"load {self.vector}, ptr {pointer}, align {self.item}")
             return
@@ -180,8 +180,8 @@ class _Writer:
             f"ptr {pointer}", f"i32 {self.item}", self.mask(m), f"{self.vector} zeroinitializer",
         )  # fmt: skip
 
-    def do_store(self, r: int, t: int, o: int, m: int) -> None:
-        pointer = self.at(t, o)
+    def do_store(self, r: int, step: int, o: int, m: int) -> None:
+        pointer = self.at(step, o)
         if not m:
             self.lines.append(f"store {self.typed(r)}, ptr {pointer}, align {self.item}")
             return
@@ -190,8 +190,8 @@ class _Writer:
             self.typed(r), f"ptr {pointer}", f"i32 {self.item}", self.mask(m),
         )  # fmt: skip
 
-    def element(self, t: int, o: int) -> str:
-        return self.new(f"load {self.scalar}, ptr {self.at(t, o)}, align {self.item}")
+    def element(self, step: int, o: int) -> str:
+        return self.new(f"load {self.scalar}, ptr {self.at(step, o)}, align {self.item}")
 
     def upper(self, halves: str) -> str:
         """Lanes of bf16, as i16, to f32: they are its upper halves."""
@@ -201,56 +201,56 @@ class _Writer:
         wide = self.new(f"shl {integers} {wide}, {sixteen}")
         return self.new(f"bitcast {integers} {wide} to {self.vector}")
 
-    def do_load16(self, r: int, t: int, o: int, m: int, w: int) -> None:
+    def do_load16(self, r: int, step: int, o: int, m: int, width: int) -> None:
         if m:
-            return self.do_gather16(r, t, o, w, 2)
-        pointer = self.at(t, o)
+            return self.do_gather16(r, step, o, width, 2)
+        pointer = self.at(step, o)
         self.registers[r] = self.upper(
             self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2")
         )
 
-    def do_splat16(self, r: int, t: int, o: int) -> None:
+    def do_splat16(self, r: int, step: int, o: int) -> None:
         n, kind = self.p.lanes, f"<{self.p.lanes} x i16>"
-        one = self.new(f"load i16, ptr {self.at(t, o)}, align 2")
+        one = self.new(f"load i16, ptr {self.at(step, o)}, align 2")
         first = self.new(f"insertelement {kind} poison, i16 {one}, i32 0")
         lanes = f"<{n} x i32> zeroinitializer"
         self.registers[r] = self.upper(
             self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
         )
 
-    def do_gather16(self, r: int, t: int, o: int, w: int, d: int) -> None:
+    def do_gather16(self, r: int, step: int, o: int, width: int, d: int) -> None:
         value, kind = "zeroinitializer", f"<{self.p.lanes} x i16>"
-        for lane in range(w):
-            one = self.new(f"load i16, ptr {self.at(t, o + lane * d)}, align 2")
+        for lane in range(width):
+            one = self.new(f"load i16, ptr {self.at(step, o + lane * d)}, align 2")
             value = self.new(f"insertelement {kind} {value}, i16 {one}, i32 {lane}")
         self.registers[r] = self.upper(value)
 
     def inserted(self, vector: str, value: str, lane: int) -> str:
         return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
 
-    def do_first(self, r: int, t: int, o: int) -> None:
-        self.registers[r] = self.inserted("zeroinitializer", self.element(t, o), 0)
+    def do_first(self, r: int, step: int, o: int) -> None:
+        self.registers[r] = self.inserted("zeroinitializer", self.element(step, o), 0)
 
-    def do_splat(self, r: int, t: int, o: int) -> None:
-        one = self.inserted("poison", self.element(t, o), 0)
+    def do_splat(self, r: int, step: int, o: int) -> None:
+        one = self.inserted("poison", self.element(step, o), 0)
         lanes = f"<{self.p.lanes} x i32> zeroinitializer"
         self.registers[r] = self.new(
             f"shufflevector {self.vector} {one}, {self.vector} poison, {lanes}"
         )
 
-    def do_gather(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> None:
+    def do_gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> None:
         value = "zeroinitializer"
-        for lane in range(w):
-            value = self.inserted(value, self.element(t, o + lane * d), lane)
+        for lane in range(width):
+            value = self.inserted(value, self.element(step, o + lane * d), lane)
         self.registers[r] = value
 
-    def do_single(self, r: int, t: int, o: int, lane: int = 0) -> None:
+    def do_single(self, r: int, step: int, o: int, lane: int = 0) -> None:
         value = self.new(f"extractelement {self.typed(r)}, i32 {lane}")
-        self.lines.append(f"store {self.scalar} {value}, ptr {self.at(t, o)}, align {self.item}")
+        self.lines.append(f"store {self.scalar} {value}, ptr {self.at(step, o)}, align {self.item}")
 
-    def do_scatter(self, r: int, t: int, o: int, m: int, s: int, w: int, d: int) -> None:
-        for lane in range(w):
-            self.do_single(r, t, o + lane * d, lane)
+    def do_scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> None:
+        for lane in range(width):
+            self.do_single(r, step, o + lane * d, lane)
 
     def intrinsic(self, name: str, *arguments: str) -> str:
         return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
@@ -298,17 +298,17 @@ class _Writer:
     def do_negate(self, r: int, s: int) -> None:
         self.bits("xor", r, s)
 
-    def do_move(self, t: int, d: int) -> None:
-        self.pointers[t] = self.at(t, d)
+    def do_move(self, step: int, d: int) -> None:
+        self.pointers[step] = self.at(step, d)
 
     # Loops: every register and pointer is a phi; LLVM drops those that do not change.
 
-    def do_repeat(self, n: int) -> None:
+    def do_repeat(self, count: int) -> None:
         self.names += 1
         head = f"loop{self.names}"
         self.lines += [f"br label %{head}", f"{head}:"]
         before = (self.block, dict(self.registers), list(self.pointers))
-        self.loops.append((n, head, len(self.lines), *before))
+        self.loops.append((count, head, len(self.lines), *before))
         self.lines.append("")
         self.registers = {r: f"%{head}.r{r}" for r in self.registers}
         self.pointers = [f"%{head}.t{t}" for t in range(len(self.pointers))]

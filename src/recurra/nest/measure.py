@@ -97,14 +97,14 @@ class Workload:
         return (cpu_times if long else run_times)(loaded.address, self.addresses, runs)
 
 
-def _array(t: Access, random: np.random.Generator) -> tuple[Array, Array]:
+def _array(access: Access, random: np.random.Generator) -> tuple[Array, Array]:
     """A view with the access's strides, and the memory it lies in."""
-    reach = [s * (n - 1) for s, n in zip(t.strides, t.shape, strict=True)]
+    reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
     low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
-    memory = _memory(high - low + 1, DTYPES[t.dtype])
+    memory = _memory(high - low + 1, DTYPES[access.dtype])
     memory[...] = random.random(len(memory))
-    strides = [s * memory.itemsize for s in t.strides]
-    return np.lib.stride_tricks.as_strided(memory[-low:], t.shape, strides), memory
+    strides = [s * memory.itemsize for s in access.strides]
+    return np.lib.stride_tricks.as_strided(memory[-low:], access.shape, strides), memory
 
 
 def _memory(count: int, dtype: np.dtype[Any]) -> Array:

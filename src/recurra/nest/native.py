@@ -26,9 +26,9 @@ def encoder(name: str, dtype: str) -> Encoder:
     return ENCODERS[name](dtype)
 
 
-def encode(p: Program) -> bytes:
+def encode(program: Program) -> bytes:
     """Machine code, also for targets that this machine does not run."""
-    return encoder(p.target, p.dtype).encode(p)
+    return encoder(program.target, program.dtype).encode(program)
 
 
 def linked(code: bytes) -> bytes:
@@ -80,13 +80,13 @@ class Kernel:
     Raises BackendError, before anything runs, if this machine lacks the program's instructions.
     """
 
-    def __init__(self, p: Program) -> None:
-        target(p.target)
-        self.program = p
-        code = encode(p)
-        self.code = Code(linked(code) if p.buffers else code)
+    def __init__(self, program: Program) -> None:
+        target(program.target)
+        self.program = program
+        code = encode(program)
+        self.code = Code(linked(code) if program.buffers else code)
         self.address = self.code.address
-        self.call = function(self.address, p.tensors, self.code)
+        self.call = function(self.address, program.tensors, self.code)
 
     @property
     def size(self) -> int:

@@ -150,39 +150,39 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
-def check(p: Problem) -> None:
-    """Raises ShapeError, in words, unless every access of `p` stays inside its tensor.
+def check(problem: Problem) -> None:
+    """Raises ShapeError, in words, unless every access of `problem` stays inside its tensor.
 
     The output's elements must be distinct: each output axis is touched at one index of its own.
     """
-    _check_sizes(p)
-    if not 1 <= len(p.inputs) <= MAX_INPUTS:
+    _check_sizes(problem)
+    if not 1 <= len(problem.inputs) <= MAX_INPUTS:
         raise ShapeError(
             f"a contraction has 1 to {MAX_INPUTS} inputs",
-            facts=f"this one has {len(p.inputs)}",
+            facts=f"this one has {len(problem.inputs)}",
             hint="contract some of them first",
         )
-    if p.combine not in get_args(Combine):
-        raise _unknown("combine", p.combine, get_args(Combine))
-    if p.post is not None and p.post not in get_args(Post):
-        raise _unknown("post", p.post, get_args(Post))
-    names = [t.name for t in (*p.inputs, p.output)]
+    if problem.combine not in get_args(Combine):
+        raise _unknown("combine", problem.combine, get_args(Combine))
+    if problem.post is not None and problem.post not in get_args(Post):
+        raise _unknown("post", problem.post, get_args(Post))
+    names = [t.name for t in (*problem.inputs, problem.output)]
     if len(set(names)) < len(names):
         raise ShapeError("every tensor needs a name of its own", facts=f"names: {', '.join(names)}")
-    for tensor in (*p.inputs, p.output):
-        _check_access(tensor, p)
-    _check_output(p.output, p.extents)
-    used = frozenset[str]().union(*(t.indices for t in p.inputs))
-    if idle := [i for i in p.reduced if i not in used]:
+    for tensor in (*problem.inputs, problem.output):
+        _check_access(tensor, problem)
+    _check_output(problem.output, problem.extents)
+    used = frozenset[str]().union(*(t.indices for t in problem.inputs))
+    if idle := [i for i in problem.reduced if i not in used]:
         raise ShapeError(
             f"index {idle[0]} has a size, but no tensor uses it",
-            facts=f"tensors: {', '.join(map(str, (*p.inputs, p.output)))}",
+            facts=f"tensors: {', '.join(map(str, (*problem.inputs, problem.output)))}",
             hint=f"leave {idle[0]} out",
         )
 
 
-def _check_sizes(p: Problem) -> None:
-    names = [i for i, _ in p.sizes]
+def _check_sizes(problem: Problem) -> None:
+    names = [i for i, _ in problem.sizes]
     if not names:
         raise ShapeError("a contraction needs an index", hint="give a scalar an axis of size 1")
     if len(set(names)) < len(names):
@@ -193,7 +193,7 @@ def _check_sizes(p: Problem) -> None:
             facts=f"{len(names)} indices, where a nest begins with at most {MAX_INDICES}",
             hint="merge axes that are contiguous in all tensors (reshape)",
         )
-    for index, n in p.sizes:
+    for index, n in problem.sizes:
         if n < 1:
             raise ShapeError(
                 f"index {index} has no points", facts=f"its size is {n}, not 1 or more"
@@ -206,73 +206,75 @@ def _unknown(what: str, given: object, known: tuple[str, ...]) -> ShapeError:
     return ShapeError(f"there is no {what} {given!r}", facts=f"there are: {', '.join(known)}")
 
 
-def _check_access(t: Access, p: Problem) -> None:
-    if t.dtype not in ITEM_BYTES:
+def _check_access(access: Access, problem: Problem) -> None:
+    if access.dtype not in ITEM_BYTES:
         raise ShapeError(
-            f"{t.name} has type {t.dtype}, which is not supported",
+            f"{access.name} has type {access.dtype}, which is not supported",
             facts=f"supported are {', '.join(ITEM_BYTES)}",
             hint="convert the array first",
         )
-    if t is p.output and RESULTS[t.dtype] != t.dtype:
+    if access is problem.output and RESULTS[access.dtype] != access.dtype:
         raise ShapeError(
-            f"{t.name} would be {t.dtype}",
-            facts=f"products of {t.dtype} are added up in {RESULTS[t.dtype]}, and written so",
-            hint=f"make {t.name} {RESULTS[t.dtype]}",
+            f"{access.name} would be {access.dtype}",
+            facts=f"products of {access.dtype} are added up in {RESULTS[access.dtype]}, and written so",
+            hint=f"make {access.name} {RESULTS[access.dtype]}",
         )
-    if t.dtype != p.dtype and RESULTS[t.dtype] != p.dtype:
+    if access.dtype != problem.dtype and RESULTS[access.dtype] != problem.dtype:
         raise ShapeError(
             "all tensors of a contraction have one type",
-            facts=f"{t.name} is {t.dtype}, {p.output.name} is {p.dtype}",
+            facts=f"{access.name} is {access.dtype}, {problem.output.name} is {problem.dtype}",
         )
-    if not len(t.shape) == len(t.strides) == len(t.at):
+    if not len(access.shape) == len(access.strides) == len(access.at):
         raise ShapeError(
-            f"{t} does not fit its tensor",
-            facts=f"it has {len(t.at)} axes, shape {t.shape}, strides {t.strides}",
+            f"{access} does not fit its tensor",
+            facts=f"it has {len(access.at)} axes, shape {access.shape}, strides {access.strides}",
         )
-    for k, (axis, n) in enumerate(zip(t.at, t.shape, strict=True)):
-        _check_axis(t, k, axis, n, p)
-    reach = 1 + sum(abs(s) * (n - 1) for s, n in zip(t.strides, t.shape, strict=True))
-    if (size := reach * ITEM_BYTES[t.dtype]) > MAX_BYTES:
-        raise ShapeError(f"{t.name} is too large", facts=f"{size} bytes, at most {MAX_BYTES}")
+    for k, (axis, n) in enumerate(zip(access.at, access.shape, strict=True)):
+        _check_axis(access, k, axis, n, problem)
+    reach = 1 + sum(abs(s) * (n - 1) for s, n in zip(access.strides, access.shape, strict=True))
+    if (size := reach * ITEM_BYTES[access.dtype]) > MAX_BYTES:
+        raise ShapeError(f"{access.name} is too large", facts=f"{size} bytes, at most {MAX_BYTES}")
 
 
-def _check_axis(t: Access, k: int, axis: Affine, n: int, p: Problem) -> None:
-    if n < 1:
-        raise ShapeError(f"axis {k} of {t.name} has no elements", facts=f"shape {t.shape}")
+def _check_axis(access: Access, position: int, axis: Affine, count: int, problem: Problem) -> None:
+    if count < 1:
+        raise ShapeError(
+            f"axis {position} of {access.name} has no elements", facts=f"shape {access.shape}"
+        )
     for index, coefficient in axis.terms:
-        if index not in p.extents:
+        if index not in problem.extents:
             raise ShapeError(
-                f"index {index} of {t} has no size",
-                facts=f"sizes: {', '.join(f'{i}={m}' for i, m in p.sizes)}",
+                f"index {index} of {access} has no size",
+                facts=f"sizes: {', '.join(f'{i}={m}' for i, m in problem.sizes)}",
                 hint=f"give a size for {index}",
             )
         assert coefficient, f"{axis} has a coefficient of 0"
-    low, high = axis.range(p.extents)
-    if low < 0 or high >= n:
-        sizes = ", ".join(f"{i}={p.extents[i]}" for i, _ in axis.terms)
+    low, high = axis.range(problem.extents)
+    if low < 0 or high >= count:
+        sizes = ", ".join(f"{i}={problem.extents[i]}" for i, _ in axis.terms)
         raise ShapeError(
-            f"{t} reaches past axis {k} of {t.name}",
-            facts=f"the axis has {n} elements; {axis} is {low} to {high}, at {sizes}",
+            f"{access} reaches past axis {position} of {access.name}",
+            facts=f"the axis has {count} elements; {axis} is {low} to {high}, at {sizes}",
             hint="sizes that an axis and an index share must agree",
         )
 
 
-def _check_output(t: Access, sizes: Mapping[str, int]) -> None:
+def _check_output(access: Access, sizes: Mapping[str, int]) -> None:
     seen: set[str] = set()
-    for axis in t.at:
+    for axis in access.at:
         if len(axis.terms) > 1 or seen & {i for i, _ in axis.terms}:
             raise ShapeError(
-                f"{t} is written more than once at some element",
+                f"{access} is written more than once at some element",
                 facts=f"axis {axis} is not one index that no other axis has",
                 hint="sums of indices may be read, not written",
             )
         seen |= {i for i, _ in axis.terms}
     covered = 0  # how far the axes with smaller strides reach
-    for step, n in sorted((abs(t.steps.get(i, 0)), sizes[i]) for i in seen):
+    for step, n in sorted((abs(access.steps.get(i, 0)), sizes[i]) for i in seen):
         if n > 1 and step <= covered:
             raise ShapeError(
-                f"elements of {t.name} lie on top of each other",
-                facts=f"shape {t.shape} with strides {t.strides}",
+                f"elements of {access.name} lie on top of each other",
+                facts=f"shape {access.shape} with strides {access.strides}",
                 hint="write to an array of its own, not to a broadcast view",
             )
         covered += step * (n - 1)

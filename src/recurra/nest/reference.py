@@ -25,51 +25,53 @@ _POST: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def evaluate(p: Problem, inputs: Sequence[Array], out: Array) -> None:
+def evaluate(problem: Problem, inputs: Sequence[Array], out: Array) -> None:
     """Writes `out`, [output shape]; elements that the output's access never touches stay."""
-    _evaluate(p, inputs, out, {})
+    _evaluate(problem, inputs, out, {})
 
 
-def sampled(p: Problem, inputs: Sequence[Array], out: Array, count: int) -> Array:
+def sampled(problem: Problem, inputs: Sequence[Array], out: Array, count: int) -> Array:
     """Writes some `count` elements of `out`, at random and at the ends of indices; which they are,
     a mask [output shape]. For problems of too many points to visit them all.
     """
-    random, mask = np.random.default_rng(7), np.zeros(p.output.shape, np.bool_)
-    sizes = {i: n for i, n in p.sizes if i in p.output.indices}
+    random, mask = np.random.default_rng(7), np.zeros(problem.output.shape, np.bool_)
+    sizes = {i: n for i, n in problem.sizes if i in problem.output.indices}
     for _ in range(count):
         fixed = {
             i: int(random.choice([0, n - 1, *random.integers(n, size=4)])) for i, n in sizes.items()
         }
-        place = tuple(_value(axis, fixed) for axis in p.output.at)
+        place = tuple(_value(axis, fixed) for axis in problem.output.at)
         if not mask[place]:  # what takes part in the result does so once
-            _evaluate(p, inputs, out, fixed)
+            _evaluate(problem, inputs, out, fixed)
             mask[place] = True
     return mask
 
 
-def _evaluate(p: Problem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]) -> None:
-    free = [i for i, _ in p.sizes if i not in fixed]
-    split = next((i for i in free if i in p.output.indices and p.extents[i] > 1), None)
-    if math.prod(p.extents[i] for i in free) > POINTS and split:
-        for value in range(p.extents[split]):
-            _evaluate(p, inputs, out, fixed | {split: value})
+def _evaluate(problem: Problem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]) -> None:
+    free = [i for i, _ in problem.sizes if i not in fixed]
+    split = next((i for i in free if i in problem.output.indices and problem.extents[i] > 1), None)
+    if math.prod(problem.extents[i] for i in free) > POINTS and split:
+        for value in range(problem.extents[split]):
+            _evaluate(problem, inputs, out, fixed | {split: value})
         return
     grid: dict[str, Any] = dict(fixed)
-    axes = [i for i in free if i in p.output.indices] + [i for i in free if i in p.reduced]
+    axes = [i for i in free if i in problem.output.indices] + [
+        i for i in free if i in problem.reduced
+    ]
     for k, index in enumerate(axes):
-        grid[index] = np.arange(p.extents[index]).reshape([-1] + [1] * (len(axes) - k - 1))
-    shape = [p.extents[i] for i in axes]
+        grid[index] = np.arange(problem.extents[index]).reshape([-1] + [1] * (len(axes) - k - 1))
+    shape = [problem.extents[i] for i in axes]
     term = np.ones(shape)
-    for access, x in zip(p.inputs, inputs, strict=True):
+    for access, x in zip(problem.inputs, inputs, strict=True):
         term = term * np.asarray(x[_at(access, grid)], np.float64)
-    reduced = tuple(range(len(axes) - sum(i in p.reduced for i in axes), len(axes)))
-    value = term.sum(axis=reduced) if p.combine == "sum" else term.max(axis=reduced)
-    place = np.broadcast_arrays(*_at(p.output, _dropped(grid, axes, len(reduced))))
+    reduced = tuple(range(len(axes) - sum(i in problem.reduced for i in axes), len(axes)))
+    value = term.sum(axis=reduced) if problem.combine == "sum" else term.max(axis=reduced)
+    place = np.broadcast_arrays(*_at(problem.output, _dropped(grid, axes, len(reduced))))
     place = tuple(np.broadcast_to(x, value.shape) for x in place)
-    if p.initial:
+    if problem.initial:
         old = np.asarray(out[place], np.float64)
-        value = value + old if p.combine == "sum" else np.maximum(value, old)
-    out[place] = _POST[p.post](value) if p.post else value
+        value = value + old if problem.combine == "sum" else np.maximum(value, old)
+    out[place] = _POST[problem.post](value) if problem.post else value
 
 
 def _dropped(grid: dict[str, Any], axes: list[str], count: int) -> dict[str, Any]:

@@ -67,19 +67,19 @@ class Scopes:
         self.lane_steps = self.steps[self.across]
         self._chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
-    def _buffer(self, t: int, pointer: int, level: int) -> Buffer:
+    def _buffer(self, step: int, pointer: int, level: int) -> Buffer:
         """Packed in the order in which the loops from `level` inwards go through it."""
         extents = dict(self.problem.extents)
         extents.update(self.loops[:level])
         inner = list(dict.fromkeys(i for i, _ in reversed(self.loops[level:])))
-        order = [i for i in inner if self.steps[i][t] and extents[i] > 1]
+        order = [i for i in inner if self.steps[i][step] and extents[i] > 1]
         steps, size = dict[str, int](), self.item
         for i in order:
             steps[i] = size
             size *= extents[i]
             if i == self.across:  # rows begin where vectors do
                 size = -(-size // self.target.bytes) * self.target.bytes
-        return Buffer(t, pointer, level, tuple(reversed(order)), steps, size)
+        return Buffer(step, pointer, level, tuple(reversed(order)), steps, size)
 
     @cached_property
     def reserved(self) -> int:

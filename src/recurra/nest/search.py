@@ -116,7 +116,7 @@ def search(
 
 
 def greedy(lookahead: int) -> Search:
-    """Goes to the first step towards the best nest within `lookahead` actions, if it is better."""
+    """Goes to the first step toward the best nest within `lookahead` actions, if it is better."""
 
     def strategy(run: Run, start: Nest, random: Random) -> None:
         here, gflops = start, run(start)

@@ -88,12 +88,12 @@ def vector(nest: Nest, max_loops: int) -> Vector:
     return found
 
 
-def loop_row(p: Problem, index: str, compute: bool, step: int, extent: int) -> Vector:
+def loop_row(problem: Problem, index: str, compute: bool, step: int, extent: int) -> Vector:
     """[20], of a loop over `extent` points that takes `step` in a trip; the cursor is elsewhere."""
     row = np.zeros(WIDTH, np.float32)
     row[1], row[2] = divmod(extent, step)
     row[3] = compute
-    tensors = (*p.inputs, p.output) if compute else (p.output, p.output)
+    tensors = (*problem.inputs, problem.output) if compute else (problem.output, problem.output)
     for t in tensors:
         if stride := t.steps.get(index, 0) * step:
             row[4 + min(BINS - 1, (abs(stride) - 1).bit_length())] += 1

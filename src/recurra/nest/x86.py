@@ -70,12 +70,14 @@ class Encoder:
         ones = b"\xff" * (width * self.item)
         return ones.ljust(SLOT, b"\0")
 
-    def encode(self, p: Program) -> bytes:
+    def encode(self, program: Program) -> bytes:
         """A function of p.tensors pointers that keeps what the ABI says is to be kept."""
-        counters = [r for r in COUNTERS if r not in POINTERS[: p.tensors + len(p.buffers)]]
+        counters = [
+            r for r in COUNTERS if r not in POINTERS[: program.tensors + len(program.buffers)]
+        ]
         known, body, depth, deepest = self.known, bytearray(), 0, 0
         starts: list[int] = []
-        for instruction in p.code:
+        for instruction in program.code:
             word = instruction[0]
             if word == "repeat":
                 body += self._count(counters, depth, instruction[1])
@@ -93,7 +95,7 @@ class Encoder:
                 if code is None:
                     code = known[instruction] = self.methods[word](*instruction[1:])
                 body += code
-        return self._framed(p, bytes(body), counters, deepest)
+        return self._framed(program, bytes(body), counters, deepest)
 
     def _count(self, counters: list[int], depth: int, trips: int) -> bytes:
         if depth < len(counters):
@@ -107,36 +109,38 @@ class Encoder:
             return bytes((0x48 | r >> 3, 0xFF, 0xC8 | r & 7))  # dec r
         return b"\x48\xff\x8c\x24" + le32(8 * (depth - len(counters)))
 
-    def _framed(self, p: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
+    def _framed(self, program: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
         saved = [r for r in counters[:deepest] if r in SAVED]
         counts = room = 8 * max(0, deepest - len(counters))
-        if p.buffers:  # the address of the scratch area; functions are called on multiples of 16
+        if (
+            program.buffers
+        ):  # the address of the scratch area; functions are called on multiples of 16
             room += 8 + 8 * ((len(saved) + room // 8) % 2)
         entry = b"".join(map(push, saved))
-        if p.tensors > len(ARGUMENTS):  # the seventh pointer is above the return address
+        if program.tensors > len(ARGUMENTS):  # the seventh pointer is above the return address
             entry += b"\x4c\x8b\x94\x24" + le32(8 * (len(saved) + 1))  # mov r10, [rsp + ..]
         leave = b"".join(map(pop, reversed(saved)))
         if room:
             entry += b"\x48\x81\xec" + le32(room)  # sub rsp
             leave = b"\x48\x81\xc4" + le32(room) + leave
-        scratch, freed = self._scratch(p, counts) if p.buffers else (b"", b"")
-        masks = b"".join(self.mask(k + 1, w) for k, w in enumerate(p.widths))
+        scratch, freed = self._scratch(program, counts) if program.buffers else (b"", b"")
+        masks = b"".join(self.mask(k + 1, w) for k, w in enumerate(program.widths))
         # without vzeroupper, SSE code of the caller is slow for a while
         leave = b"\xc5\xf8\x77" + freed + leave + b"\xc3"
         inside = scratch + masks + body + leave
         pad = -(len(entry) + 7 + len(inside)) % SLOT
         lea = b"\x4c\x8d\x1d" + le32(len(inside) + pad)  # lea r11, [rip + ..]
-        return entry + lea + inside + b"\xcc" * pad + self._pool(p)
+        return entry + lea + inside + b"\xcc" * pad + self._pool(program)
 
-    def _scratch(self, p: Program, at: int) -> tuple[bytes, bytes]:
+    def _scratch(self, program: Program, at: int) -> tuple[bytes, bytes]:
         """Code at entry that allocates the buffers in one piece, and at exit that frees it.
 
         The piece's address is kept at [rsp + at]. Stacks of threads may be too small for buffers.
         """
-        allocate = self.slot(len(p.pool))
-        kept = [*POINTERS[: p.tensors], POOL]
+        allocate = self.slot(len(program.pool))
+        kept = [*POINTERS[: program.tensors], POOL]
         kept += kept[-1:] * (len(kept) % 2)
-        sizes = [-(-size // SLOT) * SLOT for size in p.buffers]
+        sizes = [-(-size // SLOT) * SLOT for size in program.buffers]
         code = b"".join(map(push, kept))
         code += b"\xbf" + le32(sum(sizes) + SLOT)  # mov edi, ..
         code += b"\x41\xff\x93" + le32(allocate)  # call [r11 + ..]
@@ -144,18 +148,20 @@ class Encoder:
         code += b"\x48\x85\xc0\x75\x02\x0f\x0b"  # test rax, rax; jnz; ud2: there is no memory
         code += b"\x48\x89\x84\x24" + le32(at)  # mov [rsp + at], rax
         start = SLOT - 1
-        for r, size in zip(POINTERS[p.tensors :], sizes, strict=False):
+        for r, size in zip(POINTERS[program.tensors :], sizes, strict=False):
             code += bytes((0x48 | r >> 3 << 2, 0x8D, 0x80 | (r & 7) << 3)) + le32(start)  # lea
             code += bytes((0x48 | r >> 3, 0x83, 0xE0 | r & 7, -SLOT & 255))  # and r, -64
             start += size
         freed = b"\x48\x8b\xbc\x24" + le32(at)  # mov rdi, [rsp + at]
         return code, freed + b"\x41\xff\x93" + le32(allocate + 8)
 
-    def _pool(self, p: Program) -> bytes:
+    def _pool(self, program: Program) -> bytes:
         """Masks, constants, and room for the addresses that `linked` fills in."""
-        masks = b"".join(self.mask_constant(w) for w in p.widths).ljust(SLOT * MASKS, b"\0")
-        constants = b"".join(c.lanes(p.dtype, p.lanes).ljust(SLOT, b"\0") for c in p.pool)
-        return masks + constants + bytes(LINKS if p.buffers else 0)
+        masks = b"".join(self.mask_constant(w) for w in program.widths).ljust(SLOT * MASKS, b"\0")
+        constants = b"".join(
+            c.lanes(program.dtype, program.lanes).ljust(SLOT, b"\0") for c in program.pool
+        )
+        return masks + constants + bytes(LINKS if program.buffers else 0)
 
     def slot(self, number: int) -> int:
         """Where a constant is, from the pool's pointer."""

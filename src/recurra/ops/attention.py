@@ -96,8 +96,8 @@ class Attention(Op):
         v, y = ("".join(same[c] for c in x) for x in (v, y))
         return Roles(q, k, v, y, self.mask)
 
-    def infer(self, q: Type, k: Type, v: Type, *seen: Type) -> Type:
-        s = Einsum(labels=self.scores).infer(q, k)
+    def infer(self, type_: Type, k: Type, v: Type, *seen: Type) -> Type:
+        s = Einsum(labels=self.scores).infer(type_, k)
         y = Einsum(labels=self.values).infer(s, v)
         if bool(seen) != bool(self.mask):
             raise TypeError(

@@ -299,7 +299,7 @@ class Copy(Elementwise):
 
 
 def truncated(xp: Any, x: Array, to: str) -> Array:
-    """Floats as integers: cut off towards 0, held at the ends of the type; NaN is 0.
+    """Floats as integers: cut off toward 0, held at the ends of the type; NaN is 0.
 
     That is what XLA does; NumPy and Torch leave open what becomes of what does not fit.
     """
@@ -313,7 +313,7 @@ def truncated(xp: Any, x: Array, to: str) -> Array:
 
 
 class Cast(Elementwise):
-    """y = x as another type; floats are cut off towards 0, and held at the ends of an integer"""
+    """y = x as another type; floats are cut off toward 0, and held at the ends of an integer"""
 
     to: str = "f32"
 

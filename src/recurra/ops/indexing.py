@@ -75,11 +75,11 @@ class Take(Op):
         x, i = ins.split(",")
         return x, i, out
 
-    def infer(self, x: Type, i: Type) -> Type:
+    def infer(self, x: Type, type_: Type) -> Type:
         lx, li, out = self.parts()
-        if is_float(i.dtype) or i.dtype == "bool":
-            raise TypeError(f"take: the index has type {i.dtype}, not an integer")
-        sizes = label_sizes("take", (lx, li), (x, i))
+        if is_float(type_.dtype) or type_.dtype == "bool":
+            raise TypeError(f"take: the index has type {type_.dtype}, not an integer")
+        sizes = label_sizes("take", (lx, li), (x, type_))
         if self.axis not in lx or set(out) != (set(lx) | set(li)) - {self.axis}:
             raise TypeError(f"take: {self.labels} does not index {self.axis!r} away")
         return Type(x.dtype, tuple(sizes[c] for c in out))
@@ -147,8 +147,8 @@ class OneHot(Op):
     axis: int
     to: str = "f32"
 
-    def infer(self, i: Type) -> Type:
-        return Type(self.to, (*i.shape[: self.axis], self.size, *i.shape[self.axis :]))
+    def infer(self, type_: Type) -> Type:
+        return Type(self.to, (*type_.shape[: self.axis], self.size, *type_.shape[self.axis :]))
 
     def run(self, xp: Any, env: Any, i: Array) -> Array:
         n = evaluate(self.size, env)

@@ -95,13 +95,15 @@ class Scatter(Axis):
 
     add: bool = False
 
-    def infer(self, x: Type, i: Type, v: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if is_float(i.dtype) or i.dtype == "bool":
-            raise TypeError(f"scatter: the places have type {i.dtype}, not an integer")
+    def infer(self, x: Type, type_: Type, v: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if is_float(type_.dtype) or type_.dtype == "bool":
+            raise TypeError(f"scatter: the places have type {type_.dtype}, not an integer")
         super().infer(x)
-        sizes = [[s for k, s in enumerate(t.shape) if k != self.axis] for t in (x, i)]
-        if i.shape != v.shape or sizes[0] != sizes[1] or i.rank != x.rank:
-            raise TypeError(f"scatter: {v} at places {i} of {x}: they differ off axis {self.axis}")
+        sizes = [[s for k, s in enumerate(t.shape) if k != self.axis] for t in (x, type_)]
+        if type_.shape != v.shape or sizes[0] != sizes[1] or type_.rank != x.rank:
+            raise TypeError(
+                f"scatter: {v} at places {type_} of {x}: they differ off axis {self.axis}"
+            )
         if x.dtype != v.dtype:
             raise TypeError(f"scatter: operands have types {x.dtype}, {v.dtype}")
         return x

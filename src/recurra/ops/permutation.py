@@ -50,21 +50,21 @@ class Permutation(Symbolic):
 
 
 @lru_cache
-def box(n: int) -> tuple[int, int]:
+def box(count: int) -> tuple[int, int]:
     """a, b with a · b >= n, and hardly more; rather square, for a box of few rows mixes ill."""
 
     def shape(m: int) -> tuple[int, int]:
         a = next(a for a in range(int(m**0.5), 0, -1) if m % a == 0)
         return a, m // a
 
-    found = [shape(m) for m in range(n, n + MOST_OUTSIDE + 1)]
+    found = [shape(m) for m in range(count, count + MOST_OUTSIDE + 1)]
     square = [s for s in found if 16 * s[0] >= s[1]]
     return square[0] if square else max(found, key=lambda s: s[0] / s[1])
 
 
-def permuted(xp: Any, words: tuple[Array, Array], n: int, at: Array) -> Array:
+def permuted(xp: Any, words: tuple[Array, Array], count: int, at: Array) -> Array:
     """The places of elements `at` (i32, 0 <= at < n)."""
-    a, b = box(n)
+    a, b = box(count)
 
     def both(k: Any, pair: tuple[Array, Array]) -> tuple[Array, Array]:
         left, right = pair
@@ -73,9 +73,9 @@ def permuted(xp: Any, words: tuple[Array, Array], n: int, at: Array) -> Array:
 
     def walked(walk: Any, x: Array) -> Array:
         left, right = repeated(xp, ROUNDS, both, (x // b, x % b))
-        return xp.where((x >= n) | (walk == 0), left * b + right, x)
+        return xp.where((x >= count) | (walk == 0), left * b + right, x)
 
-    return repeated(xp, a * b - n + 1, walked, at)
+    return repeated(xp, a * b - count + 1, walked, at)
 
 
 def _round(xp: Any, words: tuple[Array, Array], x: Array, k: Any) -> Array:

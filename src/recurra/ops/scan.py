@@ -62,10 +62,10 @@ def _from_here(x: Any, axis: int) -> Any:
     return x.apply(CumSum(axis=axis, reverse=True), x)
 
 
-def powers(xp: Any, gamma: float, n: int, dtype: Any, axis: int, rank: int) -> Array:
+def powers(xp: Any, gamma: float, count: int, dtype: Any, axis: int, rank: int) -> Array:
     """γᵏ for k < n, along one of `rank` axes"""
-    w = xp.asarray(gamma, dtype=dtype) ** xp.arange(n, dtype=dtype)
-    return xp.reshape(w, tuple(n if k == axis else 1 for k in range(rank)))
+    w = xp.asarray(gamma, dtype=dtype) ** xp.arange(count, dtype=dtype)
+    return xp.reshape(w, tuple(count if k == axis else 1 for k in range(rank)))
 
 
 class DiscountedSum(Op, name="discounted_sum"):

@@ -9,8 +9,8 @@ from recurra.ir.types import Type
 from recurra.ops.reduction import Sum, spread
 
 
-class Normalised(Axis, abstract=True):
-    """Of floats, along an axis; of no elements there is nothing to normalise."""
+class Normalized(Axis, abstract=True):
+    """Of floats, along an axis; of no elements there is nothing to normalize."""
 
     def infer(self, x: Type) -> Type:
         floating(self.name, x.dtype)
@@ -21,7 +21,7 @@ class Normalised(Axis, abstract=True):
         return x - xp.max(x, axis=self.axis, keepdims=True) if x.shape[self.axis] else x
 
 
-class Softmax(Normalised):
+class Softmax(Normalized):
     """y = eˣ / Σ eˣ"""
 
     def eval(self, xp: Any, x: Array) -> Array:
@@ -33,7 +33,7 @@ class Softmax(Normalised):
         return (y * (g - spread(inner, x, (self.axis,))),)
 
 
-class LogSoftmax(Normalised, name="log_softmax"):
+class LogSoftmax(Normalized, name="log_softmax"):
     """y = x - ln Σ eˣ"""
 
     def eval(self, xp: Any, x: Array) -> Array:

@@ -72,10 +72,12 @@ class Input(Op):
         return Type(self.dtype, self.shape)
 
 
-def _steps(e: Expr | int, r: Range, env: Mapping[str, Any]) -> slice:
+def _steps(expr: Expr | int, extent: Range, env: Mapping[str, Any]) -> slice:
     """The values of an expression at the points of a range: it grows with the dim, in steps."""
-    first, second = (evaluate(e, {**env, r.dim: evaluate(r.lo, env) + k}) for k in (0, 1))
-    return slice(first, first + (second - first) * r.size(env), second - first)
+    first, second = (
+        evaluate(expr, {**env, extent.dim: evaluate(extent.lo, env) + k}) for k in (0, 1)
+    )
+    return slice(first, first + (second - first) * extent.size(env), second - first)
 
 
 class Value(Symbolic):

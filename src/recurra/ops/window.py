@@ -17,7 +17,7 @@ class Windows(Op):
     """y[.., k, .., j, .., ..] = x[.., gap · k + stride · j, .., ..] on axes from `axis` on
 
     One axis of size n becomes `size` and, behind all sizes, the windows that fit into n. Without
-    `gaps` (dilations) the elements of a window are neighbours.
+    `gaps` (dilations) the elements of a window are neighbors.
     """
 
     axis: int

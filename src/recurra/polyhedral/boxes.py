@@ -128,16 +128,16 @@ def _split(box: Box, condition: Expr, sizes: Mapping[str, int]) -> Iterator[Box]
             yield replace(box, where=both(box.where, condition))
 
 
-def _compare(box: Box, c: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
+def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
     """The parts of a box at which a comparison holds."""
-    decided = _decide(box.domain, c, sizes)
+    decided = _decide(box.domain, cmp, sizes)
     if decided is not None:
         if decided:
             yield box
         return
-    side = _one_sided(box.domain, c, sizes)
+    side = _one_sided(box.domain, cmp, sizes)
     if side is None:
-        yield replace(box, where=both(box.where, c))
+        yield replace(box, where=both(box.where, cmp))
         return
     r, op, end = side
     after = lin([(end, 1), (1, 1)])
@@ -157,10 +157,10 @@ def _compare(box: Box, c: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
 
 
 def _one_sided(
-    domain: Domain, c: Cmp, sizes: Mapping[str, int]
+    domain: Domain, cmp: Cmp, sizes: Mapping[str, int]
 ) -> tuple[Range, str, Expr | int] | None:
     """A comparison as a dim on the left and an end of bounds alone on the right, if it is one."""
-    gap = lin([(c.a, 1), (c.b, -1)])
+    gap = lin([(cmp.a, 1), (cmp.b, -1)])
     terms = gap.terms if isinstance(gap, Lin) else ((gap, 1),) if isinstance(gap, Sym) else ()
     mine = [(x, k) for x, k in terms if isinstance(x, Sym) and x.name in domain]
     if len(mine) != 1 or abs(mine[0][1]) != 1:
@@ -171,14 +171,14 @@ def _one_sided(
     if (symbols(rest) | r.mentions()) - sizes.keys():
         return None
     turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-    op = c.op if k > 0 else turned.get(c.op, c.op)
+    op = cmp.op if k > 0 else turned.get(cmp.op, cmp.op)
     return r, op, lin([(rest, -k)])
 
 
-def _decide(domain: Domain, c: Cmp, sizes: Mapping[str, int]) -> bool | None:
+def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:
     """Does a comparison hold everywhere in a box, nowhere, or (None) is neither plain?"""
     box = ends_of(domain, sizes)
-    known = substitute(c, sizes)
+    known = substitute(cmp, sizes)
     if known in (TRUE, FALSE):
         return known == TRUE
     if symbols(known) - box.keys():
@@ -202,9 +202,9 @@ def _is_empty(domain: Domain, sizes: Mapping[str, int]) -> bool:
     return any(lo > hi for lo, hi in ends_of(domain, sizes).values())
 
 
-def _greatest(a: Expr | int, b: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
-    return a if evaluate(a, sizes) > evaluate(b, sizes) else b
+def _greatest(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return left if evaluate(left, sizes) > evaluate(right, sizes) else right
 
 
-def _least(a: Expr | int, b: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
-    return a if evaluate(a, sizes) < evaluate(b, sizes) else b
+def _least(left: Expr | int, right: Expr | int, sizes: Mapping[str, int]) -> Expr | int:
+    return left if evaluate(left, sizes) < evaluate(right, sizes) else right

@@ -112,9 +112,9 @@ def holds_where_read(
 
 
 def readers(
-    r: Range, free: Sequence[Range], source: Domain, index: Sequence[Index], when: Expr = TRUE
+    extent: Range, free: Sequence[Range], source: Domain, index: Sequence[Index], when: Expr = TRUE
 ) -> tuple[Expr | int, Expr | int]:
-    """lo:hi, a part of the range of `r`, that holds every reader of a point of the source.
+    """lo:hi, a part of the range of `extent`, that holds every reader of a point of the source.
 
     It is the tightest interval where isl gives one in closed form, else all of the range. Readers
     with holes (strides, two free dims) are not the interval: the caller masks what is no reader.
@@ -127,28 +127,33 @@ def readers(
     own = sorted(isl.mentioned(relation + chosen) - mine)  # bounds of no dim: at least 1
     constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in own])
     names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
-    found = isl.span(r.dim, tuple(x.dim for x in free), constraints, names)
+    found = isl.span(extent.dim, tuple(x.dim for x in free), constraints, names)
     if found is None:
-        return r.lo, r.hi
+        return extent.lo, extent.hi
     lo, hi = (_inward(e) for e in found)
-    for start in (lo, minimum(lo, r.hi), maximum(r.lo, lo), minimum(maximum(r.lo, lo), r.hi)):
-        for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, r.hi))):
-            if _legal((start, stop), r, source, own):
+    for start in (
+        lo,
+        minimum(lo, extent.hi),
+        maximum(extent.lo, lo),
+        minimum(maximum(extent.lo, lo), extent.hi),
+    ):
+        for stop in (hi, maximum(start, hi), maximum(start, minimum(hi, extent.hi))):
+            if _legal((start, stop), extent, source, own):
                 return start, stop
-    return r.lo, r.hi
+    return extent.lo, extent.hi
 
 
-def _inward(e: Expr | int) -> Expr | int:
+def _inward(expr: Expr | int) -> Expr | int:
     """min(a, b) + c as min(a+c, b+c)."""
-    match e:
+    match expr:
         case Lin(terms=((Ext(op=op, args=args), 1),), const=c):
             return (minimum if op == "min" else maximum)(*(lin([(a, 1), (c, 1)]) for a in args))
         case _:
-            return e
+            return expr
 
 
 def _legal(
-    ends: tuple[Expr | int, Expr | int], r: Range, source: Domain, bounds: Sequence[str]
+    ends: tuple[Expr | int, Expr | int], extent: Range, source: Domain, bounds: Sequence[str]
 ) -> bool:
     """Is r.lo <= lo <= hi <= r.hi at every point of the source, whatever the bounds?
 
@@ -156,9 +161,9 @@ def _legal(
     """
     lo, hi = ends
     inside = [c for s in source for c in (compare(">=", s.sym, s.lo), compare("<", s.sym, s.hi))]
-    every = {*bounds, *r.mentions()}.union(*(s.mentions() for s in source)) - set(source.dims)
+    every = {*bounds, *extent.mentions()}.union(*(s.mentions() for s in source)) - set(source.dims)
     inside += [compare(">=", Sym(n), 1) for n in sorted(every)]
-    beyond = either(compare("<", lo, r.lo), compare(">", lo, hi), compare(">", hi, r.hi))
-    empty = compare(">=", r.lo, r.hi)
+    beyond = either(compare("<", lo, extent.lo), compare(">", lo, hi), compare(">", hi, extent.hi))
+    empty = compare(">=", extent.lo, extent.hi)
     wrong = either(both(negate(empty), beyond), both(empty, compare("!=", lo, hi)))
     return not isl.satisfiable(both(*inside, wrong))

@@ -10,9 +10,9 @@ from recurra.ir.types import Domain, Range
 from recurra.polyhedral import isl
 
 
-def varies(r: Range, sizes: Mapping[str, int]) -> bool:
+def varies(extent: Range, sizes: Mapping[str, int]) -> bool:
     """Does the range depend on the point of other dims?"""
-    return bool(r.mentions() - sizes.keys())
+    return bool(extent.mentions() - sizes.keys())
 
 
 def at_sizes(domain: Domain, sizes: Mapping[str, int]) -> Domain:

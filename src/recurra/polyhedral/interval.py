@@ -25,11 +25,11 @@ from recurra.ir.types import Domain
 Box = Mapping[str, tuple[int, int]]  # lo <= dim <= hi, both ends included
 
 
-def span(e: Expr | int, box: Box) -> tuple[int, int]:
-    """The least and greatest value that `e` may take on the box."""
-    match e:
+def span(expr: Expr | int, box: Box) -> tuple[int, int]:
+    """The least and greatest value that `expr` may take on the box."""
+    match expr:
         case int():
-            return e, e
+            return expr, expr
         case Sym(name=name):
             return box[name]
         case Lin(terms=terms, const=const):
@@ -52,7 +52,7 @@ def span(e: Expr | int, box: Box) -> tuple[int, int]:
             ends_of = [span(a, box) for a in args]
             return f(a for a, _ in ends_of), f(b for _, b in ends_of)
         case _:
-            raise TypeError(f"not an integer expression: {e!r}")
+            raise TypeError(f"not an integer expression: {expr!r}")
 
 
 def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -93,12 +93,14 @@ def narrow(box: Box, where: Expr) -> Box | None:
             return box
 
 
-def _at_most_zero(box: Box, e: Expr | int) -> Box:
+def _at_most_zero(box: Box, expr: Expr | int) -> Box:
     """The box without what `e <= 0` rules out, one dim at a time."""
     out = dict(box)
-    for x, k in e.terms if isinstance(e, Lin) else ((e, 1),) if isinstance(e, Sym) else ():
+    for x, k in (
+        expr.terms if isinstance(expr, Lin) else ((expr, 1),) if isinstance(expr, Sym) else ()
+    ):
         if isinstance(x, Sym):
-            rest, _ = span(lin([(e, 1), (x, -k)]), box)
+            rest, _ = span(lin([(expr, 1), (x, -k)]), box)
             lo, hi = out[x.name]
             # k·x <= -rest
             out[x.name] = (lo, min(hi, -rest // k)) if k > 0 else (max(lo, -(-rest // -k)), hi)

@@ -44,11 +44,11 @@ _CTX = isl.Context()
 _CTX.set_ast_build_detect_min_max(1)
 
 
-def text(e: Expr | int) -> str:
+def text(expr: Expr | int) -> str:
     """An expression in isl's notation."""
-    match e:
+    match expr:
         case int() | Sym():
-            return str(e)
+            return str(expr)
         case Lin(terms=terms, const=const):
             return "(" + " + ".join([f"{k}*{text(x)}" for x, k in terms] + [str(const)]) + ")"
         case Div(a=a, n=n):
@@ -62,19 +62,19 @@ def text(e: Expr | int) -> str:
         case Cmp(op=op, a=a, b=b):
             return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
         case Logic():
-            return _logic(e)
+            return _logic(expr)
         case Prod():
-            raise ValueError(f"{e} is no quasi-affine index: it multiplies two unknowns")
+            raise ValueError(f"{expr} is no quasi-affine index: it multiplies two unknowns")
         case _:
-            raise TypeError(f"not an expression: {e!r}")
+            raise TypeError(f"not an expression: {expr!r}")
 
 
-def _logic(e: Logic) -> str:
-    if e.op == "~":
-        return f"(not {text(e.args[0])})"
-    if not e.args:
-        return "(0 = 0)" if e.op == "&" else "(0 = 1)"
-    return "(" + (" and " if e.op == "&" else " or ").join(map(text, e.args)) + ")"
+def _logic(logic: Logic) -> str:
+    if logic.op == "~":
+        return f"(not {text(logic.args[0])})"
+    if not logic.args:
+        return "(0 = 0)" if logic.op == "&" else "(0 = 1)"
+    return "(" + (" and " if logic.op == "&" else " or ").join(map(text, logic.args)) + ")"
 
 
 def inside(domain: Domain, prime: str = "") -> list[str]:
@@ -196,48 +196,48 @@ def span(
     return ends[0], _after(ends[1])
 
 
-def _after(e: Expr | int) -> Expr | int:
+def _after(expr: Expr | int) -> Expr | int:
     """e + 1, inside of min and max."""
-    if isinstance(e, Ext):
-        return (minimum if e.op == "min" else maximum)(*(a + 1 for a in e.args))
-    return e + 1
+    if isinstance(expr, Ext):
+        return (minimum if expr.op == "min" else maximum)(*(a + 1 for a in expr.args))
+    return expr + 1
 
 
-def largest(e: Expr | int, domain: Domain) -> Expr | int | None:
-    """An upper bound >= 0 of `e` over a box, in terms of bounds only.
+def largest(expr: Expr | int, domain: Domain) -> Expr | int | None:
+    """An upper bound >= 0 of `expr` over a box, in terms of bounds only.
 
     The least constant if there is one, else the largest value; None where neither is closed.
     """
-    exact = _top(e, domain)
+    exact = _top(expr, domain)
     if isinstance(exact, Ext) and exact.op == "min":
         exact = next((a for a in exact.args if isinstance(a, int)), exact)
     if isinstance(exact, int):
         return exact
-    tops = [t for b in _above(e) if (t := _top(b, domain)) is not None]
+    tops = [t for b in _above(expr) if (t := _top(b, domain)) is not None]
     constants = [t for t in tops if isinstance(t, int)]
     if constants:
         return min(constants)
     return exact if exact is not None else minimum(*tops) if tops else None
 
 
-def _above(e: Expr | int) -> list[Expr | int]:
-    """Expressions no less than `e`: one argument of each min, and of each max subtracted."""
-    terms, const = (e.terms, e.const) if isinstance(e, Lin) else (((e, 1),), 0)
+def _above(expr: Expr | int) -> list[Expr | int]:
+    """Expressions no less than `expr`: one argument of each min, and of each max subtracted."""
+    terms, const = (expr.terms, expr.const) if isinstance(expr, Lin) else (((expr, 1),), 0)
     mins_first = sorted(terms, key=lambda p: p[1] < 0)
     for x, k in mins_first:  # what is subtracted may cancel a part of one
         if isinstance(x, Ext) and (x.op == "min") == (k > 0):
             others = [(y, n) for y, n in (*terms, (const, 1)) if y is not x]
             return [b for a in x.args for b in _above(lin([*others, (a, k)]))]
-    return [e]
+    return [expr]
 
 
-def _top(e: Expr | int, domain: Domain) -> Expr | int | None:
+def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
     """The largest of max(e, 0), where it is one expression."""
     top = "largest"
     try:
-        while top in mentioned([text(e), *inside(domain)]):
+        while top in mentioned([text(expr), *inside(domain)]):
             top += "_"
-        constraints = (f"{top} = max(0, {text(e)})", *inside(domain))
+        constraints = (f"{top} = max(0, {text(expr)})", *inside(domain))
     except ValueError:
         return None
     names = tuple(sorted(mentioned(constraints) - {top, *domain.dims}))
@@ -276,8 +276,8 @@ def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
         return None
 
 
-def _from_c(e: ast.expr) -> Expr | int:
-    match e:
+def _from_c(tree: ast.expr) -> Expr | int:
+    match tree:
         case ast.Call(func=ast.Name(id="_floord"), args=[a, n]):
             k = _from_c(n)
             assert isinstance(k, int)
@@ -298,14 +298,14 @@ def _from_c(e: ast.expr) -> Expr | int:
                 case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
                     return x // y
                 case _:
-                    raise SyntaxError(ast.unparse(e))
+                    raise SyntaxError(ast.unparse(tree))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return (minimum if name == "min" else maximum)(*map(_from_c, args))
         case ast.UnaryOp(op=ast.USub(), operand=a):
             z: Any = _from_c(a)
             return -z
         case _:
-            return from_ast(e)
+            return from_ast(tree)
 
 
 _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
@@ -358,8 +358,8 @@ def scheduled(
     head = f"[{', '.join(bounds)}] -> " if bounds else ""
     context = isl.Set(f"{head}{{ : {' and '.join(bounds.values())} }}", _CTX)
 
-    def point(k: int, prime: str = "") -> str:
-        return f"S{k}[{', '.join(d + prime for d in domains[k][0])}]"
+    def point(index: int, prime: str = "") -> str:
+        return f"S{index}[{', '.join(d + prime for d in domains[index][0])}]"
 
     def body(parts: Sequence[str]) -> str:
         return f" : {' and '.join(parts)}" if parts else ""

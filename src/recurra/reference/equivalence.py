@@ -140,10 +140,10 @@ def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., t
     return call
 
 
-def _wave(k: int, total: Array, t: Type, sizes: Mapping[str, int], group: int) -> Array:
+def _wave(index: int, total: Array, type_: Type, sizes: Mapping[str, int], group: int) -> Array:
     """Numbers of order one that depend on what a call is given; flags and counts do not."""
-    shape = t.sizes(sizes)
+    shape = type_.sizes(sizes)
     ramp = np.arange(prod(shape)).reshape(shape) + group * prod(shape)
     total = np.reshape(total, np.shape(total) + (1,) * (len(shape) - np.ndim(total)))
-    wave = np.sin(ramp + k + total) if t.dtype[0] == "f" else (ramp + k) % 2
-    return np.asarray(wave, NUMPY_NAME[t.dtype])
+    wave = np.sin(ramp + index + total) if type_.dtype[0] == "f" else (ramp + index) % 2
+    return np.asarray(wave, NUMPY_NAME[type_.dtype])

@@ -1,4 +1,4 @@
-"""The oracle: evaluates a graph point by point, by memoised recursion, with numpy.
+"""The oracle: evaluates a graph point by point, by memoized recursion, with numpy.
 
 Slow on purpose. Every pass, schedule, plan and backend is checked against it.
 """
@@ -82,25 +82,26 @@ class Oracle:
     def read(self, ref: Ref, env: Env) -> Any:
         return self._stack(ref, env, (), 0)
 
-    def _stack(self, ref: Ref, env: Env, point: tuple[int, ...], k: int) -> Any:
-        if k == len(ref.index):
+    def _stack(self, ref: Ref, env: Env, point: tuple[int, ...], index: int) -> Any:
+        if index == len(ref.index):
             return self.value(ref.name, point)
-        e = ref.index[k]
+        e = ref.index[index]
         if not isinstance(e, Slice):
-            return self._stack(ref, env, (*point, evaluate(e, env)), k + 1)
+            return self._stack(ref, env, (*point, evaluate(e, env)), index + 1)
         spots = range(evaluate(e.lo, env), evaluate(e.hi, env), e.step)
-        rows = [self._stack(ref, env, (*point, p), k + 1) for p in spots]
+        rows = [self._stack(ref, env, (*point, p), index + 1) for p in spots]
         size = len(rows) if e.pad is None else evaluate(e.pad, env)
         if size != len(rows) or not rows:
-            shape, dtype = self._row(ref, env, k + 1)
+            shape, dtype = self._row(ref, env, index + 1)
             rows += [np.zeros(shape, dtype)] * (size - len(rows))
             return np.stack(rows) if rows else np.zeros((0, *shape), dtype)
         return np.stack(rows)
 
-    def _row(self, ref: Ref, env: Env, k: int) -> tuple[tuple[int, ...], str]:
+    def _row(self, ref: Ref, env: Env, index: int) -> tuple[tuple[int, ...], str]:
         """Shape and type of one row of a slice, also when the slice is empty."""
         kept = Ref(
-            ref.name, (*(0 if isinstance(e, Slice) else e for e in ref.index[:k]), *ref.index[k:])
+            ref.name,
+            (*(0 if isinstance(e, Slice) else e for e in ref.index[:index]), *ref.index[index:]),
         )
         type_ = self.graph.read_type(kept)
         return tuple(evaluate(s, env) for s in type_.shape), NUMPY_NAME[type_.dtype]

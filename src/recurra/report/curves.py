@@ -88,7 +88,7 @@ def thinned(points: Points, limit: int) -> list[tuple[float, float]]:
 
 
 def smoothed(points: Points) -> list[tuple[float, float]]:
-    """The centred mean over a twentieth of the points: unlike an exponential one, it lags not."""
+    """The centered mean over a twentieth of the points: unlike an exponential one, it lags not."""
     sums = [0.0, *accumulate(y for _, y in points)]
     half = max(1, len(points) // 40)
     out: list[tuple[float, float]] = []

@@ -11,8 +11,8 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# Longer texts stay plain: colour triples their size, and nobody reads them from end to end.
-COLOURED = 24_000
+# Longer texts stay plain: color triples their size, and nobody reads them from end to end.
+COLORED = 24_000
 
 _KEYWORDS = (
     "and|as|break|class|continue|def|del|elif|else|except|False|finally|for|from|if|import|in|is|"
@@ -20,7 +20,7 @@ _KEYWORDS = (
     "while|with|yield"
 )
 
-# One tokeniser for equations, schedules and programs: they share their look on purpose.
+# One tokenizer for equations, schedules and programs: they share their look on purpose.
 _TOKEN = re.compile(
     r"(?P<c>\#[^\n]*)"
     r"|(?P<s>[rbf]?(?:'''.*?'''|\"\"\".*?\"\"\"|'[^'\n]*'|\"[^\"\n]*\"))"
@@ -44,7 +44,7 @@ def table_html(rows: Sequence[Row], total: Row | None = None) -> str:
 
 
 def code_html(text: str) -> str:
-    """Equations, a schedule or a program → coloured text that brings its own style."""
+    """Equations, a schedule or a program → colored text that brings its own style."""
     return _styled(code(text))
 
 
@@ -58,7 +58,7 @@ def folds_html(title: str, folds: Mapping[str, str]) -> str:
 
 
 def sparkline(values: Sequence[float]) -> Drawing:
-    """A small curve of the finite values, in the colour of the text around it."""
+    """A small curve of the finite values, in the color of the text around it."""
     known = [(k, y) for k, y in enumerate(values) if y - y == 0]
     if len(known) < 2:
         return Drawing()
@@ -96,12 +96,12 @@ def table(rows: Sequence[Row], total: Row | None = None, bar: str = "") -> str:
 
 
 def code(text: str) -> str:
-    """The bare coloured text."""
+    """The bare colored text."""
     text = text.strip("\n")
-    return f'<pre class="code">{coloured(text) if len(text) <= COLOURED else escape(text)}</pre>'
+    return f'<pre class="code">{colored(text) if len(text) <= COLORED else escape(text)}</pre>'
 
 
-def coloured(text: str) -> str:
+def colored(text: str) -> str:
     """Escaped text with `<i class=…>` around comments, strings, keywords, types, ops, numbers."""
     parts: list[str] = []
     at = 0

@@ -41,7 +41,7 @@ def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> 
 def thinned(
     names: Mapping[str, str], points: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """At most so many points: of neighbours the highest."""
+    """At most so many points: of neighbors the highest."""
     step = -(-len(points) // MOST)
     groups = (points[k : k + step] for k in range(0, len(points), step))
     return [max(g, key=lambda p: total(names, p)) for g in groups]
@@ -51,8 +51,8 @@ def total(names: Mapping[str, str], point: Mapping[str, Any]) -> int:
     return sum(int(point.get(n, 0)) for n in names)
 
 
-def _x(k: int, points: Sequence[Any]) -> float:
-    return WIDE * k / len(points)
+def _x(index: int, points: Sequence[Any]) -> float:
+    return WIDE * index / len(points)
 
 
 def _area(floor: Sequence[int], roof: Sequence[int], top: int) -> str:

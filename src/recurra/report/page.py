@@ -12,7 +12,7 @@ from typing import Any
 
 from recurra.checkpoint import atomic_write
 from recurra.report.curves import Points, charts
-from recurra.report.html import COLOURED, code, coloured, number, size, style, table
+from recurra.report.html import COLORED, code, colored, number, size, style, table
 from recurra.report.over_time import over_time
 from recurra.report.timeline import Span, beside, timeline
 
@@ -164,12 +164,12 @@ def _stages(equations: Mapping[str, str]) -> str:
     parts: list[str] = []
     before: set[str] | None = None
     last = list(equations)[-1] if equations else ""
-    in_colour = sum(map(len, equations.values())) <= 2 * COLOURED
+    in_color = sum(map(len, equations.values())) <= 2 * COLORED
     for name, text in equations.items():
         lines = text.strip("\n").split("\n")
         now = set(lines)
         change = "" if before is None else f"+{len(now - before)} −{len(before - now)}"
-        ink = coloured if in_colour or name == last else escape
+        ink = colored if in_color or name == last else escape
         body = "\n".join(
             f"<mark>{ink(line)}</mark>" if before is not None and line not in before else ink(line)
             for line in lines

@@ -13,7 +13,7 @@ from recurra.report.html import number
 Span = Mapping[str, Any]
 
 WIDE, LANE = 1000, 10
-COLOURS = 8
+COLORS = 8
 
 
 def beside(spans: Sequence[Span]) -> str:
@@ -47,7 +47,7 @@ def timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
     )
     rules = "".join(f'<path class="grid" d="M0 {k * LANE}H{WIDE}"/>' for k in range(len(lanes) + 1))
     legend = "".join(
-        f'<li class="p{k % COLOURS}">{escape(str(p))}</li>' for k, p in enumerate(phases)
+        f'<li class="p{k % COLORS}">{escape(str(p))}</li>' for k, p in enumerate(phases)
     )
     return (
         f'<div class="timeline" style="--lanes:{len(lanes)}"><div class="names">{names}</div>'
@@ -63,7 +63,7 @@ def _bar(span: Span, start: float, stop: float, lane: int, phase: int) -> str:
     left, wide = (span["start"] - start) * scale, (span["stop"] - span["start"]) * scale
     tip = f"{span['statement']}: {number(span['start'])} to {number(span['stop'])}, {span['phase']}"
     return (
-        f'<rect class="p{phase % COLOURS}" x="{left:.2f}" y="{lane * LANE + 2}" '
+        f'<rect class="p{phase % COLORS}" x="{left:.2f}" y="{lane * LANE + 2}" '
         f'width="{max(wide, 3):.2f}" height="{LANE - 4}"><title>{escape(tip)}</title></rect>'
     )
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
     from recurra.rl.policy import Policy, load
-    from recurra.rl.returns import episodic, explained_variance, normalise, rows
+    from recurra.rl.returns import episodic, explained_variance, normalize, rows
     from recurra.rl.stacking import frames
 
 
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module(f"recurra.rl.{name}")
         case "frames":
             return importlib.import_module("recurra.rl.stacking").frames
-        case "episodic" | "explained_variance" | "normalise" | "rows":
+        case "episodic" | "explained_variance" | "normalize" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
         case "Policy" | "load":
             return getattr(importlib.import_module("recurra.rl.policy"), name)
@@ -42,7 +42,7 @@ __all__ = [
     "explained_variance",
     "frames",
     "load",
-    "normalise",
+    "normalize",
     "rows",
     "train",
 ]

@@ -129,61 +129,63 @@ class Cut:
             self.made[key] = self.built(self.graph[name], ago)
         return self.made[key]
 
-    def built(self, n: Node, ago: int) -> str:
-        observation = self.observation(n)
-        if not self.is_acting(n):
-            return self.kept(n)
-        if observation is not None and (not ago or (n.name in self.steps and ago == 1)):
-            return self.observe(n, observation)
-        if n.name in self.ended and ago == 1:
+    def built(self, node: Node, ago: int) -> str:
+        observation = self.observation(node)
+        if not self.is_acting(node):
+            return self.kept(node)
+        if observation is not None and (not ago or (node.name in self.steps and ago == 1)):
+            return self.observe(node, observation)
+        if node.name in self.ended and ago == 1:
             return self.given(FIRST, Type("bool"))
-        if n.name in self.steps | dict.fromkeys((*self.ended, *self.others), 0) and ago <= 1:
-            raise self.refusal(f"it reads {n.name}, which the environment gives after the step", n)
-        if ago and not (ago == 1 and self.is_news(n)):
-            return self.remembered(n, ago)
-        if n.name in self.drawn:
-            return self.draw(n)
-        if isinstance(n.op, Uniform):
-            self.draws[n.name] = {"kind": "uniform", "params": []}
-            return self.given(n.name, n.type)
-        return self.merged(n, ago) if isinstance(n.op, Merge) else self.same(n, ago)
+        if node.name in self.steps | dict.fromkeys((*self.ended, *self.others), 0) and ago <= 1:
+            raise self.refusal(
+                f"it reads {node.name}, which the environment gives after the step", node
+            )
+        if ago and not (ago == 1 and self.is_news(node)):
+            return self.remembered(node, ago)
+        if node.name in self.drawn:
+            return self.draw(node)
+        if isinstance(node.op, Uniform):
+            self.draws[node.name] = {"kind": "uniform", "params": []}
+            return self.given(node.name, node.type)
+        return self.merged(node, ago) if isinstance(node.op, Merge) else self.same(node, ago)
 
-    def is_acting(self, n: Node) -> bool:
+    def is_acting(self, node: Node) -> bool:
         """Does it vary with what goes on in an episode?"""
-        return self.exchange.time in n.domain or self.observation(n) is not None
+        return self.exchange.time in node.domain or self.observation(node) is not None
 
-    def is_news(self, n: Node) -> bool:
+    def is_news(self, node: Node) -> bool:
         """Is it made of what the environment gives after the same step?"""
-        if n.name not in self.news:
-            given = n.name in {*self.steps, *self.ended, *self.others}
-            self.news[n.name] = given
-            if not given and self.is_acting(n) and self.observation(n) is None:
-                reads = [self.arm(n, 1)] if isinstance(n.op, Merge) else n.args
-                now = [a.name for a in reads if self.steps_back(n, a)[0] == 0]
-                self.news[n.name] = any(self.is_news(self.graph[x]) for x in now)
-        return self.news[n.name]
+        if node.name not in self.news:
+            given = node.name in {*self.steps, *self.ended, *self.others}
+            self.news[node.name] = given
+            if not given and self.is_acting(node) and self.observation(node) is None:
+                reads = [self.arm(node, 1)] if isinstance(node.op, Merge) else node.args
+                now = [a.name for a in reads if self.steps_back(node, a)[0] == 0]
+                self.news[node.name] = any(self.is_news(self.graph[x]) for x in now)
+        return self.news[node.name]
 
-    def observation(self, n: Node) -> int | None:
+    def observation(self, node: Node) -> int | None:
         """Which array of the observation it is, if it is one."""
-        names = [n.name, *(a.name for a in n.args if isinstance(n.op, Merge))]
+        names = [node.name, *(a.name for a in node.args if isinstance(node.op, Merge))]
         return next((self.observed[x] for x in names if x in self.observed), None)
 
-    def observe(self, n: Node, k: int) -> str:
-        known = next((x for x, j in self.seen.items() if j == k), None)
+    def observe(self, node: Node, index: int) -> str:
+        known = next((x for x, j in self.seen.items() if j == index), None)
         if known is None:
-            known = self.given(n.name, n.type)
-            self.seen[known] = k
+            known = self.given(node.name, node.type)
+            self.seen[known] = index
         return known
 
-    def kept(self, n: Node) -> str:
+    def kept(self, node: Node) -> str:
         """What is the same in all steps: made of constants, or as it was at the end of the run."""
-        if not isinstance(n.op, (Merge, Uniform, Input)):
-            return self.same(n, 0)
-        apart = set(n.domain.dims) - set(self.clocks.get(n.name, n.domain.dims[-1:]))
+        if not isinstance(node.op, (Merge, Uniform, Input)):
+            return self.same(node, 0)
+        apart = set(node.domain.dims) - set(self.clocks.get(node.name, node.domain.dims[-1:]))
         if apart:
-            raise self.refusal(f"{n.name} is another at every {', '.join(sorted(apart))}", n)
-        self.values.append(n.name)
-        return self.given(n.name, n.type, Domain(()))
+            raise self.refusal(f"{node.name} is another at every {', '.join(sorted(apart))}", node)
+        self.values.append(node.name)
+        return self.given(node.name, node.type, Domain(()))
 
     def given(self, name: str, type_: Any, domain: Domain = ROW) -> str:
         if name not in self.nodes:
@@ -191,25 +193,25 @@ class Cut:
             self.nodes[name] = Node(name, op, (), domain, type_)
         return name
 
-    def remembered(self, n: Node, ago: int) -> str:
+    def remembered(self, node: Node, ago: int) -> str:
         """What it was in an earlier step, as that step has left it."""
-        name = self.graph.fresh(f"{n.name}_{ago}", self.nodes)
-        self.earlier[name] = (n.name, ago - 1)
-        return self.given(name, n.type)
+        name = self.graph.fresh(f"{node.name}_{ago}", self.nodes)
+        self.earlier[name] = (node.name, ago - 1)
+        return self.given(name, node.type)
 
-    def draw(self, n: Node) -> str:
-        d = self.drawn[n.name]
+    def draw(self, node: Node) -> str:
+        d = self.drawn[node.name]
         params = [self.build(x.name, 0) for x in d.params]
-        self.draws[n.name] = {"kind": d.kind, "params": params}
-        return self.given(n.name, n.type)
+        self.draws[node.name] = {"kind": d.kind, "params": params}
+        return self.given(node.name, node.type)
 
-    def merged(self, n: Node, ago: int) -> str:
+    def merged(self, node: Node, ago: int) -> str:
         """In the first step of an episode one branch, in the others another."""
-        begin, later = (self.arm(n, t) for t in (0, 1))
-        after = self.read(n, later, ago)
+        begin, later = (self.arm(node, t) for t in (0, 1))
+        after = self.read(node, later, ago)
         if begin == later:
             return after
-        return self.choose(n.name, self.read(n, begin, ago, begins=True), after, ago)
+        return self.choose(node.name, self.read(node, begin, ago, begins=True), after, ago)
 
     def choose(self, name: str, a: str, b: str, ago: int) -> str:
         type_ = self.nodes[b].type
@@ -229,16 +231,16 @@ class Cut:
         self.earlier[name] = (FIRST, ago - 1)
         return name
 
-    def arm(self, n: Node, t: int) -> Ref:
+    def arm(self, node: Node, step: int) -> Ref:
         """The branch that holds at a point of time; of the first iteration, if it is the start."""
-        assert isinstance(n.op, Merge)
-        at = {r.dim: t if r.dim == self.exchange.time else min(t, 1) for r in n.domain}
-        far: Any = dict.fromkeys(symbols_of(n.op.when) - at.keys(), 1 << 20)
-        return n.args[n.op.arm({**far, **self.sizes, **at})]
+        assert isinstance(node.op, Merge)
+        at = {r.dim: step if r.dim == self.exchange.time else min(step, 1) for r in node.domain}
+        far: Any = dict.fromkeys(symbols_of(node.op.when) - at.keys(), 1 << 20)
+        return node.args[node.op.arm({**far, **self.sizes, **at})]
 
-    def read(self, n: Node, a: Ref, ago: int, begins: bool = False) -> str:
+    def read(self, node: Node, a: Ref, ago: int, begins: bool = False) -> str:
         """The operand of an equation: now, or earlier where it reads the past."""
-        back, stays = self.steps_back(n, a)
+        back, stays = self.steps_back(node, a)
         source = self.graph[a.name]
         if back is None:
             return self.build(a.name, 0)
@@ -254,38 +256,38 @@ class Cut:
             past = self.choose(f"{a.name}_from_{back - k}", newer, past, ago + back - k)
         return past
 
-    def steps_back(self, n: Node, a: Ref) -> tuple[int | None, bool]:
+    def steps_back(self, node: Node, ref: Ref) -> tuple[int | None, bool]:
         """How many steps ago an operand is read, None if it has no time, and if no earlier than
         the first step."""
-        source = self.graph[a.name]
-        if any(isinstance(e, Slice) for e in a.index) and self.is_acting(source):
-            raise self.refusal(f"it reads {a}, many points at once", n)
+        source = self.graph[ref.name]
+        if any(isinstance(e, Slice) for e in ref.index) and self.is_acting(source):
+            raise self.refusal(f"it reads {ref}, many points at once", node)
         if self.exchange.time not in source.domain:
             return (0, False) if self.is_acting(source) else (None, False)
-        index: Any = a.index[source.domain.dims.index(self.exchange.time)]
+        index: Any = ref.index[source.domain.dims.index(self.exchange.time)]
         at = [self.place(index, t) for t in (0, 500, 1000)]
         back = 1000 - at[2]
         if at[1] != 500 - back or back < 0 or at[0] not in (-back, 0):
-            raise self.refusal(f"it reads {a}", n)
+            raise self.refusal(f"it reads {ref}", node)
         return back, bool(back) and at[0] == 0
 
-    def place(self, index: Expr | int, t: int) -> int:
+    def place(self, index: Expr | int, step: int) -> int:
         far: Any = dict.fromkeys(symbols(index), 1 << 20)
-        return int(evaluate(index, {**far, **self.sizes, self.exchange.time: t}))
+        return int(evaluate(index, {**far, **self.sizes, self.exchange.time: step}))
 
-    def same(self, n: Node, ago: int) -> str:
+    def same(self, node: Node, ago: int) -> str:
         """The equation as it is, of operands of one step."""
         last = {
             r.dim: int(evaluate(r.hi, self.sizes)) - 1
-            for r in n.domain
+            for r in node.domain
             if r.dim != self.exchange.time and not symbols(r.hi) - self.sizes.keys()
         }
-        op = n.op.at({k: last[k] for k in n.op.mentions() & last.keys()})
+        op = node.op.at({k: last[k] for k in node.op.mentions() & last.keys()})
         op = op.at({k: v for k, v in self.sizes.items() if k in op.mentions()})
-        if op.mentions() & set(n.domain.dims) or not op.pure:
-            raise self.refusal(f"it needs {n.name}, which varies with the time", n)
-        args = tuple(self.read(n, a, ago) for a in n.args)
-        return self.added(n.name, op, args, n.type)
+        if op.mentions() & set(node.domain.dims) or not op.pure:
+            raise self.refusal(f"it needs {node.name}, which varies with the time", node)
+        args = tuple(self.read(node, a, ago) for a in node.args)
+        return self.added(node.name, op, args, node.type)
 
     def added(self, name: str, op: Any, args: Sequence[str], type_: Any) -> str:
         """A new equation, over rows if one of its operands is."""

@@ -165,7 +165,7 @@ class TraceableEnv:
 
 def plain_exchange(
     name: str,
-    t: str,
+    text: str,
     env: Any,
     actions: Sequence[RecurrentTensor],
     resets: Sequence[RecurrentTensor],
@@ -181,7 +181,7 @@ def plain_exchange(
     }
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
-    return Exchange(name, t, actions, resets, steps, ended, others, spaces)
+    return Exchange(name, text, actions, resets, steps, ended, others, spaces)
 
 
 def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:
@@ -213,14 +213,14 @@ def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
 
 
 def recurrence(
-    name: str, domain: Domain, type_: Type, t: str, first: RecurrentTensor
+    name: str, domain: Domain, type_: Type, text: str, first: RecurrentTensor
 ) -> RecurrentTensor:
     """A tensor that is `first` at the first t; `follow` says how it goes on."""
     x = declared(name, domain, type_)
-    x[tuple(r.lo if r.dim == t else r.sym for r in domain)] = first
+    x[tuple(r.lo if r.dim == text else r.sym for r in domain)] = first
     return x
 
 
-def follow(x: RecurrentTensor, t: str, new: RecurrentTensor) -> None:
+def follow(x: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
     """x[.., t+1] = new[.., t]"""
-    x[tuple(r.sym + 1 if r.dim == t else r.sym for r in x.domain)] = new
+    x[tuple(r.sym + 1 if r.dim == text else r.sym for r in x.domain)] = new

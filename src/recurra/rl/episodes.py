@@ -210,9 +210,9 @@ class InGroups:
         for g, x in zip(self.groups, trees, strict=True):
             g.load_state_dict(x)
 
-    def _expect(self, n: int) -> None:
-        if len(self.groups) != n:
-            self.groups = [self.whole.another() for _ in range(n)]
+    def _expect(self, count: int) -> None:
+        if len(self.groups) != count:
+            self.groups = [self.whole.another() for _ in range(count)]
 
 
 def episodes(spec: Spec) -> Episodes:

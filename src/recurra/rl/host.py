@@ -116,7 +116,7 @@ class HostEnv:
         return self.last.next_o, self.last.reward, self.last.done
 
     def _exchange(
-        self, t: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
+        self, text: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]
     ) -> Exchange:
         n = len(self.episodes.observed)
         reward, done, term, trunc, live = results[-5:]
@@ -126,7 +126,7 @@ class HostEnv:
         }
         ended, others = [done, term], [*results[n:-5], reward, trunc, live]
         name = str(self.episodes.spec)
-        return Exchange(name, t, actions, self._first, results[:n], ended, others, spaces)
+        return Exchange(name, text, actions, self._first, results[:n], ended, others, spaces)
 
     def _transition(self, results: Sequence[RecurrentTensor]) -> Transition:
         n, space = len(self.episodes.observed), self.observation_space
@@ -146,7 +146,7 @@ class HostEnv:
             f"{self.episodes.spec} has steps that are only resets, and the program uses them all",
             facts="its autoreset mode is NextStep: the step after an episode's end has no action "
             "and no reward; env.last.live is false there, and nothing reads it",
-            hint="weigh what is learnt by env.last.live.cast('f32'), or make it with "
+            hint="weigh what is learned by env.last.live.cast('f32'), or make it with "
             "vectorization_mode='sync'",
             loc=self._loc,
         )

@@ -1,4 +1,4 @@
-"""A policy by itself: what a run has learnt, for acting in plain NumPy.
+"""A policy by itself: what a run has learned, for acting in plain NumPy.
 
     policy = rc.rl.load("runs/x")
     action = policy.act(observation)
@@ -38,7 +38,7 @@ from recurra.ops.source import Input
 from recurra.report.runs import POLICY
 from recurra.rl.acting import FIRST, FORMAT, ROW
 from recurra.support import safetensors_file
-from recurra.transforms.vectorize.vectorize import vectorise, with_axis
+from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
 Array = Any
 (ROWS,) = ROW.ranges
@@ -252,14 +252,14 @@ class Policy:
         head = f"def act({', '.join(takes)}):"
         return text_of(head, w.items, tuple_of(gives)), w.scope
 
-    def _before(self, graph: Graph, n: Node) -> list[Node]:
-        params = self.draws[n.name]["params"] if n.name in self.draws else ()
-        return [graph[x] for x in (*(a.name for a in n.args), *params)]
+    def _before(self, graph: Graph, node: Node) -> list[Node]:
+        params = self.draws[node.name]["params"] if node.name in self.draws else ()
+        return [graph[x] for x in (*(a.name for a in node.args), *params)]
 
     def _batched(self) -> Graph:
         """The graph with rows as the first axis of all that varies with them."""
         cut, members = with_axis(self.graph, ROWS.dim, FEW)
-        graph = vectorise(cut, ROWS.dim, members, FEW)
+        graph = vectorize(cut, ROWS.dim, members, FEW)
         left = [n for n in graph.nodes.values() if len(n.domain) and not isinstance(n.op, Input)]
         if left:
             raise RecurraError(
@@ -271,26 +271,33 @@ class Policy:
         return graph
 
     def _drawn(
-        self, w: Writer, name: str, made: Mapping[str, Any], lead: tuple[int, ...], greedy: bool
+        self,
+        writer: Writer,
+        name: str,
+        made: Mapping[str, Any],
+        lead: tuple[int, ...],
+        greedy: bool,
     ) -> Any:
         shape, dtype = self._like(name)
         kind, params = (self.draws[name][k] for k in ("kind", "params"))
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
-        text = f"{w.bound(draw, w.named(kind))}({', '.join(w.show(made[p]) for p in params)})"
-        return w.assign(text, blank((*lead, *shape), dtype), moves=False)
+        text = f"{writer.bound(draw, writer.named(kind))}({', '.join(writer.show(made[p]) for p in params)})"
+        return writer.assign(text, blank((*lead, *shape), dtype), moves=False)
 
     @property
     def is_plain(self) -> bool:
         """Is an action one array, not a dict or tuple of such?"""
         return len(self.taken) == 1 and not self.taken[0].path
 
-    def _given(self, w: Writer, leaf: Leaf, x: Any) -> str:
+    def _given(self, writer: Writer, leaf: Leaf, x: Any) -> str:
         """An action as the environment takes it."""
-        text = w.show(x)
+        text = writer.show(x)
         if np.any(np.asarray(leaf.start) != 0):
-            text = f"({text} + {w.show(np.asarray(leaf.start))})"
+            text = f"({text} + {writer.show(np.asarray(leaf.start))})"
         return (
-            text if leaf.wanted == leaf.dtype else f"{text}.astype({w.show(np.dtype(leaf.dtype))})"
+            text
+            if leaf.wanted == leaf.dtype
+            else f"{text}.astype({writer.show(np.dtype(leaf.dtype))})"
         )
 
     def _nested(self, made: Sequence[Array]) -> Any:

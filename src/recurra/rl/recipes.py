@@ -106,7 +106,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Reinforce(Recipe):
-    """Train a policy by REINFORCE (Williams, 1992), with returns normalised per iteration.
+    """Train a policy by REINFORCE (Williams, 1992), with returns normalized per iteration.
 
     Example: recurra train reinforce --env CartPole-v1 --iterations 100
     """
@@ -134,7 +134,7 @@ class Reinforce(Recipe):
             assert env.last is not None
             live = env.last.live.cast("f32")
             g = r[b, i, t:T].discounted_sum(self.gamma)
-            adv = rc.rl.normalise(g, over=(b, t), where=live)
+            adv = rc.rl.normalize(g, over=(b, t), where=live)
             loss = (-live * adv * pi.log_prob(a))[0:B, i, 0:T].mean()
             loss.backward()
             rc.optim.Adam(dnn.params, lr=self.lr * self.lr_decay**i).step()
@@ -162,7 +162,7 @@ class Ppo(Recipe):
     epochs: int = 4
     """Passes over the samples of an iteration."""
     minibatches: int = 4
-    """Steps of the optimiser per pass, each on its part of the shuffled samples."""
+    """Steps of the optimizer per pass, each on its part of the shuffled samples."""
     lr: float = 2.5e-4
     """Learning rate of Adam in the first iteration; it falls to 0 in equal steps."""
     gae: float = 0.95
@@ -222,7 +222,7 @@ class Ppo(Recipe):
             batch = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in seen)
             new_o, new_a, logp, old_v, advs, returns, real = batch
             new, new_v = learner(new_o)
-            advs = rc.rl.normalise(advs, over=(n,), where=real)
+            advs = rc.rl.normalize(advs, over=(n,), where=real)
             ratio = (new.log_prob(new_a) - logp).exp()
             near = ratio.clip(1 - self.clip, 1 + self.clip)
             policy_loss = rc.maximum(-advs * ratio, -advs * near)

@@ -27,7 +27,7 @@ def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
     return x[index].sum(axis=tuple(range(len(names & set(x.domain.dims)))))
 
 
-def normalise(
+def normalize(
     x: RecurrentTensor,
     over: Sequence[Index],
     where: RecurrentTensor | None = None,
@@ -89,8 +89,8 @@ def is_put_together(x: RecurrentTensor, ranges: Sequence[Range]) -> bool:
     """Is it made of single points, of the same point of all dims but some?"""
     node, along = x.graph[x.name], {r.dim for r in ranges}
 
-    def is_point(a: Ref) -> bool:
-        pairs = zip(x.graph[a.name].domain, a.index, strict=True)
+    def is_point(ref: Ref) -> bool:
+        pairs = zip(x.graph[ref.name].domain, ref.index, strict=True)
         return all(not isinstance(e, Slice) and (r.dim in along or e == r.sym) for r, e in pairs)
 
     return isinstance(node.op, MOVES) and all(map(is_point, (x.ref, *node.args)))

@@ -121,11 +121,11 @@ class Tree:
     def keys(self) -> Any:
         return children(self.parts).keys()
 
-    def map(self, f: Callable[[Any], Any]) -> Tree:
-        """The tree of what `f` makes of each tensor, or tree, in it."""
+    def map(self, function: Callable[[Any], Any]) -> Tree:
+        """The tree of what `function` makes of each tensor, or tree, in it."""
         if isinstance(self.parts, tuple):
-            return Tree(tuple(map(f, self.parts)))
-        return Tree({k: f(x) for k, x in self.parts.items()})
+            return Tree(tuple(map(function, self.parts)))
+        return Tree({k: function(x) for k, x in self.parts.items()})
 
     def detach(self) -> Tree:
         """The same values; no gradient passes."""
@@ -157,12 +157,12 @@ def tree_of(space: AnySpace, tensors: Sequence[Any]) -> Any:
     """Tensors, in the order of `leaves`, as the space has them."""
     given = iter(tensors)
 
-    def build(s: AnySpace) -> Any:
-        if isinstance(s, Space):
+    def build(any_space: AnySpace) -> Any:
+        if isinstance(any_space, Space):
             return next(given)
-        if isinstance(s.parts, tuple):
-            return Tree(tuple(build(p) for p in s.parts))
-        return Tree({k: build(p) for k, p in s.parts.items()})
+        if isinstance(any_space.parts, tuple):
+            return Tree(tuple(build(p) for p in any_space.parts))
+        return Tree({k: build(p) for k, p in any_space.parts.items()})
 
     return build(space)
 

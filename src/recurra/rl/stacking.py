@@ -20,8 +20,8 @@ def frames(
     """
     last = o.domain.ranges[-1]
 
-    def back(x: RecurrentTensor, k: int) -> RecurrentTensor:
-        past = maximum(Index(last.sym) - k, wrap(last.lo))
+    def back(x: RecurrentTensor, index: int) -> RecurrentTensor:
+        past = maximum(Index(last.sym) - index, wrap(last.lo))
         return x[tuple(past if r == last else Index(r.sym) for r in x.domain)]
 
     found = [o]

@@ -118,17 +118,17 @@ class StatefulEnv:
         moved: Tensors,
         reward: RecurrentTensor,
         ended: Tensors,
-        t: str,
+        text: str,
     ) -> Transition:
         """Absorbing: all stays as it is where the episode is over."""
         flag = [as_tensor(False) for _ in ended]
-        over = [recurrence("over", domain, Type("bool"), t, x) for x in flag]
+        over = [recurrence("over", domain, Type("bool"), text, x) for x in flag]
         live = ~(over[0] | over[-1])
         for x, new in zip(now, moved, strict=True):
-            follow(x, t, where(live, new, x))
+            follow(x, text, where(live, new, x))
         after = [where(live, new, x) for x, new in zip(over, ended, strict=True)]
         for x, new in zip(over, after, strict=True):
-            follow(x, t, new)
+            follow(x, text, new)
         o = self._tree_of_seen([where(live, new, x) for x, new in zip(now, moved, strict=True)])
         reward = where(live, reward, reward * 0)
         term, trunc = self._told(after, domain)
@@ -141,16 +141,16 @@ class StatefulEnv:
         moved: Tensors,
         reward: RecurrentTensor,
         ended: Tensors,
-        t: str,
+        text: str,
     ) -> Transition:
         """Autoreset: where the episode is over the next one begins."""
         done = ended[0] | ended[-1]
         fresh = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
         after = [where(done, x, y) for x, y in zip(fresh, moved, strict=True)]
         for x, new in zip(now, after, strict=False):
-            follow(x, t, new)
+            follow(x, text, new)
         for x, new in zip(self._begin, after, strict=True):
-            self._carry(x, new, t)
+            self._carry(x, new, text)
         next_o, final_o = self._tree_of_seen(after), self._tree_of_seen(moved)
         term, trunc = self._told(ended, domain)
         live = always(True, domain)
@@ -164,11 +164,11 @@ class StatefulEnv:
             x[Index(both(*begins))] = new
         return out
 
-    def _carry(self, first: RecurrentTensor, after: RecurrentTensor, t: str) -> None:
+    def _carry(self, first: RecurrentTensor, after: RecurrentTensor, text: str) -> None:
         """first[b, i] = after[b, i-1, T-1]: along the last dim that the reset was written over."""
         for r in first.domain:
             if r.dim == self._along:
-                ends = {t: after.domain[t].hi - 1, r.dim: r.sym - 1}
+                ends = {text: after.domain[text].hi - 1, r.dim: r.sym - 1}
                 index = tuple(ends.get(q.dim, q.sym) for q in after.domain)
                 first[Index(compare(">", r.sym, r.lo))] = after[index]
 
@@ -179,9 +179,9 @@ class StatefulEnv:
     def _tree_of_seen(self, made: Tensors) -> Any:
         return tree_of(self.observation_space, made[self._held :])
 
-    def _seen(self, o: Any) -> list[Any]:
+    def _seen(self, other: Any) -> list[Any]:
         """The arrays of an observation."""
-        return arrays_of(self.observation_space, o)
+        return arrays_of(self.observation_space, other)
 
     def _taken(self, actions: Tensors) -> Tensors:
         out: Tensors = []
@@ -216,13 +216,13 @@ def space_of(shown: Any) -> AnySpace:
     )
 
 
-def arrays_of(space: AnySpace, o: Any) -> list[Any]:
+def arrays_of(space: AnySpace, other: Any) -> list[Any]:
     """The arrays of an observation, in the order of `leaves`."""
     if isinstance(space, Space):
-        return [o]
+        return [other]
     keys = range(len(space.parts)) if isinstance(space.parts, tuple) else space.parts
     parts: Any = space.parts
-    return [x for k in keys for x in arrays_of(parts[k], o[k])]
+    return [x for k in keys for x in arrays_of(parts[k], other[k])]
 
 
 def plain(tree: Any) -> Any:

@@ -70,25 +70,27 @@ def _outermost(
             raise RecurraError(
                 f"the parameter {name} is saved, but not computed",
                 facts=f"nothing that the program gives depends on {parameter}",
-                hint="give what is learnt with it: rc.log(loss=loss)",
+                hint="give what is learned with it: rc.log(loss=loss)",
                 loc=loc,
             )
     (dim, *_) = graph[saved[0][2]].domain.dims
     return dim, graph.declared[dim].range.size(sizes)
 
 
-def iterations(e: Checkpoint, sizes: Mapping[str, int], dim: str, points: int) -> list[int]:
+def iterations(
+    checkpoint: Checkpoint, sizes: Mapping[str, int], dim: str, points: int
+) -> list[int]:
     """The iterations at which an effect saves."""
-    stray = symbols(e.when) - {dim} - sizes.keys()
+    stray = symbols(checkpoint.when) - {dim} - sizes.keys()
     if stray:
         raise RecurraError(
             f"a checkpoint's condition mentions {', '.join(sorted(stray))}",
             facts=f"a program is saved between iterations of its outermost loop, along {dim}",
             hint=f"write a condition on {dim}, or begin the context with what it is to be saved "
             f'along: rc.Context(dims="{min(stray)} .. {dim} ..")',
-            loc=e.loc,
+            loc=checkpoint.loc,
         )
-    return [i for i in range(points) if evaluate(e.when, {**sizes, dim: i})]
+    return [i for i in range(points) if evaluate(checkpoint.when, {**sizes, dim: i})]
 
 
 @dataclass
@@ -274,7 +276,7 @@ class Saver:
             return set()
         known = [main.end.border] if main.end else []
         stores = (store_key(s) for s in self.program.waiting(main))
-        return {*self.program.travelling(main), *stores, *known}
+        return {*self.program.traveling(main), *stores, *known}
 
     def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
         """The checkpoint must hold what the program carries."""
@@ -421,13 +423,13 @@ class Saver:
         point = tuple(evaluate(r.lo, plan.sizes) for r in written.domain)
         return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
 
-    def handed_on(self, n: Node) -> str:
+    def handed_on(self, node: Node) -> str:
         """What a merge reads in the first point of the second iteration: of the one before."""
-        assert isinstance(n.op, Merge)
+        assert isinstance(node.op, Merge)
         assert self.program.main is not None
-        at = {r.dim: evaluate(r.lo, self.sizes) for r in n.domain}
+        at = {r.dim: evaluate(r.lo, self.sizes) for r in node.domain}
         at |= {d: x + 1 for d, x in at.items() if d == self.program.main.loop.dim}
-        return n.args[n.op.arm({**self.sizes, **at})].name
+        return node.args[node.op.arm({**self.sizes, **at})].name
 
 
 _CONSEQUENCE = (

@@ -16,7 +16,7 @@ from math import inf
 
 from recurra.runtime.executor import Execution
 from recurra.window.ab_trial import WORTH
-from recurra.window.gain_model import LEAST_GAIN, Judgement
+from recurra.window.gain_model import LEAST_GAIN, Judgment
 from recurra.window.stretches import Stretch
 from recurra.window.thread_pool import Ran
 
@@ -35,7 +35,7 @@ class Judged:
 
     def rests(self) -> bool:
         """Whether a run in order will be over before anything is examined."""
-        trial = self.stretch.judgement.trial
+        trial = self.stretch.judgment.trial
         off = self.stretch.straight and not trial.examining
         return off and time.perf_counter() + self.seconds < trial.until
 
@@ -43,7 +43,7 @@ class Judged:
     def going_on(self) -> Generator[Stretch]:
         """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
         if not self._taken.acquire(blocking=False):
-            yield _stretch(Judgement(self.threads, SLOTS))
+            yield _stretch(Judgment(self.threads, SLOTS))
             return
         since = time.perf_counter()
         try:
@@ -52,14 +52,14 @@ class Judged:
             self.stretch.stop()
             self.seconds = time.perf_counter() - since
         except BaseException:
-            self.stretch = _stretch(self.stretch.judgement)
+            self.stretch = _stretch(self.stretch.judgment)
             raise
         finally:
             self._taken.release()
 
     def __str__(self) -> str:
-        judgement = self.stretch.judgement
-        trial, predicted = judgement.trial, judgement.predicted
+        judgment = self.stretch.judgment
+        trial, predicted = judgment.trial, judgment.predicted
         window = f"through a window of {self.threads} threads"
         if predicted is None:
             return f"{window}, to learn what launches take"
@@ -87,9 +87,9 @@ class Launches:
 
 
 def judged_on(threads: int) -> Judged:
-    """Return the judgement of a program that has not run yet."""
-    return Judged(threads, _stretch(Judgement(threads, SLOTS)))
+    """Return the judgment of a program that has not run yet."""
+    return Judged(threads, _stretch(Judgment(threads, SLOTS)))
 
 
-def _stretch(judgement: Judgement) -> Stretch:
-    return Stretch(judgement, LEAST, MOST)
+def _stretch(judgment: Judgment) -> Stretch:
+    return Stretch(judgment, LEAST, MOST)

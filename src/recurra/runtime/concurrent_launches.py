@@ -127,9 +127,9 @@ def told(execution: Execution) -> Told:
     return Told(axes, at, {r.name: _makes(plan, r) for r in regions})
 
 
-def _makes(plan: Plan, r: Region) -> tuple[int, int]:
-    types = [plan.statements.arrays[v].type for v in r.gives]
-    count = len(types) + sum(r.asks for _ in r.ends)
+def _makes(plan: Plan, region: Region) -> tuple[int, int]:
+    types = [plan.statements.arrays[v].type for v in region.gives]
+    count = len(types) + sum(region.asks for _ in region.ends)
     return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)
 
 
@@ -183,23 +183,26 @@ def windowed(execution: Execution, run: Executor, known: Told | None = None) -> 
 
 
 def _launching(
-    execution: Execution, r: Region, inside: Handles, known: Told, loc: Loc | None
+    execution: Execution, region: Region, inside: Handles, known: Told, loc: Loc | None
 ) -> Callable[..., Any]:
     """f as the region's own function, which gives handles at once."""
-    function, run, at = execution.regions[r.name], inside.run, known.at[r.name]
-    middle, around = 1 + times(r) + len(r.held) + len(r.carried), slice(1, 1 + len(r.around))
-    names = (*r.stores, *r.reads)
+    function, run, at = execution.regions[region.name], inside.run, known.at[region.name]
+    middle, around = (
+        1 + times(region) + len(region.held) + len(region.carried),
+        slice(1, 1 + len(region.around)),
+    )
+    names = (*region.stores, *region.reads)
     of = {s: middle + k for k, s in enumerate(names)}
-    stores = slice(middle, middle + len(r.stores))
+    stores = slice(middle, middle + len(region.stores))
     counts = {s: places(known.axes[s]) for s in names}
-    count, size = known.makes[r.name]
+    count, size = known.makes[region.name]
 
     def body(launched: Launched) -> None:
         results = function(*map(there, launched.given))
         same = all(
             x is s.value for s, x in zip(launched.given[stores], results[count:], strict=True)
         )
-        assert same, f"{r.name} gave another store than it was given"
+        assert same, f"{region.name} gave another store than it was given"
         launched.made = results[:count]
         for handle, x in zip(launched.makes, results, strict=False):
             handle.value = x
@@ -218,7 +221,7 @@ def _launching(
     def writes(launched: Launched) -> list[Segment]:
         return [launched.own, *pieces(launched, writes=True)]
 
-    wrapper = Wrapper(r.name, body, reads, writes, kind=r.name, loc=loc)
+    wrapper = Wrapper(region.name, body, reads, writes, kind=region.name, loc=loc)
 
     def launch(*given: Any) -> tuple[Any, ...]:
         if run.straight:

@@ -52,7 +52,7 @@ class _Copied(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Step:
-    """What the host sees after an outermost launch: its times, outputs, travelling variables.
+    """What the host sees after an outermost launch: its times, outputs, traveling variables.
 
     `points` says which points of an output are new; they differ from the times where it is made
     some steps late.
@@ -103,12 +103,12 @@ class Execution:
         made.backend = backend or self.backend
         return made
 
-    def compiled(self, r: Region) -> Callable[..., Any]:
+    def compiled(self, region: Region) -> Callable[..., Any]:
         """A launch that reads a swapped store, or samples of one, is waited for: those ahead would
         hold its points, and more samples than two."""
         plan, wait = self.program.plan, self.backend.wait
-        launch = self.backend.compile(plan, r)
-        if not any(plan.stores[s].room for s in r.reads) and not sampling(plan, r.held):
+        launch = self.backend.compile(plan, region)
+        if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
             return launch
         return lambda *given: wait(launch(*given))
 
@@ -379,9 +379,9 @@ class _Run:
             for s in found
         )
 
-    def swapped(self, s: Store) -> Paged:
+    def swapped(self, store: Store) -> Paged:
         assert self.swap is not None
-        return self.mover.store(s, self.swap, self.plan.sizes, self.backend)
+        return self.mover.store(store, self.swap, self.plan.sizes, self.backend)
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""

@@ -86,11 +86,11 @@ def islands(
     ]
 
 
-def _island(plan: Plan, r: Region, taken: list[float], prices: Prices) -> Island:
-    (*rest, first) = reversed(r.items)
-    loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in r.around]
+def _island(plan: Plan, region: Region, taken: list[float], prices: Prices) -> Island:
+    (*rest, first) = reversed(region.items)
+    loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in region.around]
     if not rest and isinstance(first, Loop):
         loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
     name = " / ".join(loops)
-    active = tuple(s for s in members(r.items) if s in r.active)
-    return Island(name, active, items_ns(plan, r.items, prices) / 1e6, min(taken))
+    active = tuple(s for s in members(region.items) if s in region.active)
+    return Island(name, active, items_ns(plan, region.items, prices) / 1e6, min(taken))

@@ -87,8 +87,8 @@ class Watched(Walk):
     watch: Watch = field(default_factory=lambda: Watch(None))
     operands: list[Array] = field(default_factory=list[Array])
 
-    def value(self, sink: str, k: int, ref: Any, state: State, env: Mapping[str, Any]) -> Array:
-        x = super().value(sink, k, ref, state, env)
+    def value(self, sink: str, index: int, ref: Any, state: State, env: Mapping[str, Any]) -> Array:
+        x = super().value(sink, index, ref, state, env)
         self.operands.append(x)
         return x
 
@@ -278,49 +278,53 @@ class Check:
             hint="compile with backend='numpy', check='nan'",
         )
 
-    def refusal(self, m: Made, result: str, shown: Any, where: str) -> NotFiniteError:
+    def refusal(self, made: Made, result: str, shown: Any, where: str) -> NotFiniteError:
         led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
-        dims, element = self.point(m)
+        dims, element = self.point(made)
         places = [f"{d}={p}" for d, p in dims.items()]
         places += [f"element {list(element)}"] if element else []
         at = f" at {', '.join(places)}" if dims else "".join(f", {x}" for x in places)
         takes = [
-            f"{a.name} is {_near(x, m, k)}"
-            for k, (a, x) in enumerate(zip(m.node.args, m.operands, strict=False))
+            f"{a.name} is {_near(x, made, k)}"
+            for k, (a, x) in enumerate(zip(made.node.args, made.operands, strict=False))
         ]
-        if isinstance(m.node.op, Call):
-            return self.answer_refusal(m, m.node.op, at, led)
-        if isinstance(m.node.op, Input):
+        if isinstance(made.node.op, Call):
+            return self.answer_refusal(made, made.node.op, at, led)
+        if isinstance(made.node.op, Input):
             takes = ["it comes from outside of the program"]
         return NotFiniteError(
-            f"{m.node.op.name} makes {_text(m.value)}{at}",
-            facts=f"{m.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
-            hint=f"keep what {m.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
+            f"{made.node.op.name} makes {_text(made.value)}{at}",
+            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
+            hint=f"keep what {made.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
             "a smaller learning rate)",
-            loc=m.node.loc,
+            loc=made.node.loc,
         )
 
-    def answer_refusal(self, m: Made, op: Call, at: str, led: str) -> NotFiniteError:
+    def answer_refusal(self, made: Made, op: Call, at: str, led: str) -> NotFiniteError:
         """What the host gave, such as the reward of one row of an environment."""
         words = op.fn.results
-        what = f" as {words[m.result]}" if m.result < len(words) else ""
-        row = f" of row {m.element[0]}" if op.batch_dims and m.element else ""
+        what = f" as {words[made.result]}" if made.result < len(words) else ""
+        row = f" of row {made.element[0]}" if op.batch_dims and made.element else ""
         return NotFiniteError(
-            f"{op.fn.key} gives {_text(m.value)}{what}{row}{at}",
-            facts=f"{m.node.name}: it comes from outside of the program\n  it reaches {led}",
+            f"{op.fn.key} gives {_text(made.value)}{what}{row}{at}",
+            facts=f"{made.node.name}: it comes from outside of the program\n  it reaches {led}",
             hint=f"mend {op.fn.key}, or leave out what is not finite where the program reads it: "
             "rc.where(x == x, x, 0.0)",
-            loc=m.node.loc,
+            loc=made.node.loc,
         )
 
-    def point(self, m: Made) -> tuple[dict[str, int], tuple[int, ...]]:
+    def point(self, made: Made) -> tuple[dict[str, int], tuple[int, ...]]:
         """The point, dims that are axes included, and the element of its value."""
         graph = self.program.plan.graph
-        dims = {d: int(m.env[d]) for d in m.node.domain.dims if d in m.env}
+        dims = {d: int(made.env[d]) for d in made.node.domain.dims if d in made.env}
         left: list[int] = []
-        type_ = m.node.type.items[m.result] if isinstance(m.node.type, Tuple) else m.node.type
+        type_ = (
+            made.node.type.items[made.result]
+            if isinstance(made.node.type, Tuple)
+            else made.node.type
+        )
         shape: Sequence[Any] = type_.shape
-        for k, size in zip(m.element, shape, strict=False):
+        for k, size in zip(made.element, shape, strict=False):
             mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
                 dims[mine[0]] = k
@@ -345,11 +349,11 @@ def _hands_on_variables(program: Program) -> bool:
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 
 
-def _answer(watch: Watch, node: Statement, env: Mapping[str, int], y: Array, k: int) -> Array:
-    """Result `k` of the host, watched like one of an op; a copy, which a launch may destroy."""
+def _answer(watch: Watch, node: Statement, env: Mapping[str, int], y: Array, index: int) -> Array:
+    """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
     y = np.array(y, copy=True)
     made = _not_finite(y)
-    return watch.mend(node, env, y, made, result=k) if made.any() else y
+    return watch.mend(node, env, y, made, result=index) if made.any() else y
 
 
 def bad_names(results: Mapping[str, Any]) -> set[str]:
@@ -367,17 +371,18 @@ def _text(x: float) -> str:
     return f"{x:.5g}"
 
 
-def _near(x: Array, m: Made, k: int) -> str:
-    """Operand `k` at the element, or its extremes where it has axes that the result lacks."""
+def _near(x: Array, made: Made, index: int) -> str:
+    """Operand `index` at the element, or its extremes where it has axes that the result lacks."""
     x = np.asarray(x)
-    labels: str = getattr(m.node.op, "labels", "")
+    labels: str = getattr(made.node.op, "labels", "")
     if labels:
         ins, _, out = labels.partition("->")
-        axes = [out.find(c) for c in ins.split(",")[k]]
+        axes = [out.find(c) for c in ins.split(",")[index]]
     else:
-        axes = list(range(x.ndim)) if x.ndim == len(m.element) else [-1] * x.ndim
+        axes = list(range(x.ndim)) if x.ndim == len(made.element) else [-1] * x.ndim
     if all(
-        0 <= a < len(m.element) and m.element[a] < n for a, n in zip(axes, x.shape, strict=True)
+        0 <= a < len(made.element) and made.element[a] < n
+        for a, n in zip(axes, x.shape, strict=True)
     ):
-        return _text(float(x[tuple(m.element[a] for a in axes)]))
+        return _text(float(x[tuple(made.element[a] for a in axes)]))
     return f"from {_text(float(x.min()))} to {_text(float(x.max()))}" if x.size else "empty"

@@ -189,14 +189,14 @@ class Runner:
         self.compilation.compiled.stages.tell("launches", line)
         return s
 
-    def metrics(self, s: Step) -> list[tuple[int, dict[str, Any]]]:
+    def metrics(self, step: Step) -> list[tuple[int, dict[str, Any]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""
         outputs, out = self.compilation.outputs, dict[range, dict[str, Any]]()
         for name, o in self.compilation.written.logs.items():
-            x = s.outputs.get(outputs[o])
+            x = step.outputs.get(outputs[o])
             if x is not None and x.ndim == 1 and len(x):
-                out.setdefault(s.points[outputs[o]], {})[name] = x
-        return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(s.lo, {})]
+                out.setdefault(step.points[outputs[o]], {})[name] = x
+        return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(step.lo, {})]
 
     def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
         """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.

@@ -140,10 +140,10 @@ def _ordered(
         graph = now
 
 
-def stored(n: Node) -> Node:
+def stored(node: Node) -> Node:
     """A fold as a reduction, which reads all of its operand when it runs."""
-    assert isinstance(n.op, Fold)
-    return replace(n, op=REDUCTION[n.op.monoid_of](axes=tuple(range(n.op.rank))))
+    assert isinstance(node.op, Fold)
+    return replace(node, op=REDUCTION[node.op.monoid_of](axes=tuple(range(node.op.rank))))
 
 
 def stray(schedule: Schedule, sizes: Mapping[str, int]) -> list[Node]:
@@ -176,15 +176,17 @@ class _Levels:
         self.dims = tuple(self.graph.declared)
         self.place = {s: k for k, s in enumerate(self.graph.statements)}
 
-    def lag(self, e: Dependence, dim: str) -> Lag | None:
+    def lag(self, dependence: Dependence, dim: str) -> Lag | None:
         """The lag of a dependence along a dim; None if one end lacks the dim."""
-        key = (e, dim)
+        key = (dependence, dim)
         if key not in self.lags:
-            source, sink = self.graph[e.source].domain, self.graph[e.sink].domain
+            source, sink = self.graph[dependence.source].domain, self.graph[dependence.sink].domain
             if dim not in source or dim not in sink:
                 self.lags[key] = None
             else:
-                self.lags[key] = lag(dim, e.index[source.dims.index(dim)], sink, e.where)
+                self.lags[key] = lag(
+                    dim, dependence.index[source.dims.index(dim)], sink, dependence.where
+                )
         return self.lags[key]
 
     def order(
@@ -302,11 +304,11 @@ class _Levels:
             return ""
         return f"{domain[dim]} {self.late.get(statement, ())}"
 
-    def movable(self, s: Statement) -> bool:
+    def movable(self, statement: Statement) -> bool:
         """May it run in a later loop? Totals and results of calls stay where they are made."""
-        of_calls = any(isinstance(self.graph.arrays[a.name].type, Tuple) for a in s.args)
-        sums = (w.accumulates for a in s.args for w in self.graph.writers[a.name])
-        return not of_calls and not s.accumulates and not any(sums)
+        of_calls = any(isinstance(self.graph.arrays[a.name].type, Tuple) for a in statement.args)
+        sums = (w.accumulates for a in statement.args for w in self.graph.writers[a.name])
+        return not of_calls and not statement.accumulates and not any(sums)
 
     def direction(
         self, part: list[str], inner: list[Dependence], left: dict[str, set[str]], dim: str
@@ -327,8 +329,8 @@ class _Levels:
         """Does its range along a dim depend on another that has no loop yet?"""
         return bool(self.graph[statement].domain[dim].mentions() & left)
 
-    def signed(self, e: Dependence, dim: str, sign: int) -> Lag | None:
-        x = self.lag(e, dim)
+    def signed(self, dependence: Dependence, dim: str, sign: int) -> Lag | None:
+        x = self.lag(dependence, dim)
         return None if x is None else x if sign > 0 else -x
 
     def steps(self, lags: Mapping[Dependence, Lag]) -> list[tuple[str, str, Lag]]:
@@ -358,24 +360,26 @@ class _Levels:
         }
         return 1 if wait[1] <= wait[-1] else -1
 
-    def apart(self, e: Dependence, source: int | None, sink: int | None, dim: str) -> int:
+    def apart(self, dependence: Dependence, source: int | None, sink: int | None, dim: str) -> int:
         """1 where the sink's loop must wait for the source's to end, else 0."""
-        if source != sink or self.ends(e.source, dim) != self.ends(e.sink, dim):
+        if source != sink or self.ends(dependence.source, dim) != self.ends(dependence.sink, dim):
             return 1
         if not source:
             return 0
-        x = self.signed(e, dim, source)
+        x = self.signed(dependence, dim, source)
         return 1 if x is None or x.low is None else 0
 
     def expand(
-        self, g: _Group, edges: list[Dependence], left: dict[str, set[str]], dim: str
+        self, _group: _Group, edges: list[Dependence], left: dict[str, set[str]], dim: str
     ) -> tuple[Item, ...]:
         """One group as a loop with shifts, or as plain items."""
-        within = self.within(g.members, edges)
-        if not g.step:
-            return self.order(g.members, within, left)
-        ends = {e: x for e in within if (x := self.signed(e, dim, g.step)) is not None}
-        shift = retime(g.members, self.steps(ends), {s: self.weight(s) for s in g.members})
+        within = self.within(_group.members, edges)
+        if not _group.step:
+            return self.order(_group.members, within, left)
+        ends = {e: x for e in within if (x := self.signed(e, dim, _group.step)) is not None}
+        shift = retime(
+            _group.members, self.steps(ends), {s: self.weight(s) for s in _group.members}
+        )
         open_: list[Dependence] = []
         for e, x in ends.items():
             assert x.low is not None
@@ -385,12 +389,14 @@ class _Levels:
                 time = x + (shift[e.sink] - shift[e.source])
                 travels = time.exact == 1 and left[e.source] == {dim} and not e.ref.slices
                 (self.next_step if travels else self.later).add((e.source, e.sink))
-        for s in g.members:
+        for s in _group.members:
             self.late[s] = (*self.late.get(s, ()), shift[s])
-        inside = {s: left[s] - {dim} for s in g.members}
-        body = self.order(g.members, open_, inside)
+        inside = {s: left[s] - {dim} for s in _group.members}
+        body = self.order(_group.members, open_, inside)
         return (
-            Loop(dim, g.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body),
+            Loop(
+                dim, _group.step, tuple(sorted(shift.items(), key=lambda p: self.place[p[0]])), body
+            ),
         )
 
     def weight(self, statement: str) -> float:

@@ -48,16 +48,18 @@ def real_dependences(graph: StatementGraph) -> list[Dependence]:
     return [d for d in dependences(graph) if d.where == TRUE or happens(domains[d.sink], d.where)]
 
 
-def _identity(s: Statement, w: Statement, a: Ref, k: int) -> Dependence:
+def _identity(statement: Statement, w: Statement, ref: Ref, index: int) -> Dependence:
     """A dependence on a statement that writes each place at its own point."""
-    return Dependence(s.name, w.name, a, k, a.index, s.condition(k))
+    return Dependence(statement.name, w.name, ref, index, ref.index, statement.condition(index))
 
 
-def _partial(s: Statement, w: Statement, a: Ref, k: int, array: Array) -> Dependence:
+def _partial(
+    statement: Statement, w: Statement, ref: Ref, position: int, array: Array
+) -> Dependence:
     """A dependence on a statement that writes some of an array, or adds up over other dims."""
     found: dict[str, Index] = {}
-    ties: list[Expr] = [s.condition(k)]
-    for place, e, whole in zip(w.places, a.index, array.domain, strict=True):
+    ties: list[Expr] = [statement.condition(position)]
+    for place, e, whole in zip(w.places, ref.index, array.domain, strict=True):
         dim, shift = _dim_of(place, w)
         if dim is None:
             ties += _meets(e, place, lin([(place, 1), (1, 1)]))
@@ -75,35 +77,35 @@ def _partial(s: Statement, w: Statement, a: Ref, k: int, array: Array) -> Depend
         }
         if symbols(w.where) & set(w.domain.dims) <= points.keys():
             ties.append(substitute(w.where, points))
-    return Dependence(s.name, w.name, a, k, index, both(*ties))
+    return Dependence(statement.name, w.name, ref, position, index, both(*ties))
 
 
-def _dim_of(place: Expr | int, w: Statement) -> tuple[str | None, int]:
+def _dim_of(place: Expr | int, statement: Statement) -> tuple[str | None, int]:
     """The dim and the shift of a place that is a dim plus a constant; None: it has no dim."""
-    for r in w.domain:
+    for r in statement.domain:
         shift = is_shift(place, r.dim)
         if shift is not None:
             return r.dim, shift
     return None, 0
 
 
-def _meets(e: Index, lo: Expr | int, hi: Expr | int) -> list[Expr]:
+def _meets(index: Index, lo: Expr | int, hi: Expr | int) -> list[Expr]:
     """The conditions under which an index asks for a place in lo..hi-1."""
-    if isinstance(e, Slice):
-        return [compare("<", e.lo, hi), compare(">", e.hi, lo)]
-    return [compare(">=", e, lo), compare("<", e, hi)]
+    if isinstance(index, Slice):
+        return [compare("<", index.lo, hi), compare(">", index.hi, lo)]
+    return [compare(">=", index, lo), compare("<", index, hi)]
 
 
-def _clipped(e: Index, lo: Expr | int, hi: Expr | int) -> Index:
+def _clipped(index: Index, lo: Expr | int, hi: Expr | int) -> Index:
     """What a range asks for of the places lo..hi-1."""
-    if not isinstance(e, Slice) or e.step != 1:
-        return e
-    return Slice(maximum(e.lo, lo), minimum(e.hi, hi))
+    if not isinstance(index, Slice) or index.step != 1:
+        return index
+    return Slice(maximum(index.lo, lo), minimum(index.hi, hi))
 
 
-def _moved(e: Index, c: int) -> Index:
+def _moved(index: Index, c: int) -> Index:
     if not c:
-        return e
-    if isinstance(e, Slice):
-        return Slice(lin([(e.lo, 1), (c, 1)]), lin([(e.hi, 1), (c, 1)]), e.step)
-    return lin([(e, 1), (c, 1)])
+        return index
+    if isinstance(index, Slice):
+        return Slice(lin([(index.lo, 1), (c, 1)]), lin([(index.hi, 1), (c, 1)]), index.step)
+    return lin([(index, 1), (c, 1)])

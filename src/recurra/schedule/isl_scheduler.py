@@ -125,17 +125,17 @@ def _leaders(graph: StatementGraph, edges: Sequence[Dependence], by_reader: bool
     return leader
 
 
-def _is_at_once(graph: StatementGraph, e: Dependence) -> bool:
+def _is_at_once(graph: StatementGraph, dependence: Dependence) -> bool:
     """Tell whether each point of the sink reads its own point of the source, over one box."""
-    source, sink = graph[e.source].domain, graph[e.sink].domain
-    return e.where == TRUE and source == sink and e.index == source.identity
+    source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
+    return dependence.where == TRUE and source == sink and dependence.index == source.identity
 
 
-def _tie(graph: StatementGraph, e: Dependence) -> list[str]:
+def _tie(graph: StatementGraph, dependence: Dependence) -> list[str]:
     """The pairs of points of a dependence, its source's dims primed."""
-    source, sink = graph[e.source].domain, graph[e.sink].domain
-    chosen = [] if e.where == TRUE else [isl.text(e.where)]
-    index = isl.index_constraints(e.index, [f"{d}'" for d in source.dims])
+    source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
+    chosen = [] if dependence.where == TRUE else [isl.text(dependence.where)]
+    index = isl.index_constraints(dependence.index, [f"{d}'" for d in source.dims])
     return [*isl.inside(sink), *isl.inside(source, "'"), *chosen, *index]
 
 
@@ -204,14 +204,14 @@ class _Nest:
             case isl.Band(levels=levels, inside=inside):
                 return self.level(levels, inside, stmts, around)
 
-    def single(self, s: str, around: Around) -> Item:
+    def single(self, text: str, around: Around) -> Item:
         """One statement; isl leaves out the dims that have one point."""
-        item: Item = Exec(s)
-        for r in self.graph[s].domain:
+        item: Item = Exec(text)
+        for r in self.graph[text].domain:
             if r.dim not in around:
                 if r.size(self.sizes) > 1:
-                    raise _refused(f"{s} would run over {r.dim} at one time")
-                item = Loop(r.dim, 1, ((s, 0),), (item,))
+                    raise _refused(f"{text} would run over {r.dim} at one time")
+                item = Loop(r.dim, 1, ((text, 0),), (item,))
         return item
 
     def level(
@@ -238,11 +238,11 @@ class _Nest:
             out.append(Loop(dim, step, shifts, body))
         return tuple(out)
 
-    def when(self, statement: str, t: isl.Time) -> _When:
+    def when(self, statement: str, time: isl.Time) -> _When:
         """The time of a statement for these bounds."""
         domain = self.graph[statement].domain
-        dims = [(n, c) for n, c in t.factors if n in domain]
-        const = t.const + sum(c * self.sizes[n] for n, c in t.factors if n not in domain)
+        dims = [(n, c) for n, c in time.factors if n in domain]
+        const = time.const + sum(c * self.sizes[n] for n, c in time.factors if n not in domain)
         if not dims:
             return _When(None, 1, 0, 1, const, const, const)
         if len(dims) > 1:
@@ -297,12 +297,12 @@ class _Nest:
                 self.join(every, fixed, at)
                 yield every
 
-    def carried(self, e: Dependence, around: Around) -> bool:
+    def carried(self, dependence: Dependence, around: Around) -> bool:
         """Tell whether an earlier turn of a loop around has what a dependence needs."""
-        index = dict(zip(self.graph[e.source].domain.dims, e.index, strict=True))
+        index = dict(zip(self.graph[dependence.source].domain.dims, dependence.index, strict=True))
         for dim, at in around.items():
             ahead = is_shift(index[dim], dim) if dim in index else None
-            source, sink = at[e.source], at[e.sink]
+            source, sink = at[dependence.source], at[dependence.sink]
             if ahead is not None and ahead * sink.step + source.shift < sink.shift:
                 return True
         return False

@@ -26,10 +26,10 @@ def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Dependence]
 def _forward(
     schedule: Schedule,
     paths: Mapping[str, tuple[tuple[int, Loop | None], ...]],
-    r: Dependence,
+    dependence: Dependence,
     sizes: Mapping[str, int],
 ) -> bool:
-    source, sink = paths[r.source], paths[r.sink]
+    source, sink = paths[dependence.source], paths[dependence.sink]
     common: list[Loop] = []
     for (a, la), (b, lb) in zip(source, sink, strict=False):
         if a != b or la is None or lb is None:
@@ -39,37 +39,46 @@ def _forward(
     else:
         before = False
     for loop in common:
-        low = waited(schedule.statements, r, loop).low
+        low = waited(schedule.statements, dependence, loop).low
         if low is None or low < 0:
-            return _exactly(schedule, r, common, before, sizes)
+            return _exactly(schedule, dependence, common, before, sizes)
         if low > 0:
             return True
-    return before or _exactly(schedule, r, common, before, sizes)
+    return before or _exactly(schedule, dependence, common, before, sizes)
 
 
-def waited(graph: StatementGraph, r: Dependence, loop: Loop) -> Lag:
+def waited(graph: StatementGraph, dependence: Dependence, loop: Loop) -> Lag:
     """Steps of a loop between producer and consumer."""
-    source, sink = graph[r.source].domain, graph[r.sink].domain
-    x = lag(loop.dim, r.index[source.dims.index(loop.dim)], sink, r.where)
-    return (x if loop.step > 0 else -x) + (loop.shift[r.sink] - loop.shift[r.source])
+    source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
+    x = lag(loop.dim, dependence.index[source.dims.index(loop.dim)], sink, dependence.where)
+    return (x if loop.step > 0 else -x) + (
+        loop.shift[dependence.sink] - loop.shift[dependence.source]
+    )
 
 
 def _exactly(
-    schedule: Schedule, r: Dependence, common: list[Loop], before: bool, sizes: Mapping[str, int]
+    schedule: Schedule,
+    dependence: Dependence,
+    common: list[Loop],
+    before: bool,
+    sizes: Mapping[str, int],
 ) -> bool:
     """No pair of points has its consumer at or before its producer, for these bounds."""
-    source, sink = schedule.statements[r.source].domain, schedule.statements[r.sink].domain
+    source, sink = (
+        schedule.statements[dependence.source].domain,
+        schedule.statements[dependence.sink].domain,
+    )
     read = [f"{d}'" for d in source.dims]
     base = [f"{n} = {v}" for n, v in sizes.items()]
-    base += isl.inside(sink) + _primed(source) + isl.index_constraints(r.index, read)
-    if r.where != TRUE:
-        base.append(isl.text(r.where))
+    base += isl.inside(sink) + _primed(source) + isl.index_constraints(dependence.index, read)
+    if dependence.where != TRUE:
+        base.append(isl.text(dependence.where))
     late: list[str] = []  # consumer's time lexicographically below the producer's, or equal
     equal: list[str] = []
     for loop in common:
         d, sign = loop.dim, "" if loop.step > 0 else "-"
-        ts = f"({sign}{d} + {loop.shift[r.sink]})"
-        tp = f"({sign}{d}' + {loop.shift[r.source]})"
+        ts = f"({sign}{d} + {loop.shift[dependence.sink]})"
+        tp = f"({sign}{d}' + {loop.shift[dependence.source]})"
         late.append(" and ".join([*equal, f"{ts} < {tp}"]))
         equal.append(f"{ts} = {tp}")
     if not before:

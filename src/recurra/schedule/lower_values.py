@@ -64,44 +64,55 @@ def lower_values(
     )
 
 
-def _whole(n: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
+def _whole(node: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
     """One statement for all of an equation."""
-    whole = Ref(n.name, n.domain.identity)
-    return Statement(n.name, op, args, n.domain, n.type, whole, n.name, loc=n.loc)
+    whole = Ref(node.name, node.domain.identity)
+    return Statement(node.name, op, args, node.domain, node.type, whole, node.name, loc=node.loc)
 
 
-def _fold(graph: Graph, n: Node) -> tuple[Statement, Statement]:
+def _fold(graph: Graph, node: Node) -> tuple[Statement, Statement]:
     """The statement that adds up what the operand is at points of the fold, and the total."""
-    total = Ref(graph.fresh(SUM + n.name), n.domain.identity)
-    source = graph.read(n.args[0].name)
-    mine = {r.dim: r for r in n.domain}
+    total = Ref(graph.fresh(SUM + node.name), node.domain.identity)
+    source = graph.read(node.args[0].name)
+    mine = {r.dim: r for r in node.domain}
     domain = Domain(tuple(mine.get(r.dim, r) for r in graph[source.name].domain))
     step = Statement(
-        total.name, n.op, (source,), domain, n.type, total, n.name, accumulates=True, loc=n.loc
+        total.name,
+        node.op,
+        (source,),
+        domain,
+        node.type,
+        total,
+        node.name,
+        accumulates=True,
+        loc=node.loc,
     )
-    return step, _whole(n, COPY, (total,))
+    return step, _whole(node, COPY, (total,))
 
 
 def _pieces(
-    graph: Graph, n: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]
+    graph: Graph, node: Node, cuts: Iterable[Cut], sizes: Mapping[str, int]
 ) -> Iterator[Statement]:
     """A statement for each box of a branch between cuts, in the order of the branches."""
-    whole, found = _whole(n, n.op, n.args), list[Statement]()
+    whole, found = _whole(node, node.op, node.args), list[Statement]()
     branches = [(TRUE, whole)]
-    if isinstance(n.op, Merge):
+    if isinstance(node.op, Merge):
         copies = [
-            replace(_whole(n, COPY, (a,)), loc=loc) for a, loc in zip(n.args, n.lines, strict=True)
+            replace(_whole(node, COPY, (a,)), loc=loc)
+            for a, loc in zip(node.args, node.lines, strict=True)
         ]
-        branches = list(zip(n.op.when, copies, strict=True))
+        branches = list(zip(node.op.when, copies, strict=True))
     parts: list[tuple[Expr, ...]] = [()]
     for cut in sorted(cuts, key=str):
         finer = [(*part, side) for part in parts for side in _sides(cut)]
-        parts = [sides for sides in finer if split_boxes(n.domain, both(*sides), sizes)]
+        parts = [sides for sides in finer if split_boxes(node.domain, both(*sides), sizes)]
     for sides in parts:
         for when, s in branches:
-            found += [_inside(s, box) for box in split_boxes(n.domain, both(when, *sides), sizes)]
+            found += [
+                _inside(s, box) for box in split_boxes(node.domain, both(when, *sides), sizes)
+            ]
     for k, s in enumerate(found):
-        yield replace(s, name=graph.fresh(f"{n.name}.{k}")) if len(found) > 1 else s
+        yield replace(s, name=graph.fresh(f"{node.name}.{k}")) if len(found) > 1 else s
 
 
 def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
@@ -110,7 +121,7 @@ def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
     return compare("<", dim, at), compare("==", dim, at), compare(">", dim, at)
 
 
-def _inside(s: Statement, box: Box) -> Statement:
+def _inside(statement: Statement, box: Box) -> Statement:
     """A statement at the points of a box alone; dims of a single point are read at that point."""
-    args = tuple(a.at(box.points) for a in s.args)
-    return replace(s, args=args, domain=box.domain, where=substitute(box.where, box.points))
+    args = tuple(a.at(box.points) for a in statement.args)
+    return replace(statement, args=args, domain=box.domain, where=substitute(box.where, box.points))

@@ -78,21 +78,23 @@ class ReferenceExecutor(Oracle):
         point = {loop.dim: (time - loop.shift[name]) * loop.step for loop, time in clocks}
         return {**self.env, **point}
 
-    def run_statement(self, s: Statement, clocks: Clocks) -> None:
+    def run_statement(self, statement: Statement, clocks: Clocks) -> None:
         """Run a statement at its point, if it has one at these times."""
-        env = self.point_of(s.name, clocks)
-        if not all(evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in s.domain):
+        env = self.point_of(statement.name, clocks)
+        if not all(
+            evaluate(r.lo, env) <= env[r.dim] < evaluate(r.hi, env) for r in statement.domain
+        ):
             return
-        if not evaluate(s.where, env):
+        if not evaluate(statement.where, env):
             return
-        key = (s.array, tuple(evaluate(e, env) for e in s.write.index))
-        if s.accumulates:
-            assert isinstance(s.op, Fold)
-            part, join = self.read(s.args[0], env), Op.registry[s.op.monoid_of]()
+        key = (statement.array, tuple(evaluate(e, env) for e in statement.write.index))
+        if statement.accumulates:
+            assert isinstance(statement.op, Fold)
+            part, join = self.read(statement.args[0], env), Op.registry[statement.op.monoid_of]()
             self.memo[key] = join.eval(np, self.memo[key], part) if key in self.memo else part
             return
-        assert key not in self.memo, f"{s.array}{key[1]} is written twice"
-        self.memo[key] = self.apply(s, key[1], env)
+        assert key not in self.memo, f"{statement.array}{key[1]} is written twice"
+        self.memo[key] = self.apply(statement, key[1], env)
 
 
 def _names(items: tuple[Item, ...]) -> Iterator[str]:

@@ -50,9 +50,11 @@ class Placement:
         while any([self.move(s) for s in self.free]) or self.move_group():
             pass  # what one move holds longer is there for the next
 
-    def fits(self, s: str, at: int, kind: int | None, group: frozenset[str] = frozenset()) -> bool:
+    def fits(
+        self, text: str, at: int, kind: int | None, group: frozenset[str] = frozenset()
+    ) -> bool:
         """May a statement run in loop `at`, of direction `kind`, with all of `group`?"""
-        for e in self.into[s]:
+        for e in self.into[text]:
             if e.source in group:
                 if self.apart(e, kind, kind):
                     return False
@@ -60,30 +62,30 @@ class Placement:
                 return False
         return all(
             e.sink in group or self.level[e.sink] - self.apart(e, kind, self.kind[e.sink]) >= at
-            for e in self.outof[s]
+            for e in self.outof[text]
         )
 
-    def move(self, s: str) -> bool:
+    def move(self, text: str) -> bool:
         """Moves a statement to the loop of its first reader, where that holds no more memory."""
-        first = min(self.outof[s], key=lambda e: self.level[e.sink])
+        first = min(self.outof[text], key=lambda e: self.level[e.sink])
         kind = self.kind[first.sink]
-        if self.kind[s] == 0 or not kind:
-            kind = self.kind[s]
+        if self.kind[text] == 0 or not kind:
+            kind = self.kind[text]
         target = min(
-            self.level[e.sink] - self.apart(e, kind, self.kind[e.sink]) for e in self.outof[s]
+            self.level[e.sink] - self.apart(e, kind, self.kind[e.sink]) for e in self.outof[text]
         )
-        if target <= self.level[s] or not self.fits(s, target, kind):
+        if target <= self.level[text] or not self.fits(text, target, kind):
             return False
         held = {
             x
-            for x in (e.source for e in self.into[s])
+            for x in (e.source for e in self.into[text])
             if self.kind[x]
             and self.level[x] < target
             and max(self.level[e.sink] for e in self.outof[x]) < target
         }
-        if self.into[s] and sum(map(self.weight, held)) > self.weight(s):
+        if self.into[text] and sum(map(self.weight, held)) > self.weight(text):
             return False
-        self.level[s], self.kind[s] = target, kind
+        self.level[text], self.kind[text] = target, kind
         return True
 
     def move_group(self) -> bool:

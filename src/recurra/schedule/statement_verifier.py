@@ -44,25 +44,27 @@ def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]
         yield f"no statement writes {array.name} at {isl.sample(left)}"
 
 
-def _verify_reads(s: Statement, graph: StatementGraph, sizes: Mapping[str, int]) -> Iterator[str]:
+def _verify_reads(
+    statement: Statement, graph: StatementGraph, sizes: Mapping[str, int]
+) -> Iterator[str]:
     """Every operand names an array, stays inside its domain and is written there."""
     arrays = graph.arrays
-    for k, a in enumerate(s.args):
+    for k, a in enumerate(statement.args):
         if a.name not in arrays:
-            yield f"{s.name} reads {a}, and there is no array {a.name}"
+            yield f"{statement.name} reads {a}, and there is no array {a.name}"
             continue
         array = arrays[a.name]
         if len(a.index) != len(array.domain):
-            yield f"{s.name} reads {a}, and {a.name} has the dims {array.domain}"
+            yield f"{statement.name} reads {a}, and {a.name} has the dims {array.domain}"
             continue
-        read = _access(s, a, s.condition(k), array, sizes).range()
+        read = _access(statement, a, statement.condition(k), array, sizes).range()
         if not read.is_subset(_places(array, sizes)):
-            yield f"{s.name} reads {a} outside of {a.name}{array.domain}"
+            yield f"{statement.name} reads {a} outside of {a.name}{array.domain}"
             continue
         made = (_access(w, w.write, w.where, array, sizes).range() for w in graph.writers[a.name])
         left = _left(read, made)
         if not left.is_empty():
-            yield f"{s.name} reads {a}, and no statement writes {a.name} at {isl.sample(left)}"
+            yield f"{statement.name} reads {a}, and no statement writes {a.name} at {isl.sample(left)}"
 
 
 def _left(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:
@@ -76,12 +78,18 @@ def _places(array: Array, sizes: Mapping[str, int]) -> isl.Set:
     return isl.make_set([f"{d}'" for d in array.domain.dims], constraints, tuple(sizes))
 
 
-def _access(s: Statement, ref: Ref, where: Expr, array: Array, sizes: Mapping[str, int]) -> isl.Map:
+def _access(
+    statement: Statement, ref: Ref, where: Expr, array: Array, sizes: Mapping[str, int]
+) -> isl.Map:
     """The points of a statement at which `where` holds, each with the places that it touches."""
     places = [f"{d}'" for d in array.domain.dims]
     chosen = [] if where == TRUE else [isl.text(where)]
-    constraints = [*isl.inside(s.domain), *chosen, *isl.index_constraints(ref.index, places)]
-    return isl.make_map(s.domain.dims, places, [*constraints, *_known(sizes)], tuple(sizes))
+    constraints = [
+        *isl.inside(statement.domain),
+        *chosen,
+        *isl.index_constraints(ref.index, places),
+    ]
+    return isl.make_map(statement.domain.dims, places, [*constraints, *_known(sizes)], tuple(sizes))
 
 
 def _known(sizes: Mapping[str, int]) -> list[str]:

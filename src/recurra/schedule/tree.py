@@ -125,10 +125,15 @@ def number_loops(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return tuple(map(number, items))
 
 
-def is_constant(s: Statement) -> bool:
+def is_constant(statement: Statement) -> bool:
     """Is it the same everywhere, of nothing, in every worker? Then it is made where it is used."""
-    source = not s.args and not s.domain.ranges and s.op.pure and not isinstance(s.op, Input)
-    return source and not s.op.drawn and SHARD not in s.op.mentions()
+    source = (
+        not statement.args
+        and not statement.domain.ranges
+        and statement.op.pure
+        and not isinstance(statement.op, Input)
+    )
+    return source and not statement.op.drawn and SHARD not in statement.op.mentions()
 
 
 def _lines(

@@ -53,42 +53,42 @@ def coalesced(plan: Plan) -> Plan:
     return plan
 
 
-def _found(plan: Plan, n: Node) -> Coalesced | None:
+def _found(plan: Plan, node: Node) -> Coalesced | None:
     """What a merge takes its first points from, if that can be kept in the store of the merge."""
-    split = _first_points(plan, n)
+    split = _first_points(plan, node)
     if split is None:
         return None
     dim, cut = split
-    chain = _copies(plan, n.args[0].name)
+    chain = _copies(plan, node.args[0].name)
     if chain is None:
         return None
     *_, pick = chain
     op, (ref,) = plan.graph[pick].op, plan.graph[pick].args
     assert isinstance(op, Pick)
-    home = _home(n, dim, plan.graph[ref.name], ref, op)
+    home = _home(node, dim, plan.graph[ref.name], ref, op)
     if home is None or not _fits(plan, home, cut, plan.graph[ref.name]):
         return None
-    if not _apart(plan, n, dim, cut, ref.name, pick):
+    if not _apart(plan, node, dim, cut, ref.name, pick):
         return None
     return Coalesced(ref.name, home, cut, tuple(chain))
 
 
-def _first_points(plan: Plan, n: Node) -> tuple[str, int] | None:
+def _first_points(plan: Plan, node: Node) -> tuple[str, int] | None:
     """(dim, cut) of a merge of two branches, of which the first is taken at all points < cut."""
-    store = plan.stores.get(n.name)
-    if not isinstance(n.op, Merge) or len(n.args) != 2 or n.name in plan.seeded:
+    store = plan.stores.get(node.name)
+    if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.seeded:
         return None
-    free = symbols(n.op.when[0]) - plan.sizes.keys()
+    free = symbols(node.op.when[0]) - plan.sizes.keys()
     if store is None or store.output or len(free) != 1:
         return None
     (dim,) = free
-    if dim not in n.domain or varies(r := n.domain[dim], plan.sizes):
+    if dim not in node.domain or varies(r := node.domain[dim], plan.sizes):
         return None
-    copied = plan.graph[n.args[0].name].domain
+    copied = plan.graph[node.args[0].name].domain
     if evaluate(r.lo, plan.sizes) or dim not in copied or varies(copied[dim], plan.sizes):
         return None
     cut, end = (evaluate(x.hi, plan.sizes) for x in (copied[dim], r))
-    first, second = (substitute(c, plan.sizes) for c in n.op.when)
+    first, second = (substitute(c, plan.sizes) for c in node.op.when)
     early, late = Domain((Range(dim, cut),)), Domain((Range(dim, end, cut),))
     return (dim, cut) if isl.always(first, early) and isl.always(second, late) else None
 
@@ -108,19 +108,19 @@ def _copies(plan: Plan, name: str) -> list[str] | None:
         name = n.args[0].name
 
 
-def _home(n: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
-    """Where in the store of `n` the points of `source` would be, by how they are copied there."""
-    if isinstance(source.type, Tuple) or isinstance(n.type, Tuple):
+def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
+    """Where in the store of `node` the points of `source` would be, by how they are copied there."""
+    if isinstance(source.type, Tuple) or isinstance(node.type, Tuple):
         return None
-    if source.type.dtype != n.type.dtype or not source.op.pure:
+    if source.type.dtype != node.type.dtype or not source.op.pure:
         return None
     size, along, t = source.type.shape[op.axis], None, Sym(dim)
     mine = tuple(s for k, s in enumerate(source.type.shape) if k != op.axis)
-    if not isinstance(size, int) or mine != n.type.shape:
+    if not isinstance(size, int) or mine != node.type.shape:
         return None
-    others = [d for d in n.domain.dims if d != dim]
+    others = [d for d in node.domain.dims if d != dim]
     for e, r in zip(ref.index, source.domain, strict=True):
-        if e == Sym(r.dim) and r.dim in others and n.domain[r.dim] == r:
+        if e == Sym(r.dim) and r.dim in others and node.domain[r.dim] == r:
             others.remove(r.dim)
         elif along is None and e == div(t, size) and not r.mentions() and r.lo == 0:
             along = r.dim
@@ -128,7 +128,7 @@ def _home(n: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
             return None
     if others or op.at_ != (t if along is None else mod(t, size)):
         return None
-    return Home(n.name, dim, along, size, op.axis)
+    return Home(node.name, dim, along, size, op.axis)
 
 
 def _fits(plan: Plan, home: Home, cut: int, source: Node) -> bool:
@@ -142,7 +142,7 @@ def _fits(plan: Plan, home: Home, cut: int, source: Node) -> bool:
     return axis.kind == "block" or axis.tile % home.size == 0 or axis.tile == axis.slots
 
 
-def _apart(plan: Plan, n: Node, dim: str, cut: int, name: str, pick: str) -> bool:
+def _apart(plan: Plan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
     """Is all that reads it, but the copy, over when the store has other points written?
 
     And is nothing asked for but whole points of it, and the store's by those who come later?
@@ -151,13 +151,13 @@ def _apart(plan: Plan, n: Node, dim: str, cut: int, name: str, pick: str) -> boo
     if name in graph.outputs or name in plan.homes or name in plan.seeded:
         return False
     others = [(r, k) for r, k in graph.readers[name] if r.name != pick]
-    behind = paths[n.name][0][0]
+    behind = paths[node.name][0][0]
     early = [paths[x][0][0] for x in (name, *(r.name for r, _ in others)) if x in paths]
     if any(at >= behind for at in early) or len(early) != len(others) + 1:
         return False
     if any(r.args[k].slices or isinstance(r.op, Call) for r, k in others):
         return False
-    for r, k in graph.readers[n.name]:
+    for r, k in graph.readers[node.name]:
         later = dim in r.domain and not varies(r.domain[dim], plan.sizes)
         later = later and evaluate(r.domain[dim].lo, plan.sizes) >= cut
         if plan.accesses[r.name, k].how != "store" and not (
@@ -167,16 +167,18 @@ def _apart(plan: Plan, n: Node, dim: str, cut: int, name: str, pick: str) -> boo
     return True
 
 
-def _applied(plan: Plan, n: Node, found: Coalesced) -> Plan:
+def _applied(plan: Plan, node: Node, found: Coalesced) -> Plan:
     """The plan where `found` is kept in its home, and the merge is what is left of it."""
-    r = n.domain[found.home.dim]
-    ranges = (replace(x, lo=found.cut) if x == r else x for x in n.domain)
-    rest = replace(n, op=Merge(when=(both(),)), args=(n.args[1],), domain=Domain(tuple(ranges)))
+    r = node.domain[found.home.dim]
+    ranges = (replace(x, lo=found.cut) if x == r else x for x in node.domain)
+    rest = replace(
+        node, op=Merge(when=(both(),)), args=(node.args[1],), domain=Domain(tuple(ranges))
+    )
     nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
-    graph = Graph({**nodes, n.name: rest}, plan.graph.outputs, plan.graph.dims)
+    graph = Graph({**nodes, node.name: rest}, plan.graph.outputs, plan.graph.dims)
     items = _without(plan.schedule.items, found.gone)
     accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
-    accesses[n.name, 0] = replace(accesses.pop((n.name, 1)), k=0)
+    accesses[node.name, 0] = replace(accesses.pop((node.name, 1)), k=0)
     carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
     where = {s.equation: s.where for s in plan.statements.statements.values() if s.where != TRUE}
     return replace(

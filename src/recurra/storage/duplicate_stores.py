@@ -44,11 +44,11 @@ class Copy:
         )
         return Ref(self.node.name, tuple(index))
 
-    def has(self, a: Ref, reader: Domain, when: Expr, sizes: Mapping[str, int]) -> bool:
+    def has(self, ref: Ref, reader: Domain, when: Expr, sizes: Mapping[str, int]) -> bool:
         """Is there a copy of every point that a read of the original asks for?"""
         domain = self.node.domain
         copied = both(self.where, *(e for r in domain for e in r.edges))
-        return holds_where_read(copied, self.read(a).index, domain, reader, when, sizes)
+        return holds_where_read(copied, self.read(ref).index, domain, reader, when, sizes)
 
 
 def without_duplicates(found: Plan) -> Plan:

@@ -53,8 +53,8 @@ class Packer:
         self._meets = [[j for j in items if j != i and self._meet(i, j)] for i in items]
         return self._parts(items, (0, -1, -1))
 
-    def _meet(self, i: int, j: int) -> bool:
-        return self.start[i] <= self.end[j] and self.start[j] <= self.end[i]
+    def _meet(self, index: int, j: int) -> bool:
+        return self.start[index] <= self.end[j] and self.start[j] <= self.end[index]
 
     def _parts(self, items: list[int], after: Next) -> Packed:
         """Sets of items whose lives do not meet, not even over others, one after the other.
@@ -138,9 +138,9 @@ class Packer:
                 top[t] = max(top[t], lowest[i]) + self.size[i]
         return max(top) <= self.limit
 
-    def _lowest(self, i: int, placed: Next) -> int:
+    def _lowest(self, index: int, placed: Next) -> int:
         """Who was passed over has to be lifted by something that is still to come."""
-        if (self._least[i], self._rank[i], i) >= placed:
-            return self._least[i]
-        lifts = (j for j in self._meets[i] if self.offset[j] < 0)
+        if (self._least[index], self._rank[index], index) >= placed:
+            return self._least[index]
+        lifts = (j for j in self._meets[index] if self.offset[j] < 0)
         return min((max(self._least[j], placed[0]) + self.size[j] for j in lifts), default=NEVER)

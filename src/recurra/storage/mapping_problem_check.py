@@ -27,15 +27,15 @@ def check(problem: Problem) -> None:
         _instruction(problem, t)
 
 
-def named(i: int, b: Buffer) -> str:
+def named(index: int, buffer: Buffer) -> str:
     """How messages call a buffer."""
-    kind = "output" if b.is_output else "operand"
-    return f"buffer {i} (tensor {b.tensor_id}, {kind} at step {b.target_time})"
+    kind = "output" if buffer.is_output else "operand"
+    return f"buffer {index} (tensor {buffer.tensor_id}, {kind} at step {buffer.target_time})"
 
 
-def _buffer(problem: Problem, i: int) -> None:
-    b, steps = problem.buffers[i], problem.steps
-    who, (first, last) = f"{problem.name}: {named(i, b)}", b.live_range
+def _buffer(problem: Problem, index: int) -> None:
+    b, steps = problem.buffers[index], problem.steps
+    who, (first, last) = f"{problem.name}: {named(index, b)}", b.live_range
     for field, value, least in (("size", b.size, 1), ("demand", b.demand, 0)):
         if value < least:
             raise ProblemError(f"{who}: {field} is {value}", facts=f"it must be at least {least}")
@@ -120,9 +120,9 @@ def _groups(problem: Problem) -> None:
                 )
 
 
-def _instruction(problem: Problem, t: int) -> None:
-    x, uses = problem.instructions[t], problem.uses[t]
-    who = f"{problem.name}: instruction {t} ({x.name})"
+def _instruction(problem: Problem, step: int) -> None:
+    x, uses = problem.instructions[step], problem.uses[step]
+    who = f"{problem.name}: instruction {step} ({x.name})"
     for what, value in _quantities(x.supply, x.cost):
         if value < 0:
             raise ProblemError(f"{who}: {what} is {value}", facts="it must not be negative")

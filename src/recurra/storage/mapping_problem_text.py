@@ -252,9 +252,9 @@ def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int,
     return lower, upper, size
 
 
-def _instruction_out(x: Instruction) -> dict[str, Any]:
-    out: dict[str, Any] = {"name": x.name, "supply": x.supply}
-    c = x.cost
+def _instruction_out(instruction: Instruction) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": instruction.name, "supply": instruction.supply}
+    c = instruction.cost
     if isinstance(c, Roofline):
         out["roofline"] = {"compute": c.compute, "slow": c.slow, "fast": c.fast}
         out["roofline"] |= {"rest": c.rest, "overhead": c.overhead, "times": c.times}

@@ -88,10 +88,10 @@ class Swap:
         return self.may(name) and nbytes >= parse(MIN_SWAPPED if self.least is None else self.least)
 
 
-def _bytes_over_ranges(graph: Graph, a: Ref, sizes: Mapping[str, int]) -> int:
+def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
     """The bytes of what is read over ranges, of all points of their dims; 0 of a single point."""
-    of = graph[a.name]
-    whole = [r.dim for e, r in zip(a.index, of.domain, strict=True) if isinstance(e, Slice)]
+    of = graph[ref.name]
+    whole = [r.dim for e, r in zip(ref.index, of.domain, strict=True) if isinstance(e, Slice)]
     if not whole or not isinstance(of.type, Type) or of.type.mentions() - sizes.keys():
         return 0
     return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
@@ -113,28 +113,28 @@ def _by_size(plan: Plan) -> list[Store]:
     return sorted(plan.stores.values(), key=lambda s: -s.nbytes(plan.sizes))
 
 
-def _obstacle(plan: Plan, s: Store, swap: Swap) -> str:
+def _obstacle(plan: Plan, store: Store, swap: Swap) -> str:
     """Why a store does not go; nothing if it does.
 
     A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
     So neither do outputs and inputs, nor what lives no longer than a step in blocks.
     """
-    if not swap.may(s.name):
+    if not swap.may(store.name):
         return "is not one of those that may go"
-    if s.given:
+    if store.given:
         return "is given by the caller"
-    if s.output:
+    if store.output:
         return "is an output"
-    if not s.kept:
+    if not store.kept:
         return "is one point"
-    first = s.kept[0]
+    first = store.kept[0]
     if first.kind != "block":
         return f"is kept as {first}"
-    if len(plan.graph[s.name].domain.dims) < 2:
+    if len(plan.graph[store.name].domain.dims) < 2:
         return f"is over {first.dim} alone"
     if first.dim in outer_dims(plan.graph):
         return f"lives no longer than a block of {first.dim}"
-    if not swap.wants(s.name, s.nbytes(plan.sizes)):
+    if not swap.wants(store.name, store.nbytes(plan.sizes)):
         return f"is less than {swap.least}"
     return ""
 

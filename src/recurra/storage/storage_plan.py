@@ -76,9 +76,9 @@ class Plan:
         """The store that a statement writes, if its array is kept."""
         return self.store_of(self.statements[statement].array)
 
-    def access(self, statement: str, k: int) -> How:
-        """Where operand `k` of a statement is found."""
-        return self.accesses[statement, k].how
+    def access(self, statement: str, index: int) -> How:
+        """Where operand `index` of a statement is found."""
+        return self.accesses[statement, index].how
 
     @cached_property
     def around(self) -> dict[str, tuple[int, ...]]:
@@ -163,68 +163,85 @@ class _Planner:
             out.append(la)
         return out
 
-    def place(self, r: Dependence) -> None:
-        common = self.shared(r.source, r.sink)
-        inner = [x for _, x in self.paths[r.source][len(common) :] if x is not None]
-        if r.ref.name not in self.graph.whole and not self.graph[r.source].accumulates:
-            self.asked.setdefault(r.ref.name, []).append(r)
-            self.keep_all(r.ref.name)
-            self.overrun(r)
-            self.accesses[r.sink, r.k] = Access(r.sink, r.k, "store")
+    def place(self, dependence: Dependence) -> None:
+        common = self.shared(dependence.source, dependence.sink)
+        inner = [x for _, x in self.paths[dependence.source][len(common) :] if x is not None]
+        if (
+            dependence.ref.name not in self.graph.whole
+            and not self.graph[dependence.source].accumulates
+        ):
+            self.asked.setdefault(dependence.ref.name, []).append(dependence)
+            self.keep_all(dependence.ref.name)
+            self.overrun(dependence)
+            self.accesses[dependence.sink, dependence.k] = Access(
+                dependence.sink, dependence.k, "store"
+            )
             return
-        if self.graph[r.source].accumulates:  # the running sum travels through the inner loops
-            self.starts.setdefault(common[-1].id if common else TOP, []).append(r.source)
+        if self.graph[
+            dependence.source
+        ].accumulates:  # the running sum travels through the inner loops
+            self.starts.setdefault(common[-1].id if common else TOP, []).append(dependence.source)
             for x in inner:
-                self.carried.setdefault(x.id, set()).add(r.source)
-            self.accesses[r.sink, r.k] = Access(r.sink, r.k, "now")
+                self.carried.setdefault(x.id, set()).add(dependence.source)
+            self.accesses[dependence.sink, dependence.k] = Access(
+                dependence.sink, dependence.k, "now"
+            )
             return
-        times = [waited(self.graph, r, x) for x in common]
-        how = self.how(r, common, inner, times)
+        times = [waited(self.graph, dependence, x) for x in common]
+        how = self.how(dependence, common, inner, times)
         if how == "store":
-            self.wait(r, common, inner, times)
+            self.wait(dependence, common, inner, times)
         else:
             for x in inner:
-                self.carried.setdefault(x.id, set()).add(r.source)
+                self.carried.setdefault(x.id, set()).add(dependence.source)
             if how == "before":
                 moved = next(k for k, x in enumerate(times) if x.exact != 0)
                 for x in common[moved:]:
-                    self.carried.setdefault(x.id, set()).add(r.source)
-        self.accesses[r.sink, r.k] = Access(r.sink, r.k, how)
+                    self.carried.setdefault(x.id, set()).add(dependence.source)
+        self.accesses[dependence.sink, dependence.k] = Access(dependence.sink, dependence.k, how)
 
-    def how(self, r: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]) -> How:
-        if r.ref.slices or (isinstance(self.graph[r.source].type, Tuple) and inner):
+    def how(
+        self, dependence: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]
+    ) -> How:
+        if dependence.ref.slices or (
+            isinstance(self.graph[dependence.source].type, Tuple) and inner
+        ):
             return "store"
-        if not all(self.is_last(r, x) for x in inner):
+        if not all(self.is_last(dependence, x) for x in inner):
             return "store"
         moved = next((k for k, x in enumerate(times) if x.exact != 0), None)
         if moved is None:
             return "last" if inner else "now"
         depth = len(common)
-        first = self.paths[r.sink][depth][0] <= self.paths[r.source][depth][0]
+        first = self.paths[dependence.sink][depth][0] <= self.paths[dependence.source][depth][0]
         within = common[moved + 1 :]
-        first = first or any(self.begins(r.source, x) > self.begins(r.sink, x) for x in within)
-        begun = all(self.begins_anew(r, x) for x in within)
+        first = first or any(
+            self.begins(dependence.source, x) > self.begins(dependence.sink, x) for x in within
+        )
+        begun = all(self.begins_anew(dependence, x) for x in within)
         return "before" if times[moved].exact == 1 and first and begun else "store"
 
-    def begins_anew(self, r: Dependence, loop: Loop) -> bool:
+    def begins_anew(self, dependence: Dependence, loop: Loop) -> bool:
         """At the first step of a loop, is it what that loop computed last, the time before?"""
-        d = self.graph[r.sink].domain[loop.dim]
+        d = self.graph[dependence.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
-        at = d.lo if d.is_point else pinned(r.where, loop.dim)
+        at = d.lo if d.is_point else pinned(dependence.where, loop.dim)
         known = at is not None and not (symbols(at) | symbols(start)) - self.sizes.keys()
         if not known or evaluate(at, self.sizes) != evaluate(start, self.sizes):
             return False
-        return self.is_last(r, loop) and self.begins(r.source, loop) >= self.begins(r.sink, loop)
+        return self.is_last(dependence, loop) and self.begins(
+            dependence.source, loop
+        ) >= self.begins(dependence.sink, loop)
 
-    def is_last(self, r: Dependence, loop: Loop) -> bool:
+    def is_last(self, dependence: Dependence, loop: Loop) -> bool:
         """Is the point read the one that `loop` computes last?"""
-        domain = self.graph[r.source].domain
-        e = r.index[domain.dims.index(loop.dim)]
+        domain = self.graph[dependence.source].domain
+        e = dependence.index[domain.dims.index(loop.dim)]
         if isinstance(e, Slice):
             return False
         d = domain[loop.dim]
         if varies(d, self.sizes):  # tj < t//8+1, read at t//8 of its own t
-            by = dict(zip(domain.dims, r.index, strict=True))
+            by = dict(zip(domain.dims, dependence.index, strict=True))
             own = all(by[x] == Sym(x) for x in d.mentions() if x in by)
             return own and loop.step > 0 and lin([(d.hi, 1), (e, -1)]) == 1
         if symbols(e) - self.sizes.keys():
@@ -232,36 +249,41 @@ class _Planner:
         end = evaluate(d.hi, self.sizes) - 1 if loop.step > 0 else evaluate(d.lo, self.sizes)
         return evaluate(e, self.sizes) == end
 
-    def wait(self, r: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]) -> None:
+    def wait(
+        self, dependence: Dependence, common: list[Loop], inner: list[Loop], times: list[Lag]
+    ) -> None:
         """Lengthens the store of the source so that this read finds its point."""
-        self.asked.setdefault(r.source, []).append(r)
-        slots = self.slots.setdefault(r.source, {})
+        self.asked.setdefault(dependence.source, []).append(dependence)
+        slots = self.slots.setdefault(dependence.source, {})
         open_ = False  # from the first loop that separates the two on, every point must be there
         for loop, t in zip(common, times, strict=True):
             if open_:
-                slots[loop.dim] = self.extent(r.source, loop.dim)
+                slots[loop.dim] = self.extent(dependence.source, loop.dim)
             elif t.exact != 0:
-                full = self.extent(r.source, loop.dim)
+                full = self.extent(dependence.source, loop.dim)
                 need = full if t.high is None else min(full, t.high + 1)
                 slots[loop.dim] = max(slots.get(loop.dim, 1), need)
                 open_ = True
         for loop in inner:
-            slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(r, loop))
-        self.overrun(r)
+            slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(dependence, loop))
+        self.overrun(dependence)
 
-    def left(self, r: Dependence, loop: Loop) -> int:
+    def left(self, dependence: Dependence, loop: Loop) -> int:
         """How many of the last points of a loop are asked for behind it."""
-        full, d = self.extent(r.source, loop.dim), self.graph[r.source].domain[loop.dim]
+        full, d = (
+            self.extent(dependence.source, loop.dim),
+            self.graph[dependence.source].domain[loop.dim],
+        )
         going = (s.op for s in self.graph.statements.values() if isinstance(s.op, Going))
         times = {t for op in going for t in op.times}
         tiles = (d.name for t in times for d in self.graph.children(t, Role.TILES))
         ended = times.union(tiles)
-        if loop.dim in ended or varies(d, self.sizes) or self.graph[r.sink].accumulates:
+        if loop.dim in ended or varies(d, self.sizes) or self.graph[dependence.sink].accumulates:
             return full
-        e = r.index[self.graph[r.source].domain.dims.index(loop.dim)]
+        e = dependence.index[self.graph[dependence.source].domain.dims.index(loop.dim)]
         first, end = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
         back = lin([(d.hi, 1), (first, -1)]) if loop.step > 0 else lin([(end, 1), (d.lo, -1)])
-        box = at_sizes(self.graph[r.sink].domain, self.sizes)
+        box = at_sizes(self.graph[dependence.sink].domain, self.sizes)
         asked = isl.largest(substitute(back, self.sizes), box)
         return max(1, min(full, asked)) if isinstance(asked, int) else full
 
@@ -280,24 +302,26 @@ class _Planner:
                 self.seeds.setdefault(where, []).append((source, init))
                 self.seeded |= set(inits)
 
-    def first_value(self, r: Dependence, loop: Loop) -> str | None:
+    def first_value(self, dependence: Dependence, loop: Loop) -> str | None:
         """What a merge reads at a loop's first step, if at all others it reads the step before."""
-        node = self.graph[r.sink]
+        node = self.graph[dependence.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if (
             len(when) != 2
-            or r.k != 1
+            or dependence.k != 1
             or symbols(when[0]) - self.sizes.keys() != frozenset((loop.dim,))
         ):
             return None
         init = node.args[0].name
-        if self.accesses[r.sink, 0].how not in ("now", "last") or loop in self.shared(init, r.sink):
+        if self.accesses[dependence.sink, 0].how not in ("now", "last") or loop in self.shared(
+            init, dependence.sink
+        ):
             return None
         d = node.domain[loop.dim]
         if varies(d, self.sizes):
             if loop.step < 0 or d.lo != 0 or not isl.always(compare("<", 0, d.hi), node.domain):
                 return None
-            lo, hi = 0, self.extent(r.sink, loop.dim)
+            lo, hi = 0, self.extent(dependence.sink, loop.dim)
         else:
             lo, hi = evaluate(d.lo, self.sizes), evaluate(d.hi, self.sizes)
         first = lo if loop.step > 0 else hi - 1
@@ -307,7 +331,11 @@ class _Planner:
         later = negate(substitute(when[0], self.sizes))
         if not isl.always(later, Domain((rest,))):
             return None
-        return init if self.begins(r.source, loop) >= self.begins(r.sink, loop) else None
+        return (
+            init
+            if self.begins(dependence.source, loop) >= self.begins(dependence.sink, loop)
+            else None
+        )
 
     def begins(self, statement: str, loop: Loop) -> int:
         """The first time at which a statement runs in a loop."""
@@ -315,16 +343,18 @@ class _Planner:
         at = evaluate(d.lo, self.sizes) if loop.step > 0 else 1 - evaluate(d.hi, self.sizes)
         return at + loop.shift[statement]
 
-    def overrun(self, r: Dependence) -> None:
+    def overrun(self, dependence: Dependence) -> None:
         """Padded reads may run past the end of a block: it gets room for them."""
-        for s, d in zip(r.ref.index, self.graph.arrays[r.ref.name].domain, strict=True):
+        for s, d in zip(
+            dependence.ref.index, self.graph.arrays[dependence.ref.name].domain, strict=True
+        ):
             if not isinstance(s, Slice) or s.pad is None:
                 continue
-            box = at_sizes(self.graph[r.sink].domain, self.sizes)
+            box = at_sizes(self.graph[dependence.sink].domain, self.sizes)
             top = isl.largest(substitute(s.lo, self.sizes), box) if len(box) else None
             if not isinstance(top, int):
                 top = d.size(self.sizes) - 1
-            key = (r.ref.name, d.dim)
+            key = (dependence.ref.name, d.dim)
             end = top + evaluate(s.pad, self.sizes) * s.step
             self.reach[key] = max(self.reach.get(key, 0), end)
 

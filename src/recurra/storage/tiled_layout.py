@@ -75,9 +75,9 @@ def _read(
     return [found for r in ranges for found in r.ref.parts(domain)[1].items()]
 
 
-def _inside(e: Slice, length: int, slots: int) -> bool:
+def _inside(slice_: Slice, length: int, slots: int) -> bool:
     """Does a range of a ring never go round its end?"""
-    return slots % length == 0 and _multiple(e.lo, length)
+    return slots % length == 0 and _multiple(slice_.lo, length)
 
 
 def _laid_out(
@@ -91,42 +91,42 @@ def _laid_out(
     return replace(store, axes=axes, order=order)
 
 
-def _tile(e: Slice, sizes: Mapping[str, int]) -> int:
+def _tile(slice_: Slice, sizes: Mapping[str, int]) -> int:
     """Z where the range is tile j of Z points, Z·j : Z·j + Z; else 0."""
-    if e.pad is None or not e.loose or e.step != 1:
+    if slice_.pad is None or not slice_.loose or slice_.step != 1:
         return 0
-    size = evaluate(e.pad, sizes)
-    return size if _multiple(e.lo, size) else 0
+    size = evaluate(slice_.pad, sizes)
+    return size if _multiple(slice_.lo, size) else 0
 
 
-def _multiple(e: Index, size: int) -> bool:
-    match e:
+def _multiple(index: Index, size: int) -> bool:
+    match index:
         case Lin(terms=terms, const=c):
             return c % size == 0 and all(k % size == 0 for _, k in terms)
         case int():
-            return e % size == 0
+            return index % size == 0
         case Sym() | Expr():
             return size == 1
         case _:
             return False
 
 
-def _wanted(graph: StatementGraph, r: Dependence) -> tuple[int, ...] | None:
+def _wanted(graph: StatementGraph, dependence: Dependence) -> tuple[int, ...] | None:
     """The order of [place, *axes] that a product would like; None: no product, or of more.
 
     A kernel of attention wants [.., place, elements], of keys and of values.
     """
-    op = graph[r.sink].op
-    if isinstance(op, Attention) and 1 <= r.k <= 2:
+    op = graph[dependence.sink].op
+    if isinstance(op, Attention) and 1 <= dependence.k <= 2:
         roles = op.roles()
-        mine = (roles.k, roles.v)[r.k - 1]
+        mine = (roles.k, roles.v)[dependence.k - 1]
         at = [
             roles.batch.find(c) if c in roles.batch else len(mine) + k for k, c in enumerate(mine)
         ]
         return tuple(sorted(range(len(mine)), key=at.__getitem__))
-    if not isinstance(op, Einsum) or len(graph[r.sink].args) != 2:
+    if not isinstance(op, Einsum) or len(graph[dependence.sink].args) != 2:
         return None
     ins, out = op.parts()
-    mine, other = ins[r.k], ins[1 - r.k]
+    mine, other = ins[dependence.k], ins[1 - dependence.k]
     ranks = {c: (0 if c in other and c in out else 1 if c in other else 2) for c in mine}
     return tuple(sorted(range(len(mine)), key=lambda k: (ranks[mine[k]], other.find(mine[k]), k)))

@@ -150,23 +150,23 @@ class _Simulation:
             for k, a in enumerate(node.args):
                 self.check(statement, k, a, env)
 
-    def summed(self, w: Statement, places: Iterator[Point]) -> Iterator[Point]:
+    def summed(self, statement: Statement, places: Iterator[Point]) -> Iterator[Point]:
         """The points of a statement that adds up to some places."""
         wanted = set(places)
-        for p in self.every(w.domain):
-            env = {**self.plan.sizes, **dict(zip(w.domain.dims, p, strict=True))}
-            if tuple(evaluate(e, env) for e in w.places) in wanted:
+        for p in self.every(statement.domain):
+            env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
+            if tuple(evaluate(e, env) for e in statement.places) in wanted:
                 yield p
 
-    def branch(self, statement: str, node: Statement, k: int, env: dict[str, int]) -> None:
-        """A merge that is a travelling variable must hold the chosen branch already."""
+    def branch(self, statement: str, node: Statement, index: int, env: dict[str, int]) -> None:
+        """A merge that is a traveling variable must hold the chosen branch already."""
         if statement not in self.plan.seeded:
-            return self.check(statement, k, node.args[k], env)
-        (want,) = self.points(node.args[k], env)
+            return self.check(statement, index, node.args[index], env)
+        (want,) = self.points(node.args[index], env)
         source = node.args[1].name
-        have = self.seeded.get(source) if k == 0 else (source, self.latest.get(source))
-        if have != (node.args[k].name, want) and not self.constant(node.args[k].name):
-            self.fail(f"{statement} finds {have}, wants {node.args[k].name}{want}")
+        have = self.seeded.get(source) if index == 0 else (source, self.latest.get(source))
+        if have != (node.args[index].name, want) and not self.constant(node.args[index].name):
+            self.fail(f"{statement} finds {have}, wants {node.args[index].name}{want}")
         return None
 
     def constant(self, name: str) -> bool:
@@ -182,8 +182,8 @@ class _Simulation:
                 spans.append((evaluate(e, env),))
         return product(*spans)
 
-    def check(self, statement: str, k: int, ref: Ref, env: dict[str, int]) -> None:
-        how = self.plan.accesses[statement, k].how
+    def check(self, statement: str, index: int, ref: Ref, env: dict[str, int]) -> None:
+        how = self.plan.accesses[statement, index].how
         if how == "store" and ref.name in self.plan.stores:
             self.room(statement, ref, env)
         for want in self.points(ref, env):
@@ -280,12 +280,12 @@ class _Simulation:
             ]
         return iter(found)
 
-    def places(self, s: Statement) -> Iterator[Point]:
+    def places(self, statement: Statement) -> Iterator[Point]:
         """Where a statement writes."""
-        for p in self.every(s.domain):
-            env = {**self.plan.sizes, **dict(zip(s.domain.dims, p, strict=True))}
-            if evaluate(s.where, env):
-                yield tuple(evaluate(e, env) for e in s.places)
+        for p in self.every(statement.domain):
+            env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
+            if evaluate(statement.where, env):
+                yield tuple(evaluate(e, env) for e in statement.places)
 
     def finish(self) -> None:
         """Every point at which a statement runs was computed; every output is still there."""

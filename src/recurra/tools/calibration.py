@@ -119,7 +119,7 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
     )
 
 
-def _plain(x: RecurrentTensor, t: Index) -> RecurrentTensor:
+def _plain(x: RecurrentTensor, index: Index) -> RecurrentTensor:
     return abs(x - 1.0) * 0.5 + 0.25
 
 

@@ -191,9 +191,9 @@ def fewer_dims(case: Case, fails: Fails) -> Case:
 def _less_dim(case: Case, dim: str) -> Case | None:
     graph, by = case.graph, {dim: 0}
 
-    def read(a: Ref) -> Ref:
-        pairs = zip(graph[a.name].domain.dims, a.index, strict=True)
-        return Ref(a.name, tuple(index_at(e, by) for d, e in pairs if d != dim))
+    def read(ref: Ref) -> Ref:
+        pairs = zip(graph[ref.name].domain.dims, ref.index, strict=True)
+        return Ref(ref.name, tuple(index_at(e, by) for d, e in pairs if d != dim))
 
     every = [(graph[a.name].domain, a) for n in graph.nodes.values() for a in n.args]
     if any(dim in d and isinstance(a.index[d.dims.index(dim)], Slice) for d, a in every):

@@ -107,102 +107,106 @@ def _strings(graph: Graph, calls: Iterable[Node], dim: str) -> frozenset[str]:
     return frozenset(items | (reached(after) & reached(before)))
 
 
-def _expect(graph: Graph, g: Groups, sizes: Mapping[str, int]) -> None:
+def _expect(graph: Graph, groups: Groups, sizes: Mapping[str, int]) -> None:
     """Rows must be apart: nothing but calls and sums takes more of them than one."""
-    for name in g.strings:
+    for name in groups.strings:
         n = graph[name]
         if name in graph.outputs:
             raise _refusal(n, f"{name} is put out")
         for reader, k in graph.readers[name]:
-            if reader.name not in g.strings and not _own_row(reader, k, g.of.dim):
+            if reader.name not in groups.strings and not _own_row(reader, k, groups.of.dim):
                 raise _refusal(reader, f"{reader.name} reads all rows of {name} at once")
         for a in n.args:
-            if g.of.dim in graph[a.name].domain and not _whole(graph, n, a, g, sizes):
+            if groups.of.dim in graph[a.name].domain and not _whole(graph, n, a, groups, sizes):
                 raise _refusal(n, f"{name} reads {a}")
-    bad = untiled(graph, g.tile, sizes, but=g.strings)
+    bad = untiled(graph, groups.tile, sizes, but=groups.strings)
     if bad is not None:
         raise _refusal(bad, f"{bad.name}, of each row, is read by more than its own row")
 
 
-def _own_row(n: Node, k: int, dim: str) -> bool:
+def _own_row(node: Node, index: int, dim: str) -> bool:
     """Does it take the own row out of what all rows have?"""
-    op = n.op
-    return isinstance(op, Pick) and op.axis == 0 and op.at_ == Sym(dim) and k == 0
+    op = node.op
+    return isinstance(op, Pick) and op.axis == 0 and op.at_ == Sym(dim) and index == 0
 
 
-def _whole(graph: Graph, n: Node, a: Ref, g: Groups, sizes: Mapping[str, int]) -> bool:
+def _whole(graph: Graph, node: Node, ref: Ref, groups: Groups, sizes: Mapping[str, int]) -> bool:
     """Does a call take all rows as its first axis?"""
-    found = [e for e in a.index if isinstance(e, Slice)]
-    r = graph[a.name].domain
-    (e,) = [e for e, x in zip(a.index, r, strict=True) if x.dim == g.of.dim]
-    return isinstance(n.op, Call) and found[:1] == [e] and full_length(found[0], g.of, sizes)
+    found = [e for e in ref.index if isinstance(e, Slice)]
+    r = graph[ref.name].domain
+    (e,) = [e for e, x in zip(ref.index, r, strict=True) if x.dim == groups.of.dim]
+    return (
+        isinstance(node.op, Call) and found[:1] == [e] and full_length(found[0], groups.of, sizes)
+    )
 
 
-def grouped(graph: Graph, g: Groups) -> Graph:
+def grouped(graph: Graph, groups: Groups) -> Graph:
     """The program whose rows take turns."""
-    z, e = Sym(g.tile.outer), Sym(g.tile.inner)
+    z, e = Sym(groups.tile.outer), Sym(groups.tile.inner)
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
-        if n.name in g.strings:
-            n = _turn(graph, g, n)
-        elif any(a.name in g.strings for a in n.args):
+        if n.name in groups.strings:
+            n = _turn(graph, groups, n)
+        elif any(a.name in groups.strings for a in n.args):
             n = _picked(n, z, e)
         nodes[n.name] = n
-    split = tile(Graph(nodes, graph.outputs, graph.dims), g.tile)
-    turn = replace(g.tile.dims[0], range=Range(g.dim, g.count))
-    dims = (*(d for d in split.dims if d.name != g.dim), turn)
+    split = tile(Graph(nodes, graph.outputs, graph.dims), groups.tile)
+    turn = replace(groups.tile.dims[0], range=Range(groups.dim, groups.count))
+    dims = (*(d for d in split.dims if d.name != groups.dim), turn)
     return replace(split, dims=dims)
 
 
-def _picked(n: Node, group: Expr, row: Expr) -> Node:
+def _picked(node: Node, group: Expr, row: Expr) -> Node:
     """A row, taken of its group."""
-    assert isinstance(n.op, Pick)
-    a = Ref(n.args[0].name, (*n.args[0].index, group))
-    return replace(n, op=replace(n.op, at_=row), args=(a,))
+    assert isinstance(node.op, Pick)
+    a = Ref(node.args[0].name, (*node.args[0].index, group))
+    return replace(node, op=replace(node.op, at_=row), args=(a,))
 
 
-def split_axes(axes: Iterable[Axes], g: Groups) -> list[Axes]:
+def split_axes(axes: Iterable[Axes], groups: Groups) -> list[Axes]:
     """Where the dims of outputs are in the program whose rows take turns, from where they were."""
-    pair = (g.tile.outer, g.tile.inner)
+    pair = (groups.tile.outer, groups.tile.inner)
     return [
-        (tuple(x for d in dims for x in (pair if d == g.of.dim else (d,))), names)
+        (tuple(x for d in dims for x in (pair if d == groups.of.dim else (d,))), names)
         for dims, names in axes
     ]
 
 
-def _turn(graph: Graph, g: Groups, n: Node) -> Node:
+def _turn(graph: Graph, groups: Groups, node: Node) -> Node:
     """One group's call, or a result of it."""
     args: list[Ref] = []
-    for a in n.args:
+    for a in node.args:
         index: list[Index] = list(a.index)
-        if a.name in g.strings:
-            index.append(Sym(g.dim))
-        elif g.of.dim in graph[a.name].domain:
-            (k,) = [k for k, r in enumerate(graph[a.name].domain) if r.dim == g.of.dim]
-            index[k] = g.tile.one
+        if a.name in groups.strings:
+            index.append(Sym(groups.dim))
+        elif groups.of.dim in graph[a.name].domain:
+            (k,) = [k for k, r in enumerate(graph[a.name].domain) if r.dim == groups.of.dim]
+            index[k] = groups.tile.one
         args.append(Ref(a.name, tuple(index)))
-    domain = Domain((*n.domain, Range(g.dim, g.count)))
-    op = n.op
+    domain = Domain((*node.domain, Range(groups.dim, groups.count)))
+    op = node.op
     if isinstance(op, Call) and op.batch_dims:
         assert op.fn.parts is not None, "find has refused it"
-        results = tuple((d, _rows(s, g)) for d, s in op.results)
-        group = (Sym(g.dim), g.count)
-        op = replace(op, fn=op.fn.parts, results=results, batch_dims=(g.tile.inner,), group=group)
-    return replace(n, op=op, args=tuple(args), domain=domain, type=_of_rows(n.type, g))
+        results = tuple((d, _rows(s, groups)) for d, s in op.results)
+        group = (Sym(groups.dim), groups.count)
+        op = replace(
+            op, fn=op.fn.parts, results=results, batch_dims=(groups.tile.inner,), group=group
+        )
+    return replace(node, op=op, args=tuple(args), domain=domain, type=_of_rows(node.type, groups))
 
 
-def _rows(shape: tuple[Expr | int, ...], g: Groups) -> tuple[Expr | int, ...]:
-    return (g.rows, *shape[1:]) if shape[:1] == (g.of.hi,) else shape
+def _rows(shape: tuple[Expr | int, ...], groups: Groups) -> tuple[Expr | int, ...]:
+    return (groups.rows, *shape[1:]) if shape[:1] == (groups.of.hi,) else shape
 
 
-def _of_rows(t: Type | Tuple, g: Groups) -> Type | Tuple:
+def _of_rows(t: Type | Tuple, groups: Groups) -> Type | Tuple:
     if isinstance(t, Tuple):
-        return Tuple(tuple(replace(x, shape=_rows(x.shape, g)) for x in t.items))
-    return replace(t, shape=_rows(t.shape, g))
+        return Tuple(tuple(replace(x, shape=_rows(x.shape, groups)) for x in t.items))
+    return replace(t, shape=_rows(t.shape, groups))
 
 
-def _refusal(n: Node, why: str) -> ScheduleError:
-    return ScheduleError("rows cannot take turns here", facts=why, hint=HINT, loc=n.loc)
+def _refusal(node: Node, why: str) -> ScheduleError:
+    return ScheduleError("rows cannot take turns here", facts=why, hint=HINT, loc=node.loc)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

@@ -89,16 +89,16 @@ def attention(
     return graph.live(), choices
 
 
-def lifted(graph: Graph, f: Found) -> Graph:
-    nodes = {n: x for n, x in graph.nodes.items() if n not in f.gone}
-    nodes[f.y.name] = replace(f.y, op=f.op, args=f.args)
+def lifted(graph: Graph, found: Found) -> Graph:
+    nodes = {n: x for n, x in graph.nodes.items() if n not in found.gone}
+    nodes[found.y.name] = replace(found.y, op=found.op, args=found.args)
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def _in_a_loop(f: Found, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
+def _in_a_loop(found: Found, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
     """Is it made point by point? What orders nothing becomes an axis, of large products."""
-    dims = (symbols(f.range.lo) | symbols(f.range.hi)) & ordered.keys()
-    return bool(dims) and all(f.y.name in ordered[d] for d in dims)
+    dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
+    return bool(dims) and all(found.y.name in ordered[d] for d in dims)
 
 
 def attentions(graph: Graph) -> list[Found]:
@@ -107,26 +107,26 @@ def attentions(graph: Graph) -> list[Found]:
     return [f for f in found if f is not None]
 
 
-def attention_at(graph: Graph, y: Node) -> Found | None:
+def attention_at(graph: Graph, node: Node) -> Found | None:
     """The attention whose values are weighted by an equation, if that does."""
-    assert isinstance(y.op, Einsum)
-    ins, out = y.op.parts()
+    assert isinstance(node.op, Einsum)
+    ins, out = node.op.parts()
     if len(ins) != 2:
         return None
-    for k, a in enumerate(y.args):
-        p = inner(graph, y, a, Softmax)
-        if p is None or not y.args[1 - k].slices:
+    for k, a in enumerate(node.args):
+        p = inner(graph, node, a, Softmax)
+        if p is None or not node.args[1 - k].slices:
             continue
         assert isinstance(p.op, Softmax)
         if ins[k][p.op.axis] in out:
             continue
-        found = _of_weights(graph, y, f"{ins[k]},{ins[1 - k]}->{out}", p, y.args[1 - k])
+        found = _of_weights(graph, node, f"{ins[k]},{ins[1 - k]}->{out}", p, node.args[1 - k])
         if found is not None:
             return found
     return None
 
 
-def _of_weights(graph: Graph, y: Node, values: str, p: Node, v: Ref) -> Found | None:
+def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> Found | None:
     assert isinstance(p.op, Softmax)
     gone, reader, at = [p.name], p, p.args[0]
     hide = _hidden(graph, reader, at)
@@ -145,26 +145,26 @@ def _of_weights(graph: Graph, y: Node, values: str, p: Node, v: Ref) -> Found | 
         q, k, labels = k, q, f"{second},{first}->{out}"
     mask = "" if hide is None else _mask(graph, hide, out)
     op = Attention(scores=labels, values=values, axis=p.op.axis, cap=cap, mask=mask)
-    if q.slices or k.slices != v.slices or len(k.slices) != 1 or not op.roles().attend:
+    if q.slices or k.slices != ref.slices or len(k.slices) != 1 or not op.roles().attend:
         return None
     roles = op.roles()
     if roles.k[0] != roles.n or roles.v[0] != roles.n:  # other axes do not run along the range
         return None
     seen = () if hide is None else (hide.args[0],)
-    return Found(y, op, (q, k, v, *seen), (*gone, s.name))
+    return Found(node, op, (q, k, ref, *seen), (*gone, s.name))
 
 
-def inner(graph: Graph, n: Node, a: Ref, kind: type[Op]) -> Node | None:
-    """What `n` reads as `a`, if that is a `kind` which nothing else reads, nor is put out."""
-    x = graph[a.name]
+def inner(graph: Graph, node: Node, ref: Ref, kind: type[Op]) -> Node | None:
+    """What `node` reads as `ref`, if that is a `kind` which nothing else reads, nor is put out."""
+    x = graph[ref.name]
     alone = len(graph.readers[x.name]) == 1 and x.name not in graph.outputs
-    mine = isinstance(x.op, kind) and a.index == x.domain.identity and x.domain == n.domain
+    mine = isinstance(x.op, kind) and ref.index == x.domain.identity and x.domain == node.domain
     return x if mine and alone else None
 
 
-def _hidden(graph: Graph, n: Node, a: Ref) -> Node | None:
+def _hidden(graph: Graph, node: Node, ref: Ref) -> Node | None:
     """The choice that hides scores: those themselves, or a number that takes no weight."""
-    x = inner(graph, n, a, el.Where)
+    x = inner(graph, node, ref, el.Where)
     if x is None:
         return None
     fill = graph[x.args[2].name].op
@@ -178,21 +178,21 @@ def _mask(graph: Graph, hide: Node, scores: str) -> str:
     return "".join(scores[out.index(c)] for c in mine)
 
 
-def _labels(graph: Graph, n: Node) -> tuple[tuple[str, ...], str]:
-    assert isinstance(n.op, Elementwise)
-    types = [graph.read_type(a) for a in n.args]
-    return n.op.parts(tuple(t.rank for t in types if isinstance(t, Type)))
+def _labels(graph: Graph, node: Node) -> tuple[tuple[str, ...], str]:
+    assert isinstance(node.op, Elementwise)
+    types = [graph.read_type(a) for a in node.args]
+    return node.op.parts(tuple(t.rank for t in types if isinstance(t, Type)))
 
 
-def _cap(graph: Graph, n: Node, a: Ref) -> tuple[float, list[str], Ref]:
-    """c of c · tanh(s / c), the equations that say so, and s; 0 and `a` where there is none."""
-    outer = _by_number(graph, n, a, el.Mul)
+def _cap(graph: Graph, node: Node, ref: Ref) -> tuple[float, list[str], Ref]:
+    """c of c · tanh(s / c), the equations that say so, and s; 0 and `ref` where there is none."""
+    outer = _by_number(graph, node, ref, el.Mul)
     if outer is None:
-        return 0.0, [], a
+        return 0.0, [], ref
     times, cap, of = outer
     tanh = inner(graph, times, of, el.Tanh)
     if tanh is None:
-        return 0.0, [], a
+        return 0.0, [], ref
     (x,) = tanh.args
     for kind in (el.Div, el.Mul):
         below = _by_number(graph, tanh, x, kind)
@@ -201,12 +201,14 @@ def _cap(graph: Graph, n: Node, a: Ref) -> tuple[float, list[str], Ref]:
             ratio = number / cap if kind is el.Div else number * cap
             if cap > 0 and abs(ratio - 1) < 1e-6:
                 return cap, [times.name, tanh.name, less.name], s
-    return 0.0, [], a
+    return 0.0, [], ref
 
 
-def _by_number(graph: Graph, n: Node, a: Ref, kind: type[Op]) -> tuple[Node, float, Ref] | None:
+def _by_number(
+    graph: Graph, node: Node, ref: Ref, kind: type[Op]
+) -> tuple[Node, float, Ref] | None:
     """x ∘ c: the equation, c, and the read of x."""
-    x = inner(graph, n, a, kind)
+    x = inner(graph, node, ref, kind)
     if x is None:
         return None
     (mine, other), out = _labels(graph, x)
@@ -221,27 +223,31 @@ def _by_number(graph: Graph, n: Node, a: Ref, kind: type[Op]) -> tuple[Node, flo
 
 
 def priced(
-    graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, f: Found, asked: bool | None
+    graph: Graph,
+    sizes: Mapping[str, int],
+    kernel: AttentionKernel,
+    found: Found,
+    asked: bool | None,
 ) -> Choice:
     """What an attention costs at an average step, as one call and as equations."""
-    points, most = lengths(sizes, f)
+    points, most = lengths(sizes, found)
     row = 0
-    for a in f.args[1:3]:
+    for a in found.args[1:3]:
         source = graph[a.name]
         assert isinstance(source.type, Type)
-        row += source.type.nbytes(sizes) * _side_by_side(sizes, f, source)
+        row += source.type.nbytes(sizes) * _side_by_side(sizes, found, source)
     tile = STRIP_POINTS
     while tile > MIN_STRIP_POINTS and tile * row > 2 * MAX_STRIP_BYTES:
         tile //= 2
     tile = most if most < MIN_STRIPPED_POINTS else tile
     alone, tiled = kernel.alone(points, most, row), kernel.in_tiles(points, tile, row)
-    return Choice(f, kernel, alone, tiled, asked)
+    return Choice(found, kernel, alone, tiled, asked)
 
 
-def _side_by_side(sizes: Mapping[str, int], f: Found, source: Node) -> int:
+def _side_by_side(sizes: Mapping[str, int], found: Found, source: Node) -> int:
     """Points of a source that are read at one step: rows of a batch."""
-    moving = symbols(f.range.lo) | symbols(f.range.hi)
-    _, along = f.args[1].parts(source.domain)
+    moving = symbols(found.range.lo) | symbols(found.range.hi)
+    _, along = found.args[1].parts(source.domain)
     free = [r for r in at_sizes(source.domain, sizes) if r.dim not in moving | along.keys()]
     return prod(r.size({}) for r in free if not r.mentions())
 

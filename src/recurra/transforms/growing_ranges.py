@@ -63,14 +63,18 @@ class Growing:
 Axes = tuple[Growing | None, ...]
 
 
-def grows(e: Slice, r: Range, dims: Collection[str], free: frozenset[str] = frozenset()) -> bool:
+def grows(
+    slice_: Slice, extent: Range, dims: Collection[str], free: frozenset[str] = frozenset()
+) -> bool:
     """Tell whether the ends of a range move with `dims`: if some are `free`, with these alone."""
-    moving = symbols(e.hi).intersection(dims)
-    if e.pad is not None or (e.step != 1 and not free) or (free and not moving <= free):
+    moving = symbols(slice_.hi).intersection(dims)
+    if slice_.pad is not None or (slice_.step != 1 and not free) or (free and not moving <= free):
         return False
-    if e.lo == 0 == r.lo:
+    if slice_.lo == 0 == extent.lo:
         return bool(moving)
-    return is_shift(e.hi, r.dim) == 1 and not isinstance(lin([(e.hi, 1), (e.lo, -1)]), int)
+    return is_shift(slice_.hi, extent.dim) == 1 and not isinstance(
+        lin([(slice_.hi, 1), (slice_.lo, -1)]), int
+    )
 
 
 def any_grows(graph: Graph) -> bool:
@@ -119,27 +123,29 @@ class GrowingAxes:
                 least = min(size, old.size) if old else size
                 self.ranges[g.part] = replace(g, size=least)
 
-    def in_order(self, n: Node, lo: Expr | int, hi: Expr | int) -> bool:
+    def in_order(self, node: Node, lo: Expr | int, hi: Expr | int) -> bool:
         """Does the range grow in a loop that orders the equation, and is never empty?"""
         moving = (symbols(lo) | symbols(hi)) & self.dims
-        if not all(d in self.free or n.name in self.ordered[d] for d in moving):
+        if not all(d in self.free or node.name in self.ordered[d] for d in moving):
             return False
         most = Growing(lo, hi, "", 0).most if self.free and isinstance(hi, Expr) else None
         if most is not None and self.size is not None and most <= self.size:
             return True  # it is widened
-        return isl.always(compare("<", lo, hi), n.domain)
+        return isl.always(compare("<", lo, hi), node.domain)
 
-    def tile(self, n: Node, a: Ref, g: Growing) -> int:
+    def tile(self, node: Node, ref: Ref, growing: Growing) -> int:
         """Points of a tile; 0 where tiles would not pay."""
-        most = isl.largest(substitute(g.length, self.sizes), at_sizes(n.domain, self.sizes))
-        source = self.graph[a.name]
+        most = isl.largest(
+            substitute(growing.length, self.sizes), at_sizes(node.domain, self.sizes)
+        )
+        source = self.graph[ref.name]
         if not isinstance(most, int) or not isinstance(source.type, Type):
             return 0
         if self.size is not None:
             return self.size
         if most < MIN_STRIPPED_POINTS or source.type.mentions() & self.dims:
             return 0
-        free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(g.hi)]
+        free = [r for r in at_sizes(source.domain, self.sizes) if r.dim not in symbols(growing.hi)]
         row = source.type.nbytes(self.sizes) * prod(r.size({}) for r in free if not r.mentions())
         size = STRIP_POINTS
         while size > MIN_STRIP_POINTS and size * row > MAX_STRIP_BYTES:
@@ -158,63 +164,65 @@ class GrowingAxes:
                 self.known[name] = self.result(n)
         return self.known[name]
 
-    def operand(self, a: Ref) -> Axes:
+    def operand(self, ref: Ref) -> Axes:
         """The same of what is read."""
-        return (*(None if s.pad else self.at(s) for s in a.slices), *self.of(a.name))
+        return (*(None if s.pad else self.at(s) for s in ref.slices), *self.of(ref.name))
 
     def at(self, s: Slice) -> Growing | None:
         return self.ranges.get(Slice(s.lo, s.hi, s.step))
 
-    def result(self, n: Node) -> Axes:
-        shapes = [shape_of(self.graph.read_type(a)) for a in n.args]
-        given = [tuple(x and Along(x.dim, x.part) for x in self.operand(a)) for a in n.args]
-        found = result_axes(n.op, shapes, given) or (None,) * len(shape_of(n.type))
+    def result(self, node: Node) -> Axes:
+        shapes = [shape_of(self.graph.read_type(a)) for a in node.args]
+        given = [tuple(x and Along(x.dim, x.part) for x in self.operand(a)) for a in node.args]
+        found = result_axes(node.op, shapes, given) or (None,) * len(shape_of(node.type))
         return tuple(x and self.at(x.part) for x in found)
 
     # ---- who has them
 
-    def members(self, s: Growing) -> frozenset[str] | None:
+    def members(self, growing: Growing) -> frozenset[str] | None:
         """The equations that have an axis along a range, or fold one; None: it cannot be tiled."""
         out: set[str] = set()
         for n in self.graph.nodes.values():
             axes = [self.operand(a) for a in n.args]
             mine = self.of(n.name)
-            if s in mine or any(s in x for x in axes):
-                if not self.in_tiles(n, s, axes, mine):
+            if growing in mine or any(growing in x for x in axes):
+                if not self.in_tiles(n, growing, axes, mine):
                     return None
                 out.add(n.name)
-            elif s.part.count in shape_of(n.type):
+            elif growing.part.count in shape_of(n.type):
                 # of that length, but not made of such a range
                 return None
         return frozenset(out)
 
-    def in_tiles(self, n: Node, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+    def in_tiles(self, node: Node, growing: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
         """Can an equation be said tile by tile?"""
-        if (n.name in self.graph.outputs and s in mine) or not self.in_order(n, s.lo, s.hi):
+        if (node.name in self.graph.outputs and growing in mine) or not self.in_order(
+            node, growing.lo, growing.hi
+        ):
             return False
-        if any(x not in (None, s) for y in (*axes, mine) for x in y):
+        if any(x not in (None, growing) for y in (*axes, mine) for x in y):
             return False
-        if max(y.count(s) for y in (*axes, mine)) > 1:
+        if max(y.count(growing) for y in (*axes, mine)) > 1:
             return False
-        if any(s in self.of(a.name) and not self.graph.is_identity(a) for a in n.args):
+        if any(growing in self.of(a.name) and not self.graph.is_identity(a) for a in node.args):
             return False
-        match n.op:
+        match node.op:
             case Elementwise() | Transpose():
-                return s in mine
+                return growing in mine
             case Einsum():
-                return self.one_label(n.op, s, axes, mine)
+                return self.one_label(node.op, growing, axes, mine)
             case Reduction(axes=gone):
-                return s in mine or (n.op.monoid is not None and len(gone) == 1)
+                return growing in mine or (node.op.monoid is not None and len(gone) == 1)
             case _:
                 return False
 
-    def one_label(self, op: Einsum, s: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
+    def one_label(self, op: Einsum, growing: Growing, axes: Sequence[Axes], mine: Axes) -> bool:
         """Is the range one label of a contraction?"""
         ins, out = op.parts()
         named = list(zip(ins, axes, strict=True))
-        labels = {x[k.index(s)] for x, k in named if s in k}
-        everywhere = all(s in k for x, k in named if labels & set(x))
-        return len(labels) == 1 and everywhere and (labels <= set(out)) == (s in mine)
+        labels = {x[k.index(growing)] for x, k in named if growing in k}
+        everywhere = all(growing in k for x, k in named if labels & set(x))
+        return len(labels) == 1 and everywhere and (labels <= set(out)) == (growing in mine)
 
 
 def longest_window(places: int) -> int:

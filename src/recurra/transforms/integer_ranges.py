@@ -30,27 +30,27 @@ ANY: Extremes = (-inf, inf)
 POSITIONS = (ArgMax, ArgSort, TopK, Permutation)
 
 
-def extremes(g: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
+def extremes(rewriting: Rewriting, read: Ref, depth: int = MAX_POSITION_DEPTH) -> Extremes:
     """The least and the greatest number that an element may be; infinite where unknown."""
-    n = g[read.name]
+    n = rewriting[read.name]
     if not isinstance(n.type, Type) or not depth or is_float(n.type.dtype):
         return ANY
     if n.type.dtype == "bool" or isinstance(n.op, OneHot):
         return (0, 1)
     if isinstance(n.op, POSITIONS):
-        return _positions(g, n)
+        return _positions(rewriting, n)
     if isinstance(n.op, (Const, Data, Value)):
         return _of_numbers(n)
-    return _of_operands(n, lambda k: extremes(g, n.args[k], depth - 1))
+    return _of_operands(n, lambda k: extremes(rewriting, n.args[k], depth - 1))
 
 
-def _positions(g: Rewriting, n: Node) -> Extremes:
+def _positions(rewriting: Rewriting, node: Node) -> Extremes:
     """Positions among so many elements."""
-    match n.op:
+    match node.op:
         case ArgMax(axes=axes):
-            sizes = [g.type(n.args[0]).shape[k] for k in axes]
+            sizes = [rewriting.type(node.args[0]).shape[k] for k in axes]
         case ArgSort(axis=axis) | TopK(axis=axis):
-            sizes = [g.type(n.args[0]).shape[axis]]
+            sizes = [rewriting.type(node.args[0]).shape[axis]]
         case Permutation(size=size):
             sizes = [size]
         case _:
@@ -59,15 +59,17 @@ def _positions(g: Rewriting, n: Node) -> Extremes:
     return (0, prod(known) - 1) if len(known) == len(sizes) else (0, inf)
 
 
-def _of_numbers(n: Node) -> Extremes:
+def _of_numbers(node: Node) -> Extremes:
     """Of what is written as numbers, or as an index whose dims have ends that are numbers."""
-    match n.op:
+    match node.op:
         case Const(value=x):
             return (int(x), int(x))
         case Data(key=key) if 0 < key.get().size <= MAX_EXAMINED_ELEMENTS:
             return (int(key.get().min()), int(key.get().max()))
         case Value(expr=e, bind=bind):
-            ends = {r.dim: (r.lo, r.hi) for r in n.domain} | {d: (0, size) for d, size, _ in bind}
+            ends = {r.dim: (r.lo, r.hi) for r in node.domain} | {
+                d: (0, size) for d, size, _ in bind
+            }
             box = {
                 d: (lo, hi - 1)
                 for d, (lo, hi) in ends.items()
@@ -78,15 +80,15 @@ def _of_numbers(n: Node) -> Extremes:
             return ANY
 
 
-def _of_operands(n: Node, of: Callable[[int], Extremes]) -> Extremes:
-    match n.op:
+def _of_operands(node: Node, of: Callable[[int], Extremes]) -> Extremes:
+    match node.op:
         case el.Where():
             return _union(of(1), of(2))
         case el.Maximum() | el.Minimum() as op:
             (a, b), pick = (of(0), of(1)), max if isinstance(op, el.Maximum) else min
             return pick(a[0], b[0]), pick(a[1], b[1])
         case Concat():
-            return _union(*map(of, range(len(n.args))))
+            return _union(*map(of, range(len(node.args))))
         case el.Cast(to=to):
             return _cast(of(0), to)
         case Pick(zero=False) | Take() | Max() | Min():
@@ -101,7 +103,7 @@ def _union(*parts: Extremes) -> Extremes:
     return min(lo for lo, _ in parts), max(hi for _, hi in parts)
 
 
-def _cast(x: Extremes, dtype: str) -> Extremes:
+def _cast(extremes: Extremes, dtype: str) -> Extremes:
     """What a cast gives: an integer that does not fit wraps around, a float may be any."""
     info = np.iinfo(NUMPY_NAME[dtype])
-    return x if info.min <= x[0] and x[1] <= info.max else ANY
+    return extremes if info.min <= extremes[0] and extremes[1] <= info.max else ANY

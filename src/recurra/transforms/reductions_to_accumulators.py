@@ -30,47 +30,49 @@ def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return apply(graph, (stream,), sizes, share=False)
 
 
-def streams(n: Node, a: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
-    """Does `n` read whole ranges of the dims that it lacks, at its own point of the others?"""
-    for e, r in zip(a.index, source.domain, strict=True):
+def streams(node: Node, ref: Ref, source: Node, sizes: Mapping[str, int]) -> bool:
+    """Does `node` read whole ranges of the dims that it lacks, at its own point of the others?"""
+    for e, r in zip(ref.index, source.domain, strict=True):
         if not isinstance(e, Slice):
             if e != r.sym:
                 return False
-        elif r.dim in n.domain or not (e == Slice(r.lo, r.hi) or full_length(e, r, sizes)):
+        elif r.dim in node.domain or not (e == Slice(r.lo, r.hi) or full_length(e, r, sizes)):
             return False
     return True
 
 
 @rule(Reduction)
-def stream(n: Node, g: Rewriting) -> Node | None:
+def stream(node: Node, rewriting: Rewriting) -> Node | None:
     """Σ over 0:T of x → fold of Σ over the axes of one step"""
-    assert isinstance(n.op, Reduction)
-    (a,) = n.args
-    if n.op.monoid is None or not a.slices:
+    assert isinstance(node.op, Reduction)
+    (a,) = node.args
+    if node.op.monoid is None or not a.slices:
         return None
-    source = g.source(a)
+    source = rewriting.source(a)
     if isinstance(source.op, Input):
         return None
     rank = len(a.slices)
-    if not set(range(rank)) <= set(n.op.axes):
+    if not set(range(rank)) <= set(node.op.axes):
         return None
-    domain = _read(n, a, source.domain)
-    if not streams(n, a, replace(source, domain=domain), g.sizes):
+    domain = _read(node, a, source.domain)
+    if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
         return None
-    rest = tuple(k - rank for k in n.op.axes if k >= rank)
-    part = g.read(source.name)
+    rest = tuple(k - rank for k in node.op.axes if k >= rank)
+    part = rewriting.read(source.name)
     if rest or domain != source.domain:
-        axes = LETTERS[: g.type(part).rank]
-        op = replace(n.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
-        part = g.emit(op, (part,), domain, f"{n.name}_part")
-    if g[part.name].domain != domain:
+        axes = LETTERS[: rewriting.type(part).rank]
+        op = replace(node.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
+        part = rewriting.emit(op, (part,), domain, f"{node.name}_part")
+    if rewriting[part.name].domain != domain:
         return None
-    return replace(n, op=Fold(monoid_of=n.op.monoid, rank=rank), args=(replace(a, name=part.name),))
+    return replace(
+        node, op=Fold(monoid_of=node.op.monoid, rank=rank), args=(replace(a, name=part.name),)
+    )
 
 
-def _read(n: Node, a: Ref, domain: Domain) -> Domain:
+def _read(node: Node, ref: Ref, domain: Domain) -> Domain:
     """A domain without the points that a range of bounds leaves out."""
-    dims = {*n.domain.dims, *domain.dims}
+    dims = {*node.domain.dims, *domain.dims}
     return Domain(
         tuple(
             Range(r.dim, e.hi, e.lo)
@@ -79,7 +81,7 @@ def _read(n: Node, a: Ref, domain: Domain) -> Domain:
             and e.pad is None
             and not (symbols(e.lo) | symbols(e.hi)) & dims
             else r
-            for e, r in zip(a.index, domain, strict=True)
+            for e, r in zip(ref.index, domain, strict=True)
         )
     )
 

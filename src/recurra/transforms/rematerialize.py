@@ -94,34 +94,34 @@ class _Phase:
             if self.phases.get(n.name) == self.phase:
                 self.needed |= {a.name for a in self.sources(n)}
 
-    def sources(self, n: Node) -> list[Ref]:
-        """What `n` reads of other phases over the same dims: at its own point, or of a state."""
+    def sources(self, node: Node) -> list[Ref]:
+        """What `node` reads of other phases over the same dims: at its own point, or of a state."""
         out: list[Ref] = []
-        for a in n.args:
+        for a in node.args:
             other = self.phases.get(a.name)
-            same = self.graph[a.name].domain == n.domain and self.standing(a)
+            same = self.graph[a.name].domain == node.domain and self.standing(a)
             if other is not None and other != self.phase and same:
                 out.append(a)
         return out
 
-    def again(self, n: Node) -> bool:
+    def again(self, node: Node) -> bool:
         """May this equation be computed in another phase?"""
-        kept = isinstance(n.op, (Merge, Fold)) or n.op.name in ("item", "input", "allreduce")
-        if not n.op.pure or kept:
+        kept = isinstance(node.op, (Merge, Fold)) or node.op.name in ("item", "input", "allreduce")
+        if not node.op.pure or kept:
             return False
-        return all(a.name not in self.phases or self.reachable(a, n) for a in n.args)
+        return all(a.name not in self.phases or self.reachable(a, node) for a in node.args)
 
-    def standing(self, a: Ref) -> bool:
+    def standing(self, ref: Ref) -> bool:
         """A read of this point; or of any point of a state, which is never computed again."""
-        state = isinstance(self.graph[a.name].op, Merge)
-        return self.graph.is_identity(a) or (state and a.name in self.free)
+        state = isinstance(self.graph[ref.name].op, Merge)
+        return self.graph.is_identity(ref) or (state and ref.name in self.free)
 
-    def reachable(self, a: Ref, n: Node) -> bool:
+    def reachable(self, ref: Ref, node: Node) -> bool:
         """Is the operand there in a later phase too: of this point, or from a loop further out?"""
-        if not self.standing(a):
+        if not self.standing(ref):
             return False
-        around, here = self.phases[a.name][:-1], self.phases[n.name][:-1]
-        return self.graph[a.name].domain == n.domain or (
+        around, here = self.phases[ref.name][:-1], self.phases[node.name][:-1]
+        return self.graph[ref.name].domain == node.domain or (
             len(around) < len(here) and here[: len(around)] == around
         )
 
@@ -171,9 +171,11 @@ class _Phase:
         for n in again:
             names[n] = self.graph.fresh(f"{n}_again", names.values())
 
-        def redirect(a: Ref) -> Ref:
+        def redirect(ref: Ref) -> Ref:
             return (
-                Ref(names[a.name], a.index) if a.name in names and self.graph.is_identity(a) else a
+                Ref(names[ref.name], ref.index)
+                if ref.name in names and self.graph.is_identity(ref)
+                else ref
             )
 
         nodes = dict(self.graph.nodes)

@@ -105,34 +105,38 @@ class RowAxes:
             if axis is not None and name not in self.graph.outputs:
                 self.known[name] = axis
 
-    def of(self, a: Ref) -> int | None:
+    def of(self, ref: Ref) -> int | None:
         """The axis of a read that runs along all rows."""
         ranges = 0
-        for e, x in zip(a.index, self.graph[a.name].domain, strict=True):
+        for e, x in zip(ref.index, self.graph[ref.name].domain, strict=True):
             if isinstance(e, Slice) and x.dim == self.rows.dim:
                 return ranges
             ranges += isinstance(e, Slice)
-        return ranges + self.known[a.name] if a.name in self.known else None
+        return ranges + self.known[ref.name] if ref.name in self.known else None
 
-    def joined(self, n: Node) -> bool:
+    def joined(self, node: Node) -> bool:
         """Does it reduce all rows to one value, by parts that can be joined?"""
-        return isinstance(n.op, Reduction) and bool(n.op.monoid) and self.of(n.args[0]) in n.op.axes
+        return (
+            isinstance(node.op, Reduction)
+            and bool(node.op.monoid)
+            and self.of(node.args[0]) in node.op.axes
+        )
 
-    def _made(self, n: Node) -> int | None:
+    def _made(self, node: Node) -> int | None:
         """The axis along all rows that an op hands on from its operands."""
-        alone = self.rows.dim not in n.domain
-        if not alone or isinstance(n.type, Tuple) or n.type.shape.count(self.rows.hi) != 1:
+        alone = self.rows.dim not in node.domain
+        if not alone or isinstance(node.type, Tuple) or node.type.shape.count(self.rows.hi) != 1:
             return None
-        axis, found = n.type.shape.index(self.rows.hi), [self.of(a) for a in n.args]
-        ranks = tuple(len(shape_of(self.graph.read_type(a))) for a in n.args)
-        match n.op:
+        axis, found = node.type.shape.index(self.rows.hi), [self.of(a) for a in node.args]
+        ranks = tuple(len(shape_of(self.graph.read_type(a))) for a in node.args)
+        match node.op:
             case Const() | Expand():
                 return axis if found in ([], [None]) else None
             case Reduction(axes=axes):
                 kept = [k for k in range(ranks[0]) if k not in axes]
                 return axis if kept[axis] == found[0] else None
             case Elementwise():
-                ins, out = n.op.parts(ranks)
+                ins, out = node.op.parts(ranks)
                 places = [s.find(out[axis]) for s in ins]
                 same = all(
                     (-1 if k is None else k) == p for k, p in zip(found, places, strict=True)
@@ -142,51 +146,55 @@ class RowAxes:
                 return None
 
 
-def _why_not(rows: RowAxes, sizes: Mapping[str, int], n: Node, r: Range, bound: str) -> str | None:
+def _why_not(
+    rows: RowAxes, sizes: Mapping[str, int], node: Node, extent: Range, bound: str
+) -> str | None:
     """What an equation does with the rows that a worker cannot do with its own."""
-    for x in n.domain:
-        if x != r and (x.dim == r.dim or bound in symbols(x.lo) | symbols(x.hi)):
+    for x in node.domain:
+        if x != extent and (x.dim == extent.dim or bound in symbols(x.lo) | symbols(x.hi)):
             return f"is over {x}"
-    made = n.name in rows.known or isinstance(n.type, Tuple) or isinstance(n.op, Item)
-    if not made and bound in n.type.mentions():
-        return f"is an array of all rows, {n.type}"
-    for a in n.args:
-        why = _read(rows, sizes, n, a, r, bound)
+    made = node.name in rows.known or isinstance(node.type, Tuple) or isinstance(node.op, Item)
+    if not made and bound in node.type.mentions():
+        return f"is an array of all rows, {node.type}"
+    for a in node.args:
+        why = _read(rows, sizes, node, a, extent, bound)
         if why is not None:
             return why
-    return None if n.name in rows.known else _attributes(n, r, bound)
+    return None if node.name in rows.known else _attributes(node, extent, bound)
 
 
 def _read(
-    rows: RowAxes, sizes: Mapping[str, int], n: Node, a: Ref, r: Range, bound: str
+    rows: RowAxes, sizes: Mapping[str, int], node: Node, ref: Ref, extent: Range, bound: str
 ) -> str | None:
     """What is wrong with a read: of a row it is the own one, of all it goes into a sum."""
-    apart = rows.joined(n) or n.name in rows.known
-    for e, x in zip(a.index, rows.graph[a.name].domain, strict=True):
-        if x.dim != r.dim:
-            if {r.dim, bound} & index_symbols(e):
-                return f"reads {a}"
+    apart = rows.joined(node) or node.name in rows.known
+    for e, x in zip(ref.index, rows.graph[ref.name].domain, strict=True):
+        if x.dim != extent.dim:
+            if {extent.dim, bound} & index_symbols(e):
+                return f"reads {ref}"
         elif isinstance(e, Slice):
-            hosts = isinstance(n.op, Call) and r.dim in n.op.batch_dims and rows.of(a) == 0
+            hosts = (
+                isinstance(node.op, Call) and extent.dim in node.op.batch_dims and rows.of(ref) == 0
+            )
             if not full_length(e, x, sizes) or not (apart or hosts):
-                return f"reads {a} as one array"
-        elif e != Sym(r.dim):
-            return f"reads another row, {a}"
-    if a.name in rows.known and not apart and not isinstance(n.op, Pick):
-        return f"reads {a} as one array"
+                return f"reads {ref} as one array"
+        elif e != Sym(extent.dim):
+            return f"reads another row, {ref}"
+    if ref.name in rows.known and not apart and not isinstance(node.op, Pick):
+        return f"reads {ref} as one array"
     return None
 
 
-def _attributes(n: Node, r: Range, bound: str) -> str | None:
+def _attributes(node: Node, extent: Range, bound: str) -> str | None:
     """Attributes may say which row it is, where they are numbers."""
-    if isinstance(n.op, (Call, Item)) or not n.op.mentions() & {r.dim, bound}:
+    if isinstance(node.op, (Call, Item)) or not node.op.mentions() & {extent.dim, bound}:
         return None
-    if isinstance(n.op, Pick):
-        return None if n.op.at_ == Sym(r.dim) else f"picks {n.op.at_}"
-    if isinstance(n.op, Merge) or not isinstance(n.op, Symbolic):
-        return f"is {n.op}"
-    bind = getattr(n.op, "bind", ())
-    return f"is {n.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
+    if isinstance(node.op, Pick):
+        return None if node.op.at_ == Sym(extent.dim) else f"picks {node.op.at_}"
+    if isinstance(node.op, Merge) or not isinstance(node.op, Symbolic):
+        return f"is {node.op}"
+    bind = getattr(node.op, "bind", ())
+    return f"is {node.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
 
 
 def shard(graph: Graph, s: Shard) -> Graph:
@@ -214,17 +222,17 @@ def shard(graph: Graph, s: Shard) -> Graph:
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def own_rows(graph: Graph, n: Node, op: Pick, bound: str) -> bool:
+def own_rows(graph: Graph, node: Node, op: Pick, bound: str) -> bool:
     """Is it picked from what a worker has, not from numbers of all rows that all workers have?"""
-    t = graph.read_type(n.args[0])
+    t = graph.read_type(node.args[0])
     return bound in symbols(t.shape[op.axis])
 
 
-def reads_all(graph: Graph, a: Ref, dim: str) -> bool:
+def reads_all(graph: Graph, ref: Ref, dim: str) -> bool:
     """Does a read take all rows?"""
     return any(
         r.dim == dim and isinstance(e, Slice)
-        for e, r in zip(a.index, graph[a.name].domain, strict=True)
+        for e, r in zip(ref.index, graph[ref.name].domain, strict=True)
     )
 
 

@@ -22,7 +22,7 @@ from recurra.report.html import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
 from recurra.window.failures import KernelError
-from recurra.window.gain_model import Judgement, Outside, check_policy
+from recurra.window.gain_model import Judgment, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.twin import there
 from recurra.window.stretches import Stretch
@@ -64,10 +64,10 @@ class Executor:
         check_policy(policy, get_args(Policy))
         self.threads, self.slots, self.policy, self.record = threads, slots, policy, record
         self.native = there() if native is None else native
-        self._stretch = stretch or Stretch(Judgement(threads, slots))
-        self.judgement = self._stretch.judgement
+        self._stretch = stretch or Stretch(Judgment(threads, slots))
+        self.judgment = self._stretch.judgment
         window = window_of(slots, queue, native=self.native)
-        self._crew = crew = Crew(threads, window, self.judgement, record=record)
+        self._crew = crew = Crew(threads, window, self.judgment, record=record)
         self.spans, self.tasks = crew.spans, crew.tasks
         self._before, self._stretch.seen = self._stretch.alone(), record
         self.events = crew.events
@@ -155,7 +155,7 @@ class Executor:
         if self.policy == "never":
             while not launch.done:
                 crew.help(lambda: launch.done, (launch,))
-        elif learning and self.judgement.tiny(launch.kind) and crew.window.claim(ticket):
+        elif learning and self.judgment.tiny(launch.kind) and crew.window.claim(ticket):
             crew.counts.inlined += 1
             crew.run(ticket)
         crew.call(but=self._own)
@@ -172,7 +172,7 @@ class Executor:
         seconds = self._crew.ran(name, since)
         if self.policy == "learn" and self._stretch.timed:  # either way: stretches do equal work
             kind = Outside(name)
-            self.judgement.durations.learn(kind, seconds)
+            self.judgment.durations.learn(kind, seconds)
             self._stretch.launched.append((Task(name, segments(reads)), kind))
         return None
 
@@ -192,7 +192,7 @@ class Executor:
             return self._outer.wait(*arrays)
         self._after_straight(lambda: None)
         crew = self._crew
-        if not (crew.launches or crew.spoilt):
+        if not (crew.launches or crew.spoiled):
             return None
         wanted = segments(arrays)
         inside = self._within()  # all that it may read is done
@@ -201,9 +201,9 @@ class Executor:
             while not inside and not all(x.done for x in pending):
                 crew.help(lambda: all(x.done for x in pending), pending)
             crew.call()
-            error = crew.spoilt.blame(wanted)
+            error = crew.spoiled.blame(wanted)
             if error is not None:
-                raise crew.spoilt.told(error)
+                raise crew.spoiled.told(error)
         return None
 
     def drain(self) -> None:
@@ -215,7 +215,7 @@ class Executor:
             return None
         self.settle()
         with self._crew.lock:
-            errors = self._crew.spoilt.untold()
+            errors = self._crew.spoiled.untold()
         if errors:
             raise _first(errors)
         return None
@@ -225,7 +225,7 @@ class Executor:
         stretch, crew = self._stretch, self._crew
         if not stretch.straight or stretch.timed or self._turn.taken() or crew.launches:
             return False
-        return crew.spoilt.nothing() and not stretch.over(waited=True)
+        return crew.spoiled.nothing() and not stretch.over(waited=True)
 
     def settle(self) -> None:
         """Returns when everything launched is done, failed or not."""
@@ -251,7 +251,7 @@ class Executor:
     def _next_stretch(self) -> None:
         """The lock is held, and nothing is in flight."""
         if not self._crew.launches and self._crew.state == "open":
-            self._stretch.end(healthy=not self._crew.spoilt)
+            self._stretch.end(healthy=not self._crew.spoiled)
 
     def _waited(self) -> None:
         """Nothing is in flight: a stretch may end."""
@@ -348,7 +348,7 @@ class Executor:
 
     def _no_stretch(self) -> None:
         """Launches find out that nothing can be launched any more."""
-        self._stretch = Stretch(self.judgement, ran=self._stretch.alone())
+        self._stretch = Stretch(self.judgment, ran=self._stretch.alone())
 
     # fork: see lifetime.py
 
@@ -385,7 +385,7 @@ class Executor:
         head: list[dict[str, object]] = [
             {"what": window, "count": f"{self.slots} slots, {self.threads} threads"}
         ]
-        predicted = self.judgement.predicted
+        predicted = self.judgment.predicted
         counts = {**vars(self.counts), "predicted gain": predicted and round(predicted, 2)}
         return head + [{"what": k.replace("_", " "), "count": v} for k, v in counts.items()]
 
@@ -393,7 +393,7 @@ class Executor:
         return "\n".join(f"{row['what']}: {row['count']}" for row in self.rows())
 
     def _repr_html_(self) -> str:
-        return table_html(self.rows()) + table_html(self.judgement.durations.rows())
+        return table_html(self.rows()) + table_html(self.judgment.durations.rows())
 
 
 def _waits_for_itself() -> WindowError:

@@ -14,7 +14,7 @@ class KernelError(WindowError):
     exit_code = 1
 
 
-class Spoilt:
+class Spoiled:
     """Memory that failed kernels should have written, and why it was not.
 
     What owns it is held until it is written: it must not be given to somebody else meanwhile.

@@ -50,7 +50,7 @@ class Durations:
         return [{"kernel": str(k), "µs": round(1e6 * s, 1)} for k, s in self._seconds.items()]
 
 
-class Judgement:
+class Judgment:
     """Decides, from what was learned, how the next launches run.
 
     A first stretch goes through the window, and is all that is needed where list scheduling of it

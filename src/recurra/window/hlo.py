@@ -28,7 +28,7 @@ Given = Mapping[Path, Segment]  # what is at the leaves of a parameter, or of a 
 
 
 def read_hlo(data: bytes, gpu: Gpu, name: str = "") -> Trace:
-    """The trace of a serialised `HloModuleProto`, or of a `HloProto` around one, as XLA dumps it.
+    """The trace of a serialized `HloModuleProto`, or of a `HloProto` around one, as XLA dumps it.
 
     One of more than 20 000 kernels is cut there, and its name says so. Raises WindowError for what
     is no scheduled module, or for one that computes nothing.
@@ -110,17 +110,17 @@ class _Unrolled:
                 self.kernel(x, step, f, where)
         return {p: where[v] for p, v in f.result.items() if v in where}
 
-    def loop(self, x: Instruction, f: Flow, where: dict[int, Segment]) -> None:
+    def loop(self, instruction: Instruction, flow: Flow, where: dict[int, Segment]) -> None:
         """Iteration by iteration: what one leaves at the leaves, the next one finds there."""
-        body = x.called[0]
-        carried: Given = {p: where[v] for p, v in f.leaves(x.operands[0]).items()}
-        if x.trips == 1:  # XLA says nothing of how many there are
-            self.awaited(self.run(x.called[1], {0: carried}))
-        for _ in range(x.trips):
+        body = instruction.called[0]
+        carried: Given = {p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()}
+        if instruction.trips == 1:  # XLA says nothing of how many there are
+            self.awaited(self.run(instruction.called[1], {0: carried}))
+        for _ in range(instruction.trips):
             carried = {**carried, **self.run(body, {0: carried})}
             if self.full:
                 break
-        where |= {v: carried[p] for p, v in f.leaves(x.id).items()}
+        where |= {v: carried[p] for p, v in flow.leaves(instruction.id).items()}
 
     def awaited(self, condition: Given) -> None:
         """The host reads it: it waits for the kernel that makes it, if one does."""
@@ -129,14 +129,16 @@ class _Unrolled:
                 self.kernels[k] = replace(self.kernels[k], host=True)
                 return
 
-    def kernel(self, x: Instruction, step: Step, f: Flow, where: dict[int, Segment]) -> None:
+    def kernel(
+        self, instruction: Instruction, step: Step, flow: Flow, where: dict[int, Segment]
+    ) -> None:
         """One instruction; what is in it, if it is a fusion, is one with it."""
-        if x.op == "conditional":
-            self.awaited({p: where[v] for p, v in f.leaves(x.operands[0]).items()})
+        if instruction.op == "conditional":
+            self.awaited({p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()})
         old = {new: old for old, new in step.in_place}
         for v in step.writes:
-            where[v] = where[old[v]] if v in old else self.fresh(f.values[v].nbytes)
-        results = max(1, sum(s.count for _, s in x.shape.leaves()))
+            where[v] = where[old[v]] if v in old else self.fresh(flow.values[v].nbytes)
+        results = max(1, sum(s.count for _, s in instruction.shape.leaves()))
         matrix = step.work.matrix > 0
         ctas = -(-results // (TILE if matrix else BLOCK))
         moved = sum(step.reads.values()) + sum(step.writes.values()) + step.local

@@ -69,8 +69,8 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def _args(e: Event) -> Mapping[str, Any]:
-    return e.get("args", {})
+def _args(event: Event) -> Mapping[str, Any]:
+    return event.get("args", {})
 
 
 def _kinds(events: Iterable[Event]) -> str:
@@ -101,8 +101,8 @@ def _kernels(events: list[Event], ran: list[Event], gpu: Gpu) -> list[Kernel]:
         if e.get("cat") in _CALLS and "correlation" in _args(e)
     }
 
-    def launched(e: Event) -> float:
-        return called.get(_args(e).get("correlation"), float(e["ts"]))
+    def launched(event: Event) -> float:
+        return called.get(_args(event).get("correlation"), float(event["ts"]))
 
     ran = sorted(ran, key=lambda e: (launched(e), float(e["ts"])))
     after = _after(events, ran)
@@ -110,18 +110,18 @@ def _kernels(events: list[Event], ran: list[Event], gpu: Gpu) -> list[Kernel]:
     return [_kernel(e, k, after[k], k in last, gpu) for k, e in enumerate(ran)]
 
 
-def _kernel(e: Event, k: int, after: Iterable[int], host: bool, gpu: Gpu) -> Kernel:
-    args = _args(e)
-    head = re.split(r"[<(]", str(e["name"]).removeprefix("void "))[0]
+def _kernel(event: Event, index: int, after: Iterable[int], host: bool, gpu: Gpu) -> Kernel:
+    args = _args(event)
+    head = re.split(r"[<(]", str(event["name"]).removeprefix("void "))[0]
     made = Kernel(
         name=re.sub(r"[\s#=]+", "_", head.strip()) or "kernel",
         ctas=prod(args.get("grid", (1,))),
         threads=prod(args.get("block", (32,))),
         registers=max(1, int(args.get("registers per thread", 1))),
         shared=int(args.get("shared memory", 0)),
-        us=max(float(e["dur"]), 1e-3),
+        us=max(float(event["dur"]), 1e-3),
         reads=tuple(Segment(TOKEN * j, TOKEN) for j in sorted(after)),
-        writes=(Segment(TOKEN * k, TOKEN),),
+        writes=(Segment(TOKEN * index, TOKEN),),
         host=host,
     )
     waves = -(-made.ctas // (gpu.sms * max(1, gpu.per_sm(made))))

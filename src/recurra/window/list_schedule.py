@@ -106,16 +106,16 @@ class _Run:
         elif self._ready:
             self._begin(heapq.heappop(self._ready), _What.PROGRAM)
 
-    def _begin(self, k: int, who: _What) -> None:
+    def _begin(self, index: int, who: _What) -> None:
         self._busy = self._busy or who is _What.PROGRAM
-        heapq.heappush(self._events, (self._now + self._takes[k], k, who))
+        heapq.heappush(self._events, (self._now + self._takes[index], index, who))
 
-    def _done(self, k: int) -> None:
-        self._room += not self._outside[k]
-        for d in self._after[k]:
+    def _done(self, index: int) -> None:
+        self._room += not self._outside[index]
+        for d in self._after[index]:
             self._missing[d] -= 1
             self._offer(d)
 
-    def _offer(self, k: int) -> None:
-        if k < self._entered and not self._missing[k] and not self._outside[k]:
-            heapq.heappush(self._ready, k)
+    def _offer(self, index: int) -> None:
+        if index < self._entered and not self._missing[index] and not self._outside[index]:
+            heapq.heappush(self._ready, index)

@@ -23,7 +23,7 @@ from recurra.window.timeline import Run, Span
 @dataclass(frozen=True)
 class Costs:
     """What the host and the command processor take, µs. The paper measured launch and
-    synchronisation at 5 to 20 µs; the rest is calibrated (docs/window.md)."""
+    synchronization at 5 to 20 µs; the rest is calibrated (docs/window.md)."""
 
     frontend: float = 0.0  # host, per kernel: the program's own work before it launches
     launch: float = 5.0  # host: a launch into a stream
@@ -114,23 +114,25 @@ class Simulation:
         """The program's thread: spends `cost(k)` on every kernel in order, then delivers it; waits
         for the results that the program reads."""
 
-        def step(k: int) -> None:
-            if k < len(self.trace):
-                self.at(self.now + self.costs.frontend + cost(k), lambda: arrive(k))
+        def step(index: int) -> None:
+            if index < len(self.trace):
+                self.at(self.now + self.costs.frontend + cost(index), lambda: arrive(index))
 
-        def arrive(k: int) -> None:
-            if self.trace.kernels[k].host:
-                self._waits[k] = lambda: self.at(self.now + self.costs.sync, lambda: step(k + 1))
-                deliver(k)
+        def arrive(index: int) -> None:
+            if self.trace.kernels[index].host:
+                self._waits[index] = lambda: self.at(
+                    self.now + self.costs.sync, lambda: step(index + 1)
+                )
+                deliver(index)
             else:
-                deliver(k)
-                step(k + 1)
+                deliver(index)
+                step(index + 1)
 
         step(0)
 
-    def start(self, k: int) -> None:
+    def start(self, index: int) -> None:
         """Kernel k's blocks may be dispatched from now on."""
-        self._queue.append(k)
+        self._queue.append(index)
         self._dispatch()
 
     def run(self, policy: str) -> Run:
@@ -168,18 +170,20 @@ class Simulation:
         if self._active != before:
             self._note()
 
-    def _leave(self, k: int, placed: NDArray[np.int64]) -> None:
+    def _leave(self, index: int, placed: NDArray[np.int64]) -> None:
         count = int(placed.sum())
-        self._device.leave(placed, self._needs[k])
-        self._resident[k] -= count
-        self._active -= count * self.trace.kernels[k].warps
+        self._device.leave(placed, self._needs[index])
+        self._resident[index] -= count
+        self._active -= count * self.trace.kernels[index].warps
         self._note()
-        if not self._left[k] and not self._resident[k]:
-            self.done[k] = True
-            self._spans.append(Span(k, self.trace.kernels[k].name, self._began[k], self.now))
-            if k in self._waits:
-                self._waits.pop(k)()
-            self.on_done(k)
+        if not self._left[index] and not self._resident[index]:
+            self.done[index] = True
+            self._spans.append(
+                Span(index, self.trace.kernels[index].name, self._began[index], self.now)
+            )
+            if index in self._waits:
+                self._waits.pop(index)()
+            self.on_done(index)
         self._dispatch()
 
     def _note(self) -> None:

@@ -28,17 +28,17 @@ def serial(sim: Simulation) -> None:
     issued: set[int] = set()
     after: dict[int, float] = {0: 0.0}  # the kernel that may start, and from when on
 
-    def try_start(k: int) -> None:
-        if k in issued and k in after:
-            sim.at(after.pop(k), lambda: sim.start(k))
+    def try_start(index: int) -> None:
+        if index in issued and index in after:
+            sim.at(after.pop(index), lambda: sim.start(index))
 
-    def deliver(k: int) -> None:
-        issued.add(k)
-        try_start(k)
+    def deliver(index: int) -> None:
+        issued.add(index)
+        try_start(index)
 
-    def done(k: int) -> None:
-        after[k + 1] = sim.now + sim.costs.dispatch
-        try_start(k + 1)
+    def done(index: int) -> None:
+        after[index + 1] = sim.now + sim.costs.dispatch
+        try_start(index + 1)
 
     sim.on_done = done
     sim.host(lambda k: sim.costs.launch, deliver)
@@ -49,16 +49,16 @@ def streams(sim: Simulation) -> None:
     place, before = assign_streams(sim.upstream, sim.machine.streams)
     waits = Waits(sim, sim.start)
 
-    def cost(k: int) -> float:
-        crossing = sum(place[u] != place[k] for u in sim.upstream[k])
+    def cost(index: int) -> float:
+        crossing = sum(place[u] != place[index] for u in sim.upstream[index])
         return sim.costs.launch + 2 * crossing * sim.costs.event
 
-    def deliver(k: int) -> None:
+    def deliver(index: int) -> None:
         signal = sim.costs.signal + sim.costs.dispatch
-        delays = {u: signal for u in sim.upstream[k] if place[u] != place[k]}
-        if k in before:
-            delays[before[k]] = sim.costs.dispatch
-        waits.add(k, delays)
+        delays = {u: signal for u in sim.upstream[index] if place[u] != place[index]}
+        if index in before:
+            delays[before[index]] = sim.costs.dispatch
+        waits.add(index, delays)
 
     sim.on_done = waits.done
     sim.host(cost, deliver)
@@ -82,8 +82,8 @@ def software(sim: Simulation) -> None:
             taken.add(k)
             sim.at(module.after(sim.now, costs.check), lambda k=k: insert(k))
 
-    def insert(k: int) -> None:
-        assert window.offer(sim.trace.tasks[k]) == k
+    def insert(index: int) -> None:
+        assert window.offer(sim.trace.tasks[index]) == index
         launch()
 
     def launch() -> None:
@@ -94,18 +94,18 @@ def software(sim: Simulation) -> None:
             sim.at(issued + costs.dispatch, lambda k=k: sim.start(k))
             held[k] = stream
 
-    def synchronised(k: int) -> None:
-        window.retire(k)
-        taken.remove(k)
-        free.append(held.pop(k))
+    def synchronized(index: int) -> None:
+        window.retire(index)
+        taken.remove(index)
+        free.append(held.pop(index))
         fill()
         launch()
 
-    def deliver(k: int) -> None:
-        fifo.append(k)
+    def deliver(index: int) -> None:
+        fifo.append(index)
         fill()
 
-    sim.on_done = lambda k: sim.at(sim.now + costs.sync, lambda: synchronised(k))
+    sim.on_done = lambda k: sim.at(sim.now + costs.sync, lambda: synchronized(k))
     sim.host(lambda k: 0.0, deliver)
 
 
@@ -128,12 +128,12 @@ def hardware(sim: Simulation) -> None:
         for k in ready:
             sim.at(time, lambda k=k: sim.start(k))
 
-    def done(k: int) -> None:
-        dispatch(window.retire(k), (machine.slots - 1) * cycle)
+    def done(index: int) -> None:
+        dispatch(window.retire(index), (machine.slots - 1) * cycle)
         insert()
 
-    def deliver(k: int) -> None:
-        queue.append(k)
+    def deliver(index: int) -> None:
+        queue.append(index)
         insert()
 
     sim.on_done = done
@@ -148,9 +148,9 @@ def graph_of(per_node: Callable[[Simulation], float]) -> Callable[[Simulation], 
         open_: list[int] = []
         last = len(sim.trace) - 1
 
-        def deliver(k: int) -> None:
-            open_.append(k)
-            if k == last or sim.trace.kernels[k].host:
+        def deliver(index: int) -> None:
+            open_.append(index)
+            if index == last or sim.trace.kernels[index].host:
                 kernels = tuple(open_)
                 open_.clear()
                 sim.at(sim.now + sim.costs.graph, lambda: launch(kernels))
@@ -184,9 +184,9 @@ def atmi(sim: Simulation) -> None:
     last = len(sim.trace) - 1
     held: set[int] = set()
 
-    def deliver(k: int) -> None:
-        open_.append(k)
-        if k == last or sim.trace.kernels[k].host:
+    def deliver(index: int) -> None:
+        open_.append(index)
+        if index == last or sim.trace.kernels[index].host:
             for j in open_:
                 queues[place[j]].append(j)
             open_.clear()
@@ -201,11 +201,11 @@ def atmi(sim: Simulation) -> None:
             packets = -(-len(sim.upstream[k]) // UPSTREAM_OF_A_BARRIER)
             waits.add(k, dict.fromkeys(sim.upstream[k], 0.0), packets * sim.costs.barrier)
 
-    def passed(k: int) -> None:
-        q = place[k]
+    def passed(index: int) -> None:
+        q = place[index]
         queues[q].pop(0)
         held.discard(q)
-        sim.at(sim.now + sim.costs.dispatch, lambda: sim.start(k))
+        sim.at(sim.now + sim.costs.dispatch, lambda: sim.start(index))
         read(q)
 
     sim.on_done = waits.done
@@ -217,16 +217,16 @@ def parents(sim: Simulation) -> None:
     for all that it must follow."""
     waits = Waits(sim, sim.start)
 
-    def delivered(k: int) -> None:
-        upstream = sim.upstream[k]
+    def delivered(index: int) -> None:
+        upstream = sim.upstream[index]
         if len(upstream) == 1:
-            waits.add(k, {upstream[0]: sim.costs.child})
+            waits.add(index, {upstream[0]: sim.costs.child})
         else:
             delay = sim.costs.sync + sim.costs.launch + sim.costs.dispatch
-            waits.add(k, dict.fromkeys(upstream, delay), sim.costs.dispatch)
+            waits.add(index, dict.fromkeys(upstream, delay), sim.costs.dispatch)
 
-    def cost(k: int) -> float:
-        return sim.costs.launch if len(sim.upstream[k]) != 1 else 0.0
+    def cost(index: int) -> float:
+        return sim.costs.launch if len(sim.upstream[index]) != 1 else 0.0
 
     sim.on_done = waits.done
     sim.host(cost, delivered)
@@ -254,32 +254,32 @@ class Waits:
         self.downstream: dict[int, list[tuple[int, float]]] = {}
         self.finished: dict[int, float] = {}
 
-    def add(self, k: int, delays: Mapping[int, float], own: float = 0.0) -> None:
+    def add(self, index: int, delays: Mapping[int, float], own: float = 0.0) -> None:
         """Kernel k starts `own` from now, and `delays[u]` after the end of every u."""
-        self.ready[k] = self.sim.now + own
-        self.left[k] = len(delays)
+        self.ready[index] = self.sim.now + own
+        self.left[index] = len(delays)
         for u, delay in delays.items():
             if u in self.finished:
-                self._pass(k, self.finished[u] + delay)
+                self._pass(index, self.finished[u] + delay)
             else:
-                self.downstream.setdefault(u, []).append((k, delay))
+                self.downstream.setdefault(u, []).append((index, delay))
         if not delays:
-            self._go(k)
+            self._go(index)
 
-    def done(self, k: int) -> None:
+    def done(self, index: int) -> None:
         """Kernel k has ended."""
-        self.finished[k] = self.sim.now
-        for other, delay in self.downstream.pop(k, []):
+        self.finished[index] = self.sim.now
+        for other, delay in self.downstream.pop(index, []):
             self._pass(other, self.sim.now + delay)
 
-    def _pass(self, k: int, time: float) -> None:
-        self.ready[k] = max(self.ready[k], time)
-        self.left[k] -= 1
-        if not self.left[k]:
-            self._go(k)
+    def _pass(self, index: int, time: float) -> None:
+        self.ready[index] = max(self.ready[index], time)
+        self.left[index] -= 1
+        if not self.left[index]:
+            self._go(index)
 
-    def _go(self, k: int) -> None:
-        self.sim.at(self.ready[k], lambda: self.go(k))
+    def _go(self, index: int) -> None:
+        self.sim.at(self.ready[index], lambda: self.go(index))
 
 
 def assign_streams(

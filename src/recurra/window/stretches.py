@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.window.gain_model import MOST, SAMPLE, Judgement
+from recurra.window.gain_model import MOST, SAMPLE, Judgment
 from recurra.window.task import Task
 from recurra.window.wrapper import Wrapper
 
@@ -20,7 +20,7 @@ class Stretch:
     """The present one. While launches run one by one and are timed, what was called is kept: what
     that touched is looked up when the time is over."""
 
-    judgement: Judgement
+    judgment: Judgment
     least: int = SAMPLE  # launches, if nothing is in flight
     most: int = MOST
     straight: bool = False  # launches run at once, one by one
@@ -44,10 +44,10 @@ class Stretch:
             return waited  # until the failures are told
         if self.timed:
             return self.count >= (
-                self.least if waited or self.judgement.predicted is None else self.most
+                self.least if waited or self.judgment.predicted is None else self.most
             )
         return (waited or self.count >= RARELY) and time.perf_counter() >= (
-            self.judgement.trial.until
+            self.judgment.trial.until
         )
 
     def end(self, *, healthy: bool) -> None:
@@ -55,10 +55,10 @@ class Stretch:
         now = time.perf_counter()
         if self.timed and self.count >= self.least:
             kinds = self.launched + [_looked_up(*one) for one in self.called]
-            self.judgement.ended(not self.straight, self.before + now - self.since, kinds, now)
-        on, self.ran = self.judgement.next(now), self.alone()
+            self.judgment.ended(not self.straight, self.before + now - self.since, kinds, now)
+        on, self.ran = self.judgment.next(now), self.alone()
         self.straight = healthy and not on
-        self.timed = on or self.judgement.trial.examining
+        self.timed = on or self.judgment.trial.examining
         self.direct = self.straight and not self.timed and not self.seen
         self.launched.clear()
         self.called.clear()

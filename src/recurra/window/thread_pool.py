@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from recurra.window.core import Scheduler, Window
-from recurra.window.failures import KernelError, Spoilt, failed
-from recurra.window.gain_model import Judgement
+from recurra.window.failures import KernelError, Spoiled, failed
+from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
 from recurra.window.launch import Counts, Launch, Ran
 from recurra.window.native.twin import NativeWindow
@@ -29,9 +29,9 @@ LAST = 4096  # spans that are kept
 class Crew:
     """The lock, and what it guards: the window, what is in it, and what became of it."""
 
-    def __init__(self, threads: int, window: Scheduler, judgement: Judgement, *, record: bool):
-        self.threads, self.window, self.judgement, self.record = threads, window, judgement, record
-        self.counts, self.spoilt = Counts(), Spoilt()
+    def __init__(self, threads: int, window: Scheduler, judgment: Judgment, *, record: bool):
+        self.threads, self.window, self.judgment, self.record = threads, window, judgment, record
+        self.counts, self.spoiled = Counts(), Spoiled()
         self.tasks: list[Task] = []
         self.events: list[Event] = []
         self.spans: deque[Ran] = deque(maxlen=LAST)
@@ -100,7 +100,7 @@ class Crew:
     def run(self, ticket: int) -> None:
         """Runs a kernel that the window has let go; the lock is held, but not meanwhile."""
         me, launch = threading.get_ident(), self.launches[ticket]
-        blame = self.spoilt.blame(launch.task.reads)
+        blame = self.spoiled.blame(launch.task.reads)
         alone = launch.wrapper.threaded and self._all_threads(launch)
         self.held[me] = (ticket, launch)
         self.note("start", launch)
@@ -110,7 +110,7 @@ class Crew:
         finally:
             self.lock.acquire()
         if seconds is not None and not alone:
-            self.judgement.durations.learn(launch.kind, seconds)
+            self.judgment.durations.learn(launch.kind, seconds)
         self._finish(me, blame, cause)
         if isinstance(cause, KeyboardInterrupt):
             raise cause
@@ -146,11 +146,11 @@ class Crew:
         elif blame is not None:
             self.counts.not_run += 1
         if blame is None:
-            if self.spoilt:
+            if self.spoiled:
                 args, kwargs = launch.arguments
-                self.spoilt.mend(launch.wrapper.written(*args, **kwargs))
+                self.spoiled.mend(launch.wrapper.written(*args, **kwargs))
         else:
-            self.spoilt.spoil(launch.task, blame, launch.arguments, first=cause is not None)
+            self.spoiled.spoil(launch.task, blame, launch.arguments, first=cause is not None)
         launch.error, launch.done, launch.arguments = blame, True, ((), {})
         self.note("end", launch)
 
@@ -171,7 +171,7 @@ class Crew:
 
     def _all_threads(self, launch: Launch) -> bool:
         """Whether a kernel that could use many threads should: nothing else is there to run."""
-        alone = len(self.launches) == 1 and self.judgement.large(launch.kind)
+        alone = len(self.launches) == 1 and self.judgment.large(launch.kind)
         self.counts.alone_with_all_threads += alone
         return alone
 
@@ -209,7 +209,7 @@ class Crew:
         finally:
             self._idle -= 1
         if self._woken:
-            self.judgement.woke(time.perf_counter() - self._woken)
+            self.judgment.woke(time.perf_counter() - self._woken)
             self._woken = 0.0
 
     def _left(self, worker: threading.Thread) -> None:
@@ -230,7 +230,7 @@ class Crew:
             self.state = "closed"
             self._ready.notify_all()
             self._done.notify_all()
-        return self.spoilt.untold()
+        return self.spoiled.untold()
 
 
 def window_of(slots: int, queue: int, *, native: bool) -> Scheduler:

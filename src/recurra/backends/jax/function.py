@@ -28,11 +28,15 @@ def refused(name: str, what: str, facts: str) -> NoReturn:
     )
 
 
-def number(n: Expr | int, name: str, kind: str) -> int:
+def number(divisor: Expr | int, name: str, kind: str) -> int:
     """A size that a primitive needs as a number; refused if it comes with compile."""
-    if isinstance(n, int):
-        return n
-    refused(name, f"{kind} along an axis of size {n}", f"{n} comes when the program is compiled")
+    if isinstance(divisor, int):
+        return divisor
+    refused(
+        name,
+        f"{kind} along an axis of size {divisor}",
+        f"{divisor} comes when the program is compiled",
+    )
 
 
 def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:

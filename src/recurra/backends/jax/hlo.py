@@ -15,7 +15,7 @@ from recurra.storage.storage_plan import Plan
 
 @dataclass(frozen=True)
 class Hlo:
-    """Serialised `HloModuleProto` and `BufferAssignmentProto`."""
+    """Serialized `HloModuleProto` and `BufferAssignmentProto`."""
 
     module: bytes
     assignment: bytes

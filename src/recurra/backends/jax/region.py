@@ -151,7 +151,7 @@ def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def at_full_precision(f: Callable[..., Any]) -> Callable[..., Any]:
+def at_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is traced with products of f32 as such, unless JAX is set otherwise.
 
     On a GPU XLA's own choice keeps ten bits of their fractions (TF32), on a TPU seven.
@@ -160,7 +160,7 @@ def at_full_precision(f: Callable[..., Any]) -> Callable[..., Any]:
     def traced(*given: Any) -> Any:
         config: Any = jax.config
         with jax.default_matmul_precision(config.jax_default_matmul_precision or "float32"):
-            return f(*given)
+            return function(*given)
 
     return traced
 

@@ -42,11 +42,11 @@ class Sizes:
         self.theirs = dict(zip(self.atoms, made, strict=True))
         self.ours = dict(zip(names, self.atoms, strict=True))
 
-    def _parts(self, e: Expr) -> list[Expr]:
+    def _parts(self, expr: Expr) -> list[Expr]:
         """The variables that a size is made of."""
-        if isinstance(e, (ex.Lin, ex.Prod)) and not ex.symbols(e) & self.dims:
-            return [a for x in ex.children(e) if isinstance(x, Expr) for a in self._parts(x)]
-        return [e]
+        if isinstance(expr, (ex.Lin, ex.Prod)) and not ex.symbols(expr) & self.dims:
+            return [a for x in ex.children(expr) if isinstance(x, Expr) for a in self._parts(x)]
+        return [expr]
 
     def _names(self) -> list[str]:
         """A bound is called as it is, another variable n1, n2, .. as far as these are free."""
@@ -54,14 +54,14 @@ class Sizes:
         free = (n for k in count(1) if (n := f"n{k}") not in own)
         return [str(a) if str(a) in own else next(free) for a in self.atoms]
 
-    def theirs_of(self, e: Expr | int) -> Any:
+    def theirs_of(self, expr: Expr | int) -> Any:
         """A size as JAX has it."""
-        if isinstance(e, int) or e in self.theirs:
-            return e if isinstance(e, int) else self.theirs[e]
-        if isinstance(e, ex.Prod):
-            return self.theirs_of(e.a) * self.theirs_of(e.b)
-        assert isinstance(e, ex.Lin), e
-        return sum((self.theirs_of(x) * k for x, k in e.terms), e.const)
+        if isinstance(expr, int) or expr in self.theirs:
+            return expr if isinstance(expr, int) else self.theirs[expr]
+        if isinstance(expr, ex.Prod):
+            return self.theirs_of(expr.a) * self.theirs_of(expr.b)
+        assert isinstance(expr, ex.Lin), expr
+        return sum((self.theirs_of(x) * k for x, k in expr.terms), expr.const)
 
     def avals(self, types: Sequence[Type]) -> list[jax.ShapeDtypeStruct]:
         return [
@@ -77,9 +77,9 @@ class Sizes:
             return int(x) if isinstance(x, np.integer) else x
         return self._read(ast.parse(str(x).replace("^", "**"), mode="eval").body, x)
 
-    def _read(self, e: ast.expr, whole: Any) -> Expr | int:
+    def _read(self, tree: ast.expr, whole: Any) -> Expr | int:
         """JAX's text of a size, `floordiv(B + 1, 2)*n`, read as ours."""
-        match e:
+        match tree:
             case ast.Constant(value=int() as n):
                 return n
             case ast.Name(id=name):

@@ -124,9 +124,9 @@ def _joined(text: str, waiting: dict[str, str], kept: list[Line | Block]) -> str
     return text
 
 
-def _settle(waiting: dict[str, str], n: int, kept: list[Line | Block]) -> None:
+def _settle(waiting: dict[str, str], count: int, kept: list[Line | Block]) -> None:
     """The first of those that wait are lines of their own."""
-    for name in [*waiting][:n]:
+    for name in [*waiting][:count]:
         kept.append(Line(name, waiting.pop(name)))
 
 

@@ -141,9 +141,9 @@ class WritingMachine:
     def counted(self, name: str, span: tuple[int, int]) -> Count:
         return Count(name, span, self.number)
 
-    def number(self, c: Count) -> StandIn:
+    def number(self, count: Count) -> StandIn:
         """A counted number where it meets arrays: one of Python, which takes their type."""
-        return StandIn(self.writer, self.writer.atom(c), plain(c))
+        return StandIn(self.writer, self.writer.atom(count), plain(count))
 
     # ---- operators
 

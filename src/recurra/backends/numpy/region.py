@@ -89,9 +89,9 @@ def written_whole(
     return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
 
 
-def finished(w: Writer, head: str, made: tuple[Any, ...]) -> str:
+def finished(writer: Writer, head: str, made: tuple[Any, ...]) -> str:
     """The function's text: its lines, and what it gives."""
-    return text_of(head, w.items, tuple_of([*map(w.owned, made)]))
+    return text_of(head, writer.items, tuple_of([*map(writer.owned, made)]))
 
 
 class WritingWalk(Walk):

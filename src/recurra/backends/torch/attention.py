@@ -62,20 +62,22 @@ def _two(batch: Sequence[int]) -> tuple[int, int]:
     return prod(batch[:-1]), prod(batch[-1:])
 
 
-def _mask(x: Tensor, r: Roles, dtype: torch.dtype) -> Tensor:
+def _mask(x: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
     """What is added to scores [.., rows, n]: a number that takes no weight, where x is false."""
-    order = [c for c in (*r.batch, *r.rows, r.n) if c in r.seen]
-    x = x.permute([r.seen.index(c) for c in order])
-    shape = [x.shape[order.index(c)] if c in order else 1 for c in (*r.batch, *r.rows, r.n)]
+    order = [c for c in (*roles.batch, *roles.rows, roles.n) if c in roles.seen]
+    x = x.permute([roles.seen.index(c) for c in order])
+    shape = [
+        x.shape[order.index(c)] if c in order else 1 for c in (*roles.batch, *roles.rows, roles.n)
+    ]
     shown = torch.zeros((), dtype=dtype, device=x.device)
     bias = torch.where(x.reshape(shape), shown, torch.full_like(shown, FAR))
-    lead = len(r.batch)
+    lead = len(roles.batch)
     return bias.reshape(*_two(shape[:lead]), prod(shape[lead:-1]), shape[-1])
 
 
-def _back(y: Tensor, q: Tensor, r: Roles) -> Tensor:
+def _back(y: Tensor, q: Tensor, roles: Roles) -> Tensor:
     """[.., rows, e] → the axes of the result."""
-    size = dict(zip(r.q, q.shape, strict=True))
-    y = y.reshape([*(size[c] for c in (*r.batch, *r.rows)), y.shape[-1]])
-    have = (*r.batch, *r.rows, r.e)
-    return y.permute([have.index(c) for c in r.y])
+    size = dict(zip(roles.q, q.shape, strict=True))
+    y = y.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), y.shape[-1]])
+    have = (*roles.batch, *roles.rows, roles.e)
+    return y.permute([have.index(c) for c in roles.y])

@@ -111,14 +111,14 @@ def prune(items: list[Item], live: set[str]) -> None:
     items[:] = kept[::-1]
 
 
-def shorten(k: Kernel, live: set[str]) -> None:
+def shorten(kernel: Kernel, live: set[str]) -> None:
     """Keeps the lines that what is `live` needs; takes and views are those that are left."""
-    k.gives = {n: None for n in (*(n for n, _ in k.lines), *k.views) if n in live}
-    need, kept = set(k.gives), list[tuple[str, str]]()
-    for name, text in reversed(k.lines):
+    kernel.gives = {n: None for n in (*(n for n, _ in kernel.lines), *kernel.views) if n in live}
+    need, kept = set(kernel.gives), list[tuple[str, str]]()
+    for name, text in reversed(kernel.lines):
         if name in need:
             kept.append((name, text))
             need |= words(text)
-    k.lines = kept[::-1]
-    k.takes = {n: None for n in k.takes if n in need}
-    k.views = {n: t for n, t in k.views.items() if n in need}
+    kernel.lines = kept[::-1]
+    kernel.takes = {n: None for n in kernel.takes if n in need}
+    kernel.views = {n: t for n, t in kernel.views.items() if n in need}

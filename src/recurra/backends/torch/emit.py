@@ -36,11 +36,11 @@ def emit(
     return "\n".join(out) + "\n"
 
 
-def _kernel(k: Kernel, aliases: set[str]) -> list[str]:
+def _kernel(kernel: Kernel, aliases: set[str]) -> list[str]:
     """What is a view of a store leaves as a copy: the store will change."""
-    head = f"def {k.name}({', '.join((*k.takes, *k.views))}):"
-    lines = [f"    {name} = {text}" for name, text in k.lines]
-    gives = [f"{n}.clone()" if n in aliases else n for n in k.gives]
+    head = f"def {kernel.name}({', '.join((*kernel.takes, *kernel.views))}):"
+    lines = [f"    {name} = {text}" for name, text in kernel.lines]
+    gives = [f"{n}.clone()" if n in aliases else n for n in kernel.gives]
     return [head, *lines, f"    return {tuple_of(gives)}"]
 
 

@@ -211,8 +211,8 @@ class Names:
     def clip(self, x: Any, low: Any, high: Any) -> Tensor:
         return torch.clip(self.asarray(x), low, high)
 
-    def bitwise_right_shift(self, x: Tensor, n: int) -> Tensor:
-        return (x >> n) & ((1 << (32 - n)) - 1)
+    def bitwise_right_shift(self, x: Tensor, count: int) -> Tensor:
+        return (x >> count) & ((1 << (32 - count)) - 1)
 
     def __getattr__(self, name: str) -> Any:
         """Names that torch shares with the standard."""

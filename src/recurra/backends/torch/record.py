@@ -232,10 +232,10 @@ class Recorder(TorchFunctionMode):
         kernel.views[name] = text
         return name
 
-    def row(self, table: Tensor, c: Count) -> Tensor:
+    def row(self, table: Tensor, count: Count) -> Tensor:
         """One row of a tensor that was made before the innermost loop."""
         v = self.values[id(table)]
-        name = self.given_to(self.block, "r", f"{v.name}[{c}]")
+        name = self.given_to(self.block, "r", f"{v.name}[{count}]")
         return self.bind(self.meta(table.shape[1:], table.dtype), name, self.block, self.depth)
 
     def write(self, store: StoreRef, key: str, value: Tensor) -> None:
@@ -244,24 +244,24 @@ class Recorder(TorchFunctionMode):
         )
         self.written.add(store.name)
 
-    def choice(self, c: Count, a: Tensor, b: Tensor) -> Tensor | None:
+    def choice(self, count: Count, a: Tensor, b: Tensor) -> Tensor | None:
         """One of two tensors, where both are there before the kernel begins."""
         va, vb = self.values[id(a)], self.values[id(b)]
         if self.block in (va.home, vb.home) or a.shape != b.shape or a.dtype != b.dtype:
             return None
-        name = self.given_to(self.block, "s", f"{va.name} if {c} else {vb.name}")
+        name = self.given_to(self.block, "s", f"{va.name} if {count} else {vb.name}")
         return self.bind(self.meta(a.shape, a.dtype), name, self.block, self.depth)
 
-    def number(self, c: Count) -> Tensor:
+    def number(self, count: Count) -> Tensor:
         """A counted number as a tensor."""
-        text = f"number({c}{', torch.bool' if c.truth else ''})"
+        text = f"number({count}{', torch.bool' if count.truth else ''})"
         level = max(self.least, *(self.levels.get(w, 0) for w in words(text)))
         kernel = self.kernel(level)
-        tensor = self.meta((), torch.bool if c.truth else torch.int32)
+        tensor = self.meta((), torch.bool if count.truth else torch.int32)
         return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
 
     def call(
-        self, function: str, operands: Sequence[Tensor], k: int, shape: Any, dtype: torch.dtype
+        self, function: str, operands: Sequence[Tensor], index: int, shape: Any, dtype: torch.dtype
     ) -> Tensor:
         """Result k of a function of another library: called once, outside of kernels."""
         text = f"{function}({', '.join(map(self.name_of, operands))})"
@@ -270,7 +270,7 @@ class Recorder(TorchFunctionMode):
             self.close()
             self.calls[known] = self.fresh("y")
             self.items.append(Bind(self.calls[known], text))
-        self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{k}]"))
+        self.items.append(Bind(name := self.fresh("y"), f"{self.calls[known]}[{index}]"))
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     def drawn(

@@ -170,15 +170,15 @@ class TorchBackend:
     apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
 
-    def pays(self, k: Kernel, steps: int) -> bool:
+    def pays(self, kernel: Kernel, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?
 
         Of another length at every step, attention would be compiled again at every step.
         """
-        if any(text.startswith(self.apart) for _, text in k.lines):
+        if any(text.startswith(self.apart) for _, text in kernel.lines):
             return False
-        runs = k.runs * steps
-        saved = len(k.lines) * runs * TORCH_CALL_US * 1e-6
+        runs = kernel.runs * steps
+        saved = len(kernel.lines) * runs * TORCH_CALL_US * 1e-6
         known = runs < NEVER // 2  # rows without a limit may end at once
         return self.fuse if self.fuse is not None else known and saved > TORCH_COMPILE_SECONDS
 

@@ -50,11 +50,11 @@ def ours_on_torch(work: Work) -> Contestant:
 def on(work: Work, backend: str, name: str) -> Contestant:
     running: Iterator[Any] | None = None
 
-    def run(k: int) -> Any:
+    def run(index: int) -> Any:
         nonlocal running
         if running is None:
             running = launches(work, False, backend)
-        return [next(running) for _ in range(-(-k // LAUNCH))]
+        return [next(running) for _ in range(-(-index // LAUNCH))]
 
     def answer() -> Mapping[str, NDArray[Any]]:
         made: dict[str, list[NDArray[Any]]] = {"next": [], "logprob": []}

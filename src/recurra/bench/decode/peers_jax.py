@@ -46,16 +46,16 @@ def heads(work: Work, w: Any, l: int, x: Any, cos: Any, sin: Any) -> tuple[Any, 
     return q, k, v.reshape(shape)
 
 
-def rest(work: Work, w: Any, l: int, x: Any, o: Any) -> Any:  # noqa: E741
+def rest(work: Work, w: Any, l: int, x: Any, other: Any) -> Any:  # noqa: E741
     """The projection of heads o, and the MLP."""
-    x = x + o.reshape(*x.shape[:2], -1) @ w["o"][l]
+    x = x + other.reshape(*x.shape[:2], -1) @ w["o"][l]
     gate, up = jnp.split(rms(work, x, w["ln2"][l]) @ w["gate_up"][l], 2, -1)
     return x + (jax.nn.silu(gate) * up) @ w["down"][l]
 
 
-def seen(work: Work, at: Any, n: int) -> Any:
+def seen(work: Work, at: Any, count: int) -> Any:
     """Which of n positions `at` attends to."""
-    place = jnp.arange(n)
+    place = jnp.arange(count)
     return (place <= at) & ((place > at - work.window) if work.window else True)
 
 
@@ -85,7 +85,7 @@ def prompted(work: Work, w: Any, tokens: Any, turns: Any) -> list[tuple[Any, Any
 
 
 def several(
-    work: Work, axes: str, n: int, w: Any, turns: Any, caches: Any, token: Any, t0: Any
+    work: Work, axes: str, count: int, w: Any, turns: Any, caches: Any, token: Any, t0: Any
 ) -> Any:
     """n tokens from position t0 on."""
     at = axes.index("t")
@@ -108,8 +108,8 @@ def several(
         token, lp = head(work, w, x[:, 0])
         return new, token, made.at[:, i].set(token), logp.at[:, i].set(lp)
 
-    empty = jnp.zeros((work.B, n), jnp.int32), jnp.zeros((work.B, n))
-    return lax.fori_loop(0, n, step, (caches, token, *empty))
+    empty = jnp.zeros((work.B, count), jnp.int32), jnp.zeros((work.B, count))
+    return lax.fori_loop(0, count, step, (caches, token, *empty))
 
 
 def padded(work: Work, layout: str) -> Contestant:
@@ -138,10 +138,10 @@ def padded(work: Work, layout: str) -> Contestant:
         caches, token, made, logp = launch(w, turns, caches, token, jnp.int32(t))
         return (caches, token, t + LAUNCH), np.asarray(made), np.asarray(logp)
 
-    def run(k: int) -> None:
+    def run(index: int) -> None:
         nonlocal state
         state = begin() if state is None else state
-        for _ in range(-(-k // LAUNCH)):
+        for _ in range(-(-index // LAUNCH)):
             state, *_ = more(state)
 
     def answer() -> Mapping[str, NDArray[Any]]:

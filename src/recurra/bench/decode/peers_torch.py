@@ -79,8 +79,8 @@ class Decoder:
         self.t = hi
         return F.linear(self.rms(x[:, -1], self.w["norm"]), self.w["emb"])
 
-    def mask(self, n: int) -> Any:
-        place = torch.arange(n)
+    def mask(self, count: int) -> Any:
+        place = torch.arange(count)
         gap = place[:, None] - place
         return (gap >= 0) & ((gap < self.work.window) if self.work.window else True)
 
@@ -101,10 +101,10 @@ def stepping(name: str, make: Callable[[], Stepping]) -> Contestant:
     """Greedy decoding, one step of Python per token."""
     timed, token = make(), None
 
-    def run(k: int) -> None:
+    def run(index: int) -> None:
         nonlocal token
         token = timed.begin() if token is None else token
-        for _ in range(k):
+        for _ in range(index):
             token = timed.step(token).argmax(-1)
 
     def answer() -> Mapping[str, NDArray[Any]]:

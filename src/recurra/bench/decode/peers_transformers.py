@@ -1,7 +1,7 @@
 """transformers' Llama, and Mistral for windows, with its dynamic and its static cache.
 
 A loop over forward passes with `scaled_dot_product_attention`: what generate() does beside them is
-left out, which is in their favour.
+left out, which is in their favor.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CleanRL's PPO for classic control, in PyTorch: the scheme that our recipe is compared with.
 
 Written from the published algorithm and hyper-parameters (Huang et al., "CleanRL", JMLR 2022; "The
-37 implementation details of PPO", 2022). Advantages are normalised by the deviation of a sample,
+37 implementation details of PPO", 2022). Advantages are normalized by the deviation of a sample,
 an episode that is cut off ends like any other, the learning rate falls to 0 in equal steps. What
-it logs for people (KL, clip fractions, explained variance) is left out: it changes nothing learnt.
+it logs for people (KL, clip fractions, explained variance) is left out: it changes nothing learned.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Trainer:
             self.done[t] = torch.from_numpy(np.float32(term | trunc))
 
     def advantages(self) -> Tensor:
-        """Generalised advantages [T, B]."""
+        """Generalized advantages [T, B]."""
         adv, following = torch.zeros_like(self.r), torch.zeros(self.s.rows)
         after = self.agent(self.now)[1]
         for t in reversed(range(self.s.steps)):

@@ -14,7 +14,7 @@ from recurra.report.curves import ticks
 
 WIDE, HIGH, EDGE, TOP = 420, 260, 56, 34  # of a panel, and around it
 POINTS = 200
-COLOURS = ("#d1495b", "#30638e")
+COLORS = ("#d1495b", "#30638e")
 STYLE = "text{font:12px system-ui,sans-serif;fill:#444}.title{font-size:14px;font-weight:600}"
 
 F64 = NDArray[np.float64]
@@ -60,18 +60,18 @@ def panel(runs: Sequence[Run], goal: float) -> str:
     parts.append(f'<text x="{WIDE / 2}" y="{HIGH + 36}" text-anchor="middle">steps</text>')
     parts.append(f'<path d="M0 {y(goal):.1f}H{WIDE}" stroke="#222" stroke-dasharray="5 4"/>')
     for k, (who, side) in enumerate(sides.items()):
-        lines, colour = np.stack(side), COLOURS[k % len(COLOURS)]
+        lines, color = np.stack(side), COLORS[k % len(COLORS)]
         known = ~np.isnan(lines).any(0)
         places = [x(v) for v in at[known]]
         ends = [[y(v) for v in f(lines[:, known], axis=0)] for f in (np.min, np.mean, np.max)]
         band = [*zip(places, ends[0], strict=True), *reversed([*zip(places, ends[2], strict=True)])]
-        parts.append(f'<path d="{_path(band)}Z" fill="{colour}" opacity=".18"/>')
+        parts.append(f'<path d="{_path(band)}Z" fill="{color}" opacity=".18"/>')
         middle = _path([*zip(places, ends[1], strict=True)])
-        parts.append(f'<path d="{middle}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<path d="{middle}" fill="none" stroke="{color}" stroke-width="2"/>')
         name = f"{who}, {len(side)} seeds"
         parts.append(
             f'<text x="{WIDE - 8}" y="{HIGH - 30 + 18 * k}" text-anchor="end" '
-            f'style="fill:{colour}">{escape(name)}</text>'
+            f'style="fill:{color}">{escape(name)}</text>'
         )
     return "".join(parts)
 

@@ -35,7 +35,7 @@ F64 = NDArray[np.float64]
 ours = None  # the suite has no contestant but the recipe
 
 
-def suite(_: None = None, quick: bool = False, out: Path = OUT) -> list[Row]:
+def suite(none: None = None, quick: bool = False, out: Path = OUT) -> list[Row]:
     """All rows; every episode of every run is kept in `out`, and a picture of them."""
     seeds, total = (QUICK_SEEDS, QUICK_TOTAL) if quick else (SEEDS, Settings().total)
     asked = [

@@ -122,7 +122,7 @@ class Figures:
             make = partial(in_worker, measure, dict(size=size, **more), threads=1)
             return self.kept(f"{part}/{searches.called(size)}", make, more)["found"]
 
-        return [one(size) for size in problems(count, searches.learnt_from())]
+        return [one(size) for size in problems(count, searches.learned_from())]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def picture(numbers: Mapping[str, Any]) -> str:
 
 
 def of_learners(found: Mapping[str, Any]) -> list[Panel]:
-    """Figure 7, and the same as shares of the best nests, on tables that were not learnt from."""
+    """Figure 7, and the same as shares of the best nests, on tables that were not learned from."""
     curves = {name: one["points"] for name, one in found["learners"].items()}
     rewards = {
         name: [(p["steps"], 100 * p["reward"]) for p in points if p["reward"] is not None]
@@ -182,7 +182,7 @@ def of_learners(found: Mapping[str, Any]) -> list[Panel]:
 def of_searches(found: list[Any]) -> list[tuple[str, int]]:
     """Figure 8."""
     places = [one["size"] for one in found]
-    who = sorted(found[0]["rows"], key=lambda name: name == "untiled")  # colours as elsewhere
+    who = sorted(found[0]["rows"], key=lambda name: name == "untiled")  # colors as elsewhere
 
     def column(key: str) -> dict[str, list[float | None]]:
         return {name: [one["rows"][name][key] for one in found] for name in who}

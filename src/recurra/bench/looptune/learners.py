@@ -22,9 +22,9 @@ POINTS = 40
 
 @dataclass(frozen=True)
 class Worlds:
-    """Tables that are learnt from, that choose among settings, and that are drawn."""
+    """Tables that are learned from, that choose among settings, and that are drawn."""
 
-    learnt: Sequence[Table]
+    learned: Sequence[Table]
     choosing: World
     drawn: World
 
@@ -48,12 +48,12 @@ def swept(name: str, worlds: Worlds, sizes: Sizes) -> dict[str, Any]:
     trials: list[tuple[float, Any]] = []
     for k in range(sizes.trials):
         settings = tried(name, k, sizes.sweep, sizes.depth)
-        reached = run(name, worlds.learnt, settings, worlds.choosing)[-1]["of_best"]
+        reached = run(name, worlds.learned, settings, worlds.choosing)[-1]["of_best"]
         trials.append((reached, settings))
         progress(f"{name}: {k + 1} of {sizes.trials} settings, {reached:.2f} of the best nests")
     best = max(trials, key=lambda trial: trial[0])[1]
     best = replace(best, rounds=rounds(best, sizes.run, sizes.depth))
-    points = run(name, worlds.learnt, best, worlds.drawn)
+    points = run(name, worlds.learned, best, worlds.drawn)
     progress(f"{name}: {points[-1]['of_best']:.2f} of the best nests on sizes held out")
     return {
         "settings": str(best),
@@ -62,14 +62,14 @@ def swept(name: str, worlds: Worlds, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def tried(name: str, k: int, steps: int, depth: int) -> Any:
+def tried(name: str, index: int, steps: int, depth: int) -> Any:
     """The k-th settings of a learner's sweep; the first ones are its own."""
     module = importlib.import_module(f"recurra.nest.agents.{name}")
     settings = module.Settings()
     if hasattr(settings, "pool"):
         settings = replace(settings, pool="turns")  # a figure can be drawn again
-    if k:
-        random = np.random.default_rng((2022, k))
+    if index:
+        random = np.random.default_rng((2022, index))
         rate = float(10 ** random.uniform(-4, -2.5))
         hidden = HIDDEN[int(random.integers(len(HIDDEN)))]
         settings = replace(settings, learning_rate=rate, hidden=hidden, **explored(name, random))
@@ -98,15 +98,15 @@ def rounds(settings: Any, steps: int, depth: int) -> int:
     return max(1, round(steps / each[type(settings).__module__.rpartition(".")[2]]))
 
 
-def run(name: str, learnt: Sequence[Table], settings: Any, judged: World) -> list[dict[str, Any]]:
+def run(name: str, learned: Sequence[Table], settings: Any, judged: World) -> list[dict[str, Any]]:
     """The curve of one run: rewards on the way, and what the policy reaches on other tables."""
     points: list[dict[str, Any]] = []
 
-    def tell(x: Point) -> None:
-        reward = None if np.isnan(x.reward) else x.reward
-        of_best = float(judged.reached(x.policy.weights).mean())
-        points.append(dict(steps=x.steps, reward=reward, of_best=of_best))
+    def tell(point: Point) -> None:
+        reward = None if np.isnan(point.reward) else point.reward
+        of_best = float(judged.reached(point.policy.weights).mean())
+        points.append(dict(steps=point.steps, reward=reward, of_best=of_best))
 
     module = importlib.import_module(f"recurra.nest.agents.{name}")
-    module.train(learnt, settings, tell=tell, every=max(1, settings.rounds // POINTS))
+    module.train(learned, settings, tell=tell, every=max(1, settings.rounds // POINTS))
     return points

@@ -8,11 +8,11 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from recurra.bench.decode.pictures import COLOURS, EDGE, HIGH, ROOM, STYLE, TOP, WIDE, names
+from recurra.bench.decode.pictures import COLORS, EDGE, HIGH, ROOM, STYLE, TOP, WIDE, names
 from recurra.report.curves import ticks
 
 SPAN = 2 * WIDE + EDGE + ROOM  # of a panel of dots
-INK = (*COLOURS, "#222222")
+INK = (*COLORS, "#222222")
 VIOLIN = 64  # across, of one distribution
 
 
@@ -79,18 +79,18 @@ def violins(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> tup
     parts += [f'<text x="{-EDGE + 4}" y="-2">{escape(unit)}</text>']
     parts += [_mark(down(m), f"{m:g}", width) for m in ticks(0, most)]
     for j, (name, row) in enumerate(values.items()):
-        middle, colour = VIOLIN * (j + 0.5), INK[j % len(INK)]
+        middle, color = VIOLIN * (j + 0.5), INK[j % len(INK)]
         ends = density(row)
         left = [(middle - w * VIOLIN * 0.42, down(v)) for v, w in ends]
         right = [(middle + w * VIOLIN * 0.42, down(v)) for v, w in reversed(ends)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in [*left, *right])
-        parts.append(f'<path d="M{path}Z" fill="{colour}" opacity=".35"/>')
+        parts.append(f'<path d="M{path}Z" fill="{color}" opacity=".35"/>')
         parts += [
-            f'<circle cx="{middle:.1f}" cy="{down(v):.1f}" r="1.6" fill="{colour}"/>' for v in row
+            f'<circle cx="{middle:.1f}" cy="{down(v):.1f}" r="1.6" fill="{color}"/>' for v in row
         ]
         at = down(float(np.median(row)))
         parts.append(
-            f'<path d="M{middle - 14:.1f} {at:.1f}h28" stroke="{colour}" stroke-width="2.5"/>'
+            f'<path d="M{middle - 14:.1f} {at:.1f}h28" stroke="{color}" stroke-width="2.5"/>'
         )
         parts.append(_below(middle, name) + _below(middle, f"{np.median(row):.2f}", 34))
     return "".join(parts), width

@@ -79,27 +79,27 @@ def known(on: Target) -> Policy | None:
     return load(path) if (path := shipped(on)) is not None else None
 
 
-def learnt_from() -> set[str]:
+def learned_from() -> set[str]:
     """Sizes that had a part in the policy: no figure shows them."""
     policy = known(runnable()[0])
-    return {x for part in ("learnt", "choosing") for x in policy.about[part]} if policy else set()
+    return {x for part in ("learned", "choosing") for x in policy.about[part]} if policy else set()
 
 
-def proposed(policy: Policy, p: Problem) -> tuple[Nest, float]:
+def proposed(policy: Policy, problem: Problem) -> tuple[Nest, float]:
     """Where it ends, and the seconds that this takes: nothing is measured."""
-    nests, seconds = paced(policy, p)
+    nests, seconds = paced(policy, problem)
     return nests[-1], seconds[-1]
 
 
-def paced(policy: Policy, p: Problem) -> tuple[list[Nest], list[float]]:
+def paced(policy: Policy, problem: Problem) -> tuple[list[Nest], list[float]]:
     """The nests after every action, and the seconds until then."""
     policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
     seconds = [0.0]
     for k in range(1, policy.actions.steps + 1):
         start = time.process_time()
-        policy.path(p, k)
+        policy.path(problem, k)
         seconds.append(max(seconds[-1], time.process_time() - start))
-    return policy.path(p), seconds
+    return policy.path(problem), seconds
 
 
 def called(size: tuple[int, int, int]) -> str:

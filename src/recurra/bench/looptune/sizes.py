@@ -14,7 +14,7 @@ class Sizes:
     """Of the five learners' sweep and runs, of the searches, and of what is beside libraries."""
 
     tables: int
-    """A fifth is not learnt from: half of it chooses, the other half is drawn"""
+    """A fifth is not learned from: half of it chooses, the other half is drawn"""
     depth: int
     trials: int
     """Settings that a learner's sweep tries"""
@@ -23,7 +23,7 @@ class Sizes:
     run: int
     """Actions taken in the run that is drawn"""
     problems: int
-    """Matrix products of figures 8 to 10, drawn at random from those not learnt from"""
+    """Matrix products of figures 8 to 10, drawn at random from those not learned from"""
     limit: float
     """Seconds that a search may take"""
     deep: int

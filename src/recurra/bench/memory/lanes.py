@@ -80,13 +80,13 @@ def picture(found: Mapping[str, Spans]) -> str:
 def _panel(name: str, rows: Spans, last: float, top: int) -> str:
     scale = WIDE / last
     parts = [f'<text class="title" x="{EDGE}" y="{top - 6}">{escape(name)}</text>']
-    for k, (of, colour) in enumerate(LANES.items()):
+    for k, (of, color) in enumerate(LANES.items()):
         y = top + k * LANE
         parts.append(f'<text x="6" y="{y + LANE - 4}">{of}</text>')
         parts.append(f'<path d="M{EDGE} {y + LANE}H{EDGE + WIDE}" stroke="#ddd"/>')
         bars = [s for s in rows if s["lane"] == of]
         parts += [
-            f'<rect x="{EDGE + s["start"] * scale:.1f}" y="{y + 2}" fill="{colour}" '
+            f'<rect x="{EDGE + s["start"] * scale:.1f}" y="{y + 2}" fill="{color}" '
             f'width="{max((s["stop"] - s["start"]) * scale, 0.5):.1f}" height="{LANE - 4}"/>'
             for s in bars
         ]

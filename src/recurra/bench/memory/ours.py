@@ -72,12 +72,12 @@ class Steps:
     going: Any
 
 
-def ppo(x: Steps, adv: Any, b: Any, t: Any) -> Any:
+def ppo(steps: Steps, adv: Any, b: Any, t: Any) -> Any:
     """The loss of one epoch of one minibatch."""
-    returns = adv + x.v.detach()
-    adv = rc.rl.normalise(adv, over=(b, t), eps=w.ADVANTAGE_EPS)
-    logp = x.pi.log_prob(x.a)
-    return clipped(x.pi, x.v, logp - logp.detach(), adv, returns)
+    returns = adv + steps.v.detach()
+    adv = rc.rl.normalize(adv, over=(b, t), eps=w.ADVANTAGE_EPS)
+    logp = steps.pi.log_prob(steps.a)
+    return clipped(steps.pi, steps.v, logp - logp.detach(), adv, returns)
 
 
 def clipped(pi: Categorical, v: Any, change: Any, adv: Any, returns: Any) -> Any:
@@ -87,10 +87,10 @@ def clipped(pi: Categorical, v: Any, change: Any, adv: Any, returns: Any) -> Any
     return policy + w.VALUE * 0.5 * (v - returns).square() - w.ENTROPY * pi.entropy()
 
 
-def reinforce(x: Steps, g: Any) -> Any:
+def reinforce(steps: Steps, g: Any) -> Any:
     """The loss of a return g, which the value stands against."""
-    policy = -(g - x.v).detach() * x.pi.log_prob(x.a)
-    return policy + w.VALUE * 0.5 * (x.v - g).square() - w.ENTROPY * x.pi.entropy()
+    policy = -(g - steps.v).detach() * steps.pi.log_prob(steps.a)
+    return policy + w.VALUE * 0.5 * (steps.v - g).square() - w.ENTROPY * steps.pi.entropy()
 
 
 def acted(work: Work, layers: Layers, b: Any, i: Any, t: Any, T: Any) -> Steps:
@@ -116,15 +116,15 @@ def acted(work: Work, layers: Layers, b: Any, i: Any, t: Any, T: Any) -> Steps:
     return Steps(o, new_o, pi, v, a, r, 1.0 - d.cast("f32"))
 
 
-def advantages(x: Steps, after_v: Any, b: Any, i: Any, t: Any, T: Any) -> Any:
-    """Generalised advantages; `after_v` is the value after the last step."""
+def advantages(steps: Steps, after_v: Any, b: Any, i: Any, t: Any, T: Any) -> Any:
+    """Generalized advantages; `after_v` is the value after the last step."""
     v_after = rc.like(rc.f32, domain=(b, i, t), name="v_after")
     v_after[b, i, T - 1] = after_v
-    v_after[b, i, t] = x.v[b, i, t + 1]
-    delta = (x.r + w.GAMMA * x.going * v_after - x.v).detach()
+    v_after[b, i, t] = steps.v[b, i, t + 1]
+    delta = (steps.r + w.GAMMA * steps.going * v_after - steps.v).detach()
     adv = rc.like(rc.f32, domain=(b, i, t), name="adv")
     adv[b, i, T - 1] = delta
-    adv[b, i, t] = delta + w.GAMMA * w.LAMBDA * x.going * adv[b, i, t + 1]
+    adv[b, i, t] = delta + w.GAMMA * w.LAMBDA * steps.going * adv[b, i, t + 1]
     return adv
 
 
@@ -175,7 +175,7 @@ def shuffled(work: Work, iterations: int, gradients: bool = False, **options: An
         pictures, a, logp, adv, returns = (rc.rl.rows(x.detach(), k, over=(b, t)) for x in every)
         seen = body(pictures.cast("f32") / 255.0)
         pi, v = Categorical(actor(seen)), critic(seen).index(0)
-        adv = rc.rl.normalise(adv, over=(n,), eps=w.ADVANTAGE_EPS)
+        adv = rc.rl.normalize(adv, over=(n,), eps=w.ADVANTAGE_EPS)
         loss = clipped(pi, v, pi.log_prob(a) - logp, adv, returns)
         params = [*body.params, *actor.params, *critic.params]
         grads, norm = step(params, loss[i, e, m, 0:N].mean())
@@ -197,10 +197,10 @@ def ours(work: Work) -> Contestant:
 
     made = shuffled if work.shuffled else program
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not steps:
             steps.append(made(work, LONG, chunk=1, **how).execution.steps(SEED))
-        return np.concatenate([next(steps[0]).outputs["reward"] for _ in range(k)])
+        return np.concatenate([next(steps[0]).outputs["reward"] for _ in range(index)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
         result = made(work, 2, gradients=True, chunk=1, **how).run(seed=SEED)

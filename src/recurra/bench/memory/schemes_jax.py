@@ -1,7 +1,7 @@
 """PureJaxRL's scheme: all of training is one jitted scan that stacks its steps; jax.grad.
 
-Written from the published algorithm (Lu et al., "Discovered Policy Optimisation", 2022, and the
-description of its code). Observations stay bytes until they are used, which favours it.
+Written from the published algorithm (Lu et al., "Discovered Policy Optimization", 2022, and the
+description of its code). Observations stay bytes until they are used, which favors it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def ln_p(logits: jax.Array, a: jax.Array) -> jax.Array:
     return jnp.take_along_axis(jax.nn.log_softmax(logits), a[..., None], -1)[..., 0]
 
 
-def loss(theta: Arrays, batch: Arrays, n: int) -> jax.Array:
+def loss(theta: Arrays, batch: Arrays, count: int) -> jax.Array:
     """Of a minibatch whose advantages are ready."""
     logits, value = network(theta, batch["o"])
     log_p, adv = ln_p(logits, batch["a"]), batch["adv"]
     ratio = jnp.exp(log_p - batch["log_p"])
     clipped = jnp.clip(ratio, 1 - w.CLIP, 1 + w.CLIP)
-    policy = -adv * log_p if n else jnp.maximum(-adv * ratio, -adv * clipped)
+    policy = -adv * log_p if count else jnp.maximum(-adv * ratio, -adv * clipped)
     every = jax.nn.log_softmax(logits)
     entropy = -(jnp.exp(every) * every).sum(-1)
     error = 0.5 * jnp.square(value - batch["target"])
@@ -70,7 +70,7 @@ def rollout(theta: Arrays, game: Game, work: Work, i: jax.Array) -> tuple[Game, 
 
 
 def advantages(steps: Arrays, after: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Generalised advantages and what values are to be, [T, B]."""
+    """Generalized advantages and what values are to be, [T, B]."""
 
     def back(c: tuple[jax.Array, jax.Array], now: Arrays) -> Any:
         following, after = c
@@ -84,10 +84,10 @@ def advantages(steps: Arrays, after: jax.Array) -> tuple[jax.Array, jax.Array]:
     return (adv - adv.mean()) / (adv.std() + w.ADVANTAGE_EPS), adv + steps["value"]
 
 
-def returns(steps: Arrays, n: int) -> tuple[jax.Array, jax.Array]:
+def returns(steps: Arrays, count: int) -> tuple[jax.Array, jax.Array]:
     """Discounted sums of the next n rewards, less values; and those sums."""
     T, g = len(steps["r"]), jnp.zeros_like(steps["r"])
-    for k in range(min(n, T)):
+    for k in range(min(count, T)):
         g = g.at[: T - k].add(w.GAMMA**k * steps["r"][k:])
     return g - steps["value"], g
 
@@ -111,15 +111,17 @@ def train(work: Work, c: Any, i0: jax.Array, k: int) -> tuple[Any, jax.Array]:
     return lax.scan(iteration, c, i0 + jnp.arange(k))
 
 
-def adam(theta: Arrays, m: Arrays, v: Arrays, g: Arrays, i: jax.Array) -> Any:
+def adam(theta: Arrays, arrays: Arrays, v: Arrays, g: Arrays, i: jax.Array) -> Any:
     """A step, of a gradient whose norm is held."""
     norm = jnp.sqrt(sum(jnp.square(x).sum() for x in g.values()))
     g = {k: x * jnp.minimum(1.0, w.NORM / norm) for k, x in g.items()}
-    m = {k: w.BETA1 * m[k] + (1 - w.BETA1) * x for k, x in g.items()}
+    arrays = {k: w.BETA1 * arrays[k] + (1 - w.BETA1) * x for k, x in g.items()}
     v = {k: w.BETA2 * v[k] + (1 - w.BETA2) * x * x for k, x in g.items()}
     one, two = (1 - b ** (i + 1.0) for b in (w.BETA1, w.BETA2))
-    theta = {k: x - w.LR * (m[k] / one) / (jnp.sqrt(v[k] / two) + w.EPS) for k, x in theta.items()}
-    return theta, m, v, norm
+    theta = {
+        k: x - w.LR * (arrays[k] / one) / (jnp.sqrt(v[k] / two) + w.EPS) for k, x in theta.items()
+    }
+    return theta, arrays, v, norm
 
 
 def purejaxrl(work: Work) -> Contestant:
@@ -132,11 +134,11 @@ def purejaxrl(work: Work) -> Contestant:
         m, v = ({k: jnp.zeros_like(x) for k, x in theta.items()} for _ in range(2))
         return theta, m, v, w.begin(jnp, jnp.arange(work.B))
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not going:
             going.extend([first(), 0])
         metrics: list[Any] = []
-        for _ in range(k):
+        for _ in range(index):
             going[0], found = compiled(going[0], jnp.int32(going[1]), 1)
             going[1] += 1
             metrics.append(np.asarray(jax.block_until_ready(found))[:, 0])

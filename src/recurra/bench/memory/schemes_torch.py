@@ -98,7 +98,7 @@ class Trainer:
         return self.agent(x)[1]
 
     def advantages(self, after: Tensor) -> tuple[Tensor, Tensor]:
-        """Generalised advantages and what values are to be, [T, B]."""
+        """Generalized advantages and what values are to be, [T, B]."""
         adv, following = torch.zeros_like(self.r), torch.zeros(self.work.B)
         for t in reversed(range(self.work.T)):
             on = 1.0 - self.done[t]
@@ -134,10 +134,10 @@ def cleanrl(work: Work) -> Contestant:
     """As published; actions are drawn by the bench's own numbers."""
     going: list[Trainer] = []
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not going:
             going.append(Trainer(work))
-        return np.array([going[0].iteration()[0] for _ in range(k)])
+        return np.array([going[0].iteration()[0] for _ in range(index)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
         trainer = Trainer(work)

@@ -50,7 +50,7 @@ class Work:
 
     @property
     def shuffled(self) -> bool:
-        """Is it learnt from samples in another order than they were made in?"""
+        """Is it learned from samples in another order than they were made in?"""
         return self.epochs * self.minibatches > 1
 
     @property

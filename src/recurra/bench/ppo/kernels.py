@@ -110,21 +110,23 @@ def sample(layout: Layout, log_p: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def cotangents(
-    layout: Layout, through: Through, a: jax.Array, adv: jax.Array, target: jax.Array, n: int
+    layout: Layout, through: Through, a: jax.Array, adv: jax.Array, target: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array]:
-    """d loss / d logits, d loss / d value where ratios are 1; `adv` normalised, n rows in all."""
+    """d loss / d logits, d loss / d value where ratios are 1; `adv` normalized, n rows in all."""
     d_value = VALUE * jnp.expand_dims(through.value - target, layout.axis)
-    return of_logits(layout, through.log_p, a, adv, n), d_value / n
+    return of_logits(layout, through.log_p, a, adv, count), d_value / count
 
 
-def of_logits(layout: Layout, log_p: jax.Array, a: jax.Array, adv: jax.Array, n: int) -> jax.Array:
+def of_logits(
+    layout: Layout, log_p: jax.Array, a: jax.Array, adv: jax.Array, count: int
+) -> jax.Array:
     """d loss / d logits, as in `cotangents`."""
     p = jnp.exp(log_p)
     actions = jnp.expand_dims(jnp.arange(ACTIONS), 1 if layout.axis == 0 else 0)
     chosen = (jnp.expand_dims(a, layout.axis) == actions).astype(p.dtype)
     entropy = -(p * log_p).sum(layout.axis, keepdims=True)
     weight = jnp.expand_dims(adv, layout.axis)
-    return (weight * (p - chosen) + ENTROPY * p * (log_p + entropy)) / n
+    return (weight * (p - chosen) + ENTROPY * p * (log_p + entropy)) / count
 
 
 def gradient(
@@ -172,7 +174,7 @@ def _rows(layout: Layout) -> int:
 def advantages(
     r: jax.Array, done: jax.Array, value: jax.Array, after: jax.Array, unroll: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Generalised advantages and the critic's targets, [T, B]; `after` [B] is the value at T."""
+    """Generalized advantages and the critic's targets, [T, B]; `after` [B] is the value at T."""
 
     def back(c: tuple[jax.Array, jax.Array], now: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
         following, after = c
@@ -187,7 +189,7 @@ def advantages(
 
 
 def critic_backwards(
-    layout: Layout, th: Arrays, ws: Arrays, x: jax.Array, B: int, n: int
+    layout: Layout, th: Arrays, ws: Arrays, x: jax.Array, B: int, count: int
 ) -> tuple[jax.Array, Arrays]:
     """Advantages [tiles, rows] and the critic's gradient, in one loop over tiles backwards.
 
@@ -211,7 +213,7 @@ def critic_backwards(
             found.append(following)
             after = v[t]
         now = jnp.concatenate(found[::-1])
-        d = jnp.expand_dims(-VALUE * now / n, layout.axis)
+        d = jnp.expand_dims(-VALUE * now / count, layout.axis)
         more = gradient_one(layout, th, "critic", o, hidden, d)
         total = {name: total[name] + g for name, g in more.items()}
         adv = lax.dynamic_update_index_in_dim(adv, now, z, 0)

@@ -51,9 +51,9 @@ def measure(rows: int = 512, width: int = 64) -> dict[str, float]:
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((rows, width), (width, width)))
     big = rng.standard_normal((1024, 1024)).astype(np.float32)
 
-    def looped(f: Callable[[Any], Any]) -> Callable[[], Any]:
+    def looped(function: Callable[[Any], Any]) -> Callable[[], Any]:
         def repeated(y: Any) -> Any:
-            return lax.fori_loop(0, REPEATS, lambda _, y: f(y), y)
+            return lax.fori_loop(0, REPEATS, lambda _, y: function(y), y)
 
         compiled, y = jax.jit(repeated), jnp.asarray(x)
         return lambda: compiled(y).block_until_ready()
@@ -73,12 +73,12 @@ def measure(rows: int = 512, width: int = 64) -> dict[str, float]:
     return {"products": max(products), "tanh": tanh, "copy": copy}
 
 
-def _best(f: Callable[[], Any], times: int = 10) -> float:
+def _best(function: Callable[[], Any], times: int = 10) -> float:
     """The least process CPU seconds of several calls; the first one is not counted."""
-    f()
+    function()
     taken: list[float] = []
     for _ in range(times):
         start = time.process_time()
-        f()
+        function()
         taken.append(time.process_time() - start)
     return min(taken)

@@ -70,7 +70,7 @@ def recorded(theta: Theta, o: F64, a: NDArray[np.int64], r: F64, done: NDArray[n
 
 
 def advantages(theta: Theta, batch: Batch) -> tuple[F64, F64]:
-    """Generalised advantages and the returns that the critic learns, [T, B]."""
+    """Generalized advantages and the returns that the critic learns, [T, B]."""
     after = forward(theta, "critic", batch.o[-1])[-1][..., 0]
     adv, following = np.zeros_like(batch.r), np.zeros_like(after)
     for t in reversed(range(len(batch.r))):
@@ -81,7 +81,7 @@ def advantages(theta: Theta, batch: Batch) -> tuple[F64, F64]:
     return adv, adv + batch.value
 
 
-def normalised(adv: F64) -> F64:
+def normalized(adv: F64) -> F64:
     """Over all steps and rows, by the deviation of the population."""
     return (adv - adv.mean()) / (adv.std() + ADVANTAGE_EPS)
 
@@ -163,8 +163,8 @@ def start(theta: Theta) -> Adam:
     return Adam(theta, zeros, zeros)
 
 
-def learnt(state: Adam, batch: Batch) -> tuple[Theta, Adam]:
+def learned(state: Adam, batch: Batch) -> tuple[Theta, Adam]:
     """The gradient of one iteration, before its norm is held, and what Adam makes of it."""
     adv, target = advantages(state.theta, batch)
-    g = gradient(state.theta, batch, normalised(adv), target)
+    g = gradient(state.theta, batch, normalized(adv), target)
     return g, state.after(g)

@@ -72,7 +72,7 @@ def program(work: Work, iterations: int, gradients: bool = False, **options: Any
             rc.rl.rows(x.detach(), k, over=(b, t)) for x in seen
         )
         new, new_v = Categorical(actor(new_o)), critic(new_o).index(0)
-        advs = rc.rl.normalise(advs, over=(n,), eps=w.ADVANTAGE_EPS)
+        advs = rc.rl.normalize(advs, over=(n,), eps=w.ADVANTAGE_EPS)
         ratio = (new.log_prob(new_a) - logp).exp()
         policy = rc.maximum(-advs * ratio, -advs * ratio.clip(1 - w.CLIP, 1 + w.CLIP))
         near = old_v + (new_v - old_v).clip(-w.CLIP, w.CLIP)
@@ -101,12 +101,12 @@ def ours(work: Work) -> Contestant:
     workers = int(os.environ.get("OMP_NUM_THREADS", "1"))
     steps: Any = None
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         nonlocal steps
         if steps is None:
             whole = program(work, 10**6, chunk=LAUNCH, workers=workers)
             steps = whole.execution.steps(SEED)
-        made = [next(steps).outputs for _ in range(-(-k // LAUNCH))]
+        made = [next(steps).outputs for _ in range(-(-index // LAUNCH))]
         return np.concatenate([x["reward"] for x in made])
 
     def answer() -> Mapping[str, NDArray[Any]]:

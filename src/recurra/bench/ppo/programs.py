@@ -52,9 +52,9 @@ def contestant(
     """A program given by its first state and by `advance(state, k)` → (state, metrics [2, k])."""
     state: State | None = None
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         nonlocal state
-        state, metrics = advance(state or start(), k)
+        state, metrics = advance(state or start(), index)
         jax.block_until_ready(state.carried)
         return metrics[0]
 
@@ -71,14 +71,14 @@ def in_launches(call: Callable[..., Any], seed: int) -> Advance:
     """Iterations in launches of at most LAUNCH."""
     key = jnp.uint32(seed)
 
-    def advance(state: State, k: int) -> tuple[State, NDArray[Any]]:
+    def advance(state: State, index: int) -> tuple[State, NDArray[Any]]:
         c, ws, i = state
         metrics: list[NDArray[Any]] = []
-        for done in range(0, k, LAUNCH):
-            trip = min(LAUNCH, k - done)
+        for done in range(0, index, LAUNCH):
+            trip = min(LAUNCH, index - done)
             c, ws, found = call(c, ws, key, jnp.int32(i + done), jnp.int32(trip))
             metrics.append(np.asarray(found)[:, :trip])
-        return State(c, ws, i + k), np.concatenate(metrics, 1)
+        return State(c, ws, i + index), np.concatenate(metrics, 1)
 
     return advance
 
@@ -130,22 +130,22 @@ def python_loop(
         return act(form, work, th, ws, state, uniform(seed, SAMPLE, i, b, t, dtype), t)
 
     @partial(jax.jit, donate_argnums=(0,))
-    def update(c: Carried, ws: Arrays, i: Any) -> Any:
-        found = unpacked(learn(form, work, c.theta, ws, c.state.x, part))
-        c, norm = adam(c, found, i)
-        return c, jnp.stack([ws["r"].sum() / part.n, norm])
+    def update(carried: Carried, ws: Arrays, i: Any) -> Any:
+        found = unpacked(learn(form, work, carried.theta, ws, carried.state.x, part))
+        carried, norm = adam(carried, found, i)
+        return carried, jnp.stack([ws["r"].sum() / part.n, norm])
 
     key, times = jnp.uint32(seed), [jnp.int32(t) for t in range(work.T)]
 
-    def advance(state: State, k: int) -> tuple[State, NDArray[Any]]:
+    def advance(state: State, index: int) -> tuple[State, NDArray[Any]]:
         (c, ws, first), metrics = state, []
-        for i in map(jnp.int32, range(first, first + k)):
+        for i in map(jnp.int32, range(first, first + index)):
             moved = c.state
             for t in times:
                 moved, ws = step(c.theta, moved, ws, key, i, t)
             c, found = update(c._replace(state=moved), ws, i)
             metrics.append(found)
-        return State(c, ws, first + k), np.stack([np.asarray(x) for x in metrics], 1)
+        return State(c, ws, first + index), np.stack([np.asarray(x) for x in metrics], 1)
 
     def start() -> State:
         return State(begin(form, work, seed, dtype), stores(form, work, dtype), 0)

@@ -213,29 +213,29 @@ def learn(form: Form, work: Work, th: Arrays, ws: Arrays, x: jax.Array, part: Pa
     return part.join(found | lax.fori_loop(0, rows[0], tile, zeros))
 
 
-def of_both(form: Form, work: Work, th: Arrays, tile: Arrays, n: int) -> Arrays:
+def of_both(form: Form, work: Work, th: Arrays, tile: Arrays, count: int) -> Arrays:
     """Gradients of both networks, of one tile."""
     through = _found(tile, work) if form.keep else forward(form.layout, th, tile["o"])
-    d = cotangents(form.layout, through, tile["a"], tile["weight"], tile["target"], n)
+    d = cotangents(form.layout, through, tile["a"], tile["weight"], tile["target"], count)
     return gradient(form.layout, th, tile["o"], through, *d)
 
 
-def of_actor(form: Form, work: Work, th: Arrays, tile: Arrays, n: int) -> Arrays:
+def of_actor(form: Form, work: Work, th: Arrays, tile: Arrays, count: int) -> Arrays:
     """The actor's gradient, of one tile."""
     if form.keep:
         hidden, log_p = [tile[f"actor{k}"] for k in range(1, work.depth + 1)], tile["log_p"]
     else:
         hidden, logits = forward_one(form.layout, th, "actor", tile["o"])
         log_p = log_softmax(form.layout, logits)
-    d = of_logits(form.layout, log_p, tile["a"], tile["weight"], n)
+    d = of_logits(form.layout, log_p, tile["a"], tile["weight"], count)
     return gradient_one(form.layout, th, "actor", tile["o"], hidden, d)
 
 
-def adam(c: Carried, gradient: Arrays, i: Any) -> tuple[Carried, jax.Array]:
+def adam(carried: Carried, gradient: Arrays, i: Any) -> tuple[Carried, jax.Array]:
     """One step, and the gradient's norm before it is held; i counts from 0."""
-    theta, m, v, state = c
+    theta, m, v, state = carried
     norm = jnp.sqrt(
-        sum(((g**2).sum() for g in gradient.values()), jnp.zeros((), c.m["actor_b1"].dtype))
+        sum(((g**2).sum() for g in gradient.values()), jnp.zeros((), carried.m["actor_b1"].dtype))
     )
     scale = jnp.minimum(1.0, NORM / norm)
     n = (i + 1).astype(norm.dtype)
@@ -247,11 +247,11 @@ def adam(c: Carried, gradient: Arrays, i: Any) -> tuple[Carried, jax.Array]:
 
 
 def iteration(
-    form: Form, work: Work, part: Part, c: Carried, ws: Arrays, seed: Any, i: Any
+    form: Form, work: Work, part: Part, carried: Carried, ws: Arrays, seed: Any, i: Any
 ) -> tuple[Carried, Arrays, jax.Array, jax.Array]:
     """Acting and learning; also the mean reward and the gradient's norm."""
-    th = packed(c.theta) if form.fused else c.theta
-    b, dtype = part.first + jnp.arange(work.B), c.m["actor_b1"].dtype
+    th = packed(carried.theta) if form.fused else carried.theta
+    b, dtype = part.first + jnp.arange(work.B), carried.m["actor_b1"].dtype
 
     def draws(t: Any) -> jax.Array:
         return uniform(seed, SAMPLE, i, jnp.expand_dims(b, range(jnp.ndim(t) - 1)), t, dtype)
@@ -261,9 +261,9 @@ def iteration(
     def step(t: Any, s: tuple[environment.State, Arrays]) -> Any:
         return act(form, work, th, s[1], s[0], draws(t) if table is None else table[t], t)
 
-    state, ws = lax.fori_loop(0, work.T, step, (c.state, ws))
+    state, ws = lax.fori_loop(0, work.T, step, (carried.state, ws))
     found = unpacked(learn(form, work, th, ws, state.x, part))
-    after, norm = adam(c._replace(state=state), found, i)
+    after, norm = adam(carried._replace(state=state), found, i)
     return after, ws, part.join(ws["r"].sum()) / part.n, norm
 
 

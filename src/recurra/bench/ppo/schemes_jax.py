@@ -1,7 +1,7 @@
 """PureJaxRL's scheme: all of training is one jitted scan; jax.grad; activations computed again.
 
-Written from the published algorithm (Lu et al., "Discovered Policy Optimisation", 2022, and the
-description of its code). What differs from it, each time in its favour: plain functions stand for
+Written from the published algorithm (Lu et al., "Discovered Policy Optimization", 2022, and the
+description of its code). What differs from it, each time in its favor: plain functions stand for
 flax and distrax, the environment is ours and takes no keys, no wrapper counts episodes and no
 metrics but the mean reward are stacked.
 """
@@ -69,7 +69,7 @@ def ln_p(logits: jax.Array, a: jax.Array) -> jax.Array:
 
 
 def loss(theta: Arrays, batch: Arrays) -> jax.Array:
-    """The published loss of a minibatch; its advantages are normalised here."""
+    """The published loss of a minibatch; its advantages are normalized here."""
     logits, value = (
         network(theta, "actor", batch["o"]),
         network(theta, "critic", batch["o"])[..., 0],
@@ -86,23 +86,23 @@ def loss(theta: Arrays, batch: Arrays) -> jax.Array:
 
 
 def rollout(
-    c: Carried, work: Work, key: jax.Array, i: jax.Array, sample: Sample
+    carried: Carried, work: Work, key: jax.Array, i: jax.Array, sample: Sample
 ) -> tuple[environment.State, Arrays]:
     """The states after T steps, and the steps as the stacked outputs of a scan, [T, B, ..]."""
 
     def step(state: environment.State, t: jax.Array) -> Any:
-        logits = network(c.theta, "actor", state.x)
-        value = network(c.theta, "critic", state.x)[..., 0]
+        logits = network(carried.theta, "actor", state.x)
+        value = network(carried.theta, "critic", state.x)[..., 0]
         a = sample(key, i, t, logits)
         after, r, done = environment.step(jnp, state, a)
         out = dict(o=state.x, a=a, r=r, done=done, value=value, log_p=ln_p(logits, a))
         return after, out
 
-    return lax.scan(step, c.state, jnp.arange(work.T))
+    return lax.scan(step, carried.state, jnp.arange(work.T))
 
 
 def advantages(steps: Arrays, after: jax.Array) -> jax.Array:
-    """Generalised advantages, [T, B]."""
+    """Generalized advantages, [T, B]."""
 
     def back(c: tuple[jax.Array, jax.Array], now: Arrays) -> Any:
         following, after = c
@@ -117,23 +117,29 @@ def advantages(steps: Arrays, after: jax.Array) -> jax.Array:
 
 
 def train(
-    work: Work, shuffled: bool, sample: Sample, c: Carried, key: jax.Array, i0: jax.Array, k: int
+    work: Work,
+    shuffled: bool,
+    sample: Sample,
+    carried: Carried,
+    key: jax.Array,
+    i0: jax.Array,
+    k: int,
 ) -> tuple[Carried, jax.Array]:
     """k iterations as one scan; mean rewards and norms of gradients, [k, 2]."""
 
-    def iteration(c: Carried, i: jax.Array) -> tuple[Carried, jax.Array]:
+    def iteration(carried: Carried, i: jax.Array) -> tuple[Carried, jax.Array]:
         mine = jax.random.fold_in(key, i)
-        state, steps = rollout(c, work, mine, i, sample)
-        adv = advantages(steps, network(c.theta, "critic", state.x)[..., 0])
+        state, steps = rollout(carried, work, mine, i, sample)
+        adv = advantages(steps, network(carried.theta, "critic", state.x)[..., 0])
         batch = steps | {"adv": adv, "target": adv + steps["value"]}
         flat = {k: x.reshape(work.T * work.B, *x.shape[2:]) for k, x in batch.items()}
         if shuffled:
             order = jax.random.permutation(mine, work.T * work.B)
             flat = {k: jnp.take(x, order, axis=0) for k, x in flat.items()}
-        c, norm = adam(c._replace(state=state), jax.grad(loss)(c.theta, flat), i)
-        return c, jnp.stack([steps["r"].mean(), norm])
+        carried, norm = adam(carried._replace(state=state), jax.grad(loss)(carried.theta, flat), i)
+        return carried, jnp.stack([steps["r"].mean(), norm])
 
-    return lax.scan(iteration, c, i0 + jnp.arange(k))
+    return lax.scan(iteration, carried, i0 + jnp.arange(k))
 
 
 def _scheme(
@@ -147,11 +153,11 @@ def _scheme(
     timed, exact = compiled(by_key), compiled(by_counter)
     going: list[Any] = []
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not going:
             going.extend([begin(form, work, seed, dtype), 0])
-        going[0], metrics = timed(going[0], key, jnp.int32(going[1]), k)
-        going[1] += k
+        going[0], metrics = timed(going[0], key, jnp.int32(going[1]), index)
+        going[1] += index
         return np.asarray(jax.block_until_ready(metrics))[:, 0]
 
     def answer() -> Any:

@@ -100,7 +100,7 @@ def named(agent: Agent, of: Callable[[Tensor], Tensor]) -> dict[str, NDArray[Any
     return found
 
 
-def torch_draw(distribution: Any, i: int, t: int) -> Tensor:
+def torch_draw(distribution: Any, index: int, step: int) -> Tensor:
     """The usual draw."""
     return distribution.sample()
 
@@ -109,8 +109,8 @@ def counted(seed: int, B: int) -> Sample:
     """The draws that all exact programs share."""
     rows = np.arange(B)
 
-    def sample(distribution: Any, i: int, t: int) -> Tensor:
-        u = torch.from_numpy(uniform(np, seed, SAMPLE, [i], rows, t, (B,), "f32"))
+    def sample(distribution: Any, index: int, step: int) -> Tensor:
+        u = torch.from_numpy(uniform(np, seed, SAMPLE, [index], rows, step, (B,), "f32"))
         return (distribution.probs.detach().cumsum(-1)[:, :-1] < u[:, None]).sum(-1)
 
     return sample
@@ -157,7 +157,7 @@ class Trainer:
         return graphs
 
     def advantages(self) -> Tensor:
-        """Generalised advantages [T, B]."""
+        """Generalized advantages [T, B]."""
         adv, following = torch.zeros_like(self.r), torch.zeros(self.work.B)
         after = self.agent(self.environment.x)[1]
         for t in reversed(range(self.work.T)):
@@ -200,10 +200,10 @@ class Trainer:
 def _scheme(name: str, work: Work, seed: int, cached: bool) -> Contestant:
     going: list[Trainer] = []
 
-    def run(k: int) -> NDArray[Any]:
+    def run(index: int) -> NDArray[Any]:
         if not going:
             going.append(Trainer(work, seed, torch_draw, cached))
-        return np.array([going[0].iteration()[0] for _ in range(k)])
+        return np.array([going[0].iteration()[0] for _ in range(index)])
 
     def answer() -> Mapping[str, NDArray[Any]]:
         trainer = Trainer(work, seed, counted(seed, work.B), cached)

@@ -58,10 +58,10 @@ def sharded(
     of_stores = {k: P(*[None] * _rows_axis(x, last), "worker") for k, x in room.items()}
     specs: Any = (carried, of_stores, P(), P(), P())
 
-    def one(c: Carried, ws: Any, seed: Any, i0: Any, trip: Any) -> Any:
+    def one(carried: Carried, ws: Any, seed: Any, i0: Any, trip: Any) -> Any:
         first = jax.lax.axis_index("worker") * local.B
         part = Part(work.B * work.T, first, lambda x: jax.lax.psum(x, "worker"))
-        return launch(form, local, part, c, ws, seed, i0, trip)
+        return launch(form, local, part, carried, ws, seed, i0, trip)
 
     results: Any = (*specs[:2], P())
     mapped = jax.shard_map(one, mesh=mesh, in_specs=specs, out_specs=results, check_vma=False)

@@ -34,7 +34,7 @@ def import_jax(
 
 
 class Imported(Module):
-    """A function of jax with parameters: call it, give `.params` to an optimiser."""
+    """A function of jax with parameters: call it, give `.params` to an optimizer."""
 
     def __init__(self, fn: Callable[..., Any], name: str, params: Any, domain: Sequence[Any]):
         from recurra.frontend.jax import jaxpr

@@ -25,10 +25,10 @@ from recurra.ops.window import Windows
 Params = Mapping[str, Any]
 
 
-def sliced(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+def sliced(params: Params, x: RecurrentTensor) -> RecurrentTensor:
     """x[lo:hi:stride] on every axis."""
-    strides = p["strides"] or (1,) * len(x.shape)
-    bounds = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
+    strides = params["strides"] or (1,) * len(x.shape)
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
     for k, (lo, hi, stride) in enumerate(bounds):
         x = x.cut(lo, hi, axis=k) if (lo, hi) != (0, x.shape[k]) else x
         if stride != 1:  # windows of one element
@@ -36,9 +36,9 @@ def sliced(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x
 
 
-def dynamic_slice(p: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> RecurrentTensor:
+def dynamic_slice(params: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> RecurrentTensor:
     """Some elements of each axis from a start by data on, which is moved to where they fit."""
-    for k, (start, size) in enumerate(zip(starts, p["slice_sizes"], strict=True)):
+    for k, (start, size) in enumerate(zip(starts, params["slice_sizes"], strict=True)):
         have = x.shape[k]
         if size == have:
             continue
@@ -47,13 +47,13 @@ def dynamic_slice(p: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> Re
     return x
 
 
-def gather(p: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor:
+def gather(params: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor:
     """Parts of some axes from starts by data, all of the others: x[i], x[i, j], take_along_axis.
 
     The axes of `x` become [indexed.., rows.., whole..], and the indexed ones one; its places have
     the axes of `i` and, behind them, one for each part of more than an element.
     """
-    d, sizes, rank = p["dimension_numbers"], p["slice_sizes"], len(i.shape) - 1
+    d, sizes, rank = params["dimension_numbers"], params["slice_sizes"], len(i.shape) - 1
     starts = {k: i.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
     moves = [k for k in starts if sizes[k] != x.shape[k]] or list(starts)[:1]
     rows = list(d.operand_batching_dims)
@@ -76,11 +76,11 @@ def gather(p: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor
     out = "".join(next(offset) if k in d.offset_dims else next(own) for k in places)
     li = "".join([*batch, *(letter[k] for k in parts)])
     y = flat.apply(Take(labels=f"{lx},{li}->{out}", axis=lx[0]), flat, at)
-    if "FILL" not in str(p["mode"]):
+    if "FILL" not in str(params["mode"]):
         return y
     there = reduce(lambda a, b: a & b, [_on(s, x.shape[k] - sizes[k]) for k, s in starts.items()])
     where = el.Where(labels=join_labels(("".join(batch), out, ""), out))
-    return y.apply(where, there, y, as_tensor(_missing(p["fill_value"], y.dtype), y.dtype))
+    return y.apply(where, there, y, as_tensor(_missing(params["fill_value"], y.dtype), y.dtype))
 
 
 def _places(

@@ -210,19 +210,19 @@ def _variables(atoms: Sequence[Any]) -> set[Any]:
     return {v for v in atoms if not hasattr(v, "val")}
 
 
-def _absolute(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _absolute(params: Params, x: RecurrentTensor) -> RecurrentTensor:
     """|x|, whose slope at 0 is 1 in jax."""
     return with_slope_of(x.abs(), lambda: elementwise(el.Where, x >= 0, x, -x))
 
 
-def _clamped(p: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor) -> Any:
+def _clamped(params: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor) -> Any:
     """min(max(x, lo), hi); at both ends the slope of jax is 0."""
     raised = elementwise(el.Maximum, x, lo)
     y = elementwise(el.Minimum, raised, hi)
     return with_slope_of(y, lambda: elementwise(el.Where, (x > lo) & (x < hi), x, y.detach()))
 
 
-def _quotient(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _quotient(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
     """Of integers without its fraction."""
     if is_float(a.dtype):
         return a / b
@@ -230,36 +230,36 @@ def _quotient(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTen
     return a // b + below.cast(a.dtype)
 
 
-def _rest(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _rest(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
     """a % b with the sign of a."""
     rest = a % b
     return elementwise(el.Where, (rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
 
 
-def _unrolled(p: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
+def _unrolled(params: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
     """A scan of few steps, one after the other."""
-    n = number(p["length"], of.name, "scan")
+    n = number(params["length"], of.name, "scan")
     if n > MAX_UNROLLED_STEPS:
         refused(
             of.name,
             f"scan of {n} steps",
             f"at most {MAX_UNROLLED_STEPS} are written out one by one",
         )
-    first, count = _fixed_and_carried(p)
+    first, count = _fixed_and_carried(params)
     fixed, carry, rows = args[:first], args[first : first + count], args[first + count :]
     made: dict[int, list[RecurrentTensor]] = {}
-    for k in reversed(range(n)) if p["reverse"] else range(n):
-        out = _run(p["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], of)
+    for k in reversed(range(n)) if params["reverse"] else range(n):
+        out = _run(params["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], of)
         carry, made[k] = out[: len(carry)], out[len(carry) :]
     ys = [stack(y) for y in zip(*(made[k] for k in range(n)), strict=True)]
     return [*carry, *ys]
 
 
-def _fixed_and_carried(p: Params) -> tuple[int, int]:
+def _fixed_and_carried(params: Params) -> tuple[int, int]:
     """How many operands of a scan are constants, and how many are carried."""
-    if "num_consts" in p:
-        return p["num_consts"], p["num_carry"]
-    fixed, carried, _ = p["ft_in"].unpack()  # JAX from 0.11 on: trees
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    fixed, carried, _ = params["ft_in"].unpack()  # JAX from 0.11 on: trees
     return len(fixed), len(carried)
 
 
@@ -271,31 +271,31 @@ def _turned(op: type[Elementwise]) -> Primitive:
     return lambda p, a, b: elementwise(op, b, a)
 
 
-def _integer_pow(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    y = abs(p["y"])
+def _integer_pow(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+    y = abs(params["y"])
     out = x if y else as_tensor(1.0, x.dtype).broadcast_to(x.shape)
     for bit in bin(y)[3:]:  # from the second binary digit on: square, and multiply where it is 1
         out = out.square() * x if bit == "1" else out.square()
-    return out if p["y"] >= 0 else 1.0 / out
+    return out if params["y"] >= 0 else 1.0 / out
 
 
-def _dot_general(p: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
-    ((left, right), (lead, rlead)) = p["dimension_numbers"]
+def _dot_general(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+    ((left, right), (lead, rlead)) = params["dimension_numbers"]
     la = LETTERS[: len(a.shape)]
     lb = list(LETTERS[len(la) : len(la) + len(b.shape)])
     for j, k in (*zip(left, right, strict=True), *zip(lead, rlead, strict=True)):
         lb[k] = la[j]
     taken = {la[j] for j in (*left, *lead)}
     out = "".join([*(la[j] for j in lead), *(c for c in (*la, *lb) if c not in taken)])
-    found = SHORT_NAME[np.dtype(p["preferred_element_type"] or NUMPY_NAME[a.dtype]).name]
+    found = SHORT_NAME[np.dtype(params["preferred_element_type"] or NUMPY_NAME[a.dtype]).name]
     kind = accumulator(found)  # every result is cast to the type that the jaxpr tells
     return a.apply(Einsum(labels=f"{la},{''.join(lb)}->{out}"), a.cast(kind), b.cast(kind))
 
 
-def _broadcast(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    shape = p["shape"]
+def _broadcast(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+    shape = params["shape"]
     full = LETTERS[: len(shape)]
-    axes = zip(p["broadcast_dimensions"], x.shape, strict=True)
+    axes = zip(params["broadcast_dimensions"], x.shape, strict=True)
     kept = [k for k, n in axes if n != 1 or shape[k] == 1]
     x = x.reshape(*(shape[k] for k in kept))
     src = "".join(full[k] for k in kept)
@@ -303,20 +303,20 @@ def _broadcast(p: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x.apply(Expand(labels=f"{src}->{full}", sizes=sizes), x) if sizes else x
 
 
-def _squeeze(p: Params, x: RecurrentTensor) -> RecurrentTensor:
-    return x.reshape(*(n for k, n in enumerate(x.shape) if k not in p["dimensions"]))
+def _squeeze(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+    return x.reshape(*(n for k, n in enumerate(x.shape) if k not in params["dimensions"]))
 
 
-def _iota(p: Params) -> RecurrentTensor:
-    return iota(p["shape"], p["dimension"], SHORT_NAME[np.dtype(p["dtype"]).name])
+def _iota(params: Params) -> RecurrentTensor:
+    return iota(params["shape"], params["dimension"], SHORT_NAME[np.dtype(params["dtype"]).name])
 
 
-def _cumsum(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _cumsum(params: Params, x: RecurrentTensor) -> RecurrentTensor:
     x = x.cast(accumulator(x.dtype))
-    return x.apply(CumSum(axis=p["axis"], reverse=p["reverse"]), x)
+    return x.apply(CumSum(axis=params["axis"], reverse=params["reverse"]), x)
 
 
-def _same(p: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _same(params: Params, x: RecurrentTensor) -> RecurrentTensor:
     return x
 
 

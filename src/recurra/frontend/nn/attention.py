@@ -57,11 +57,11 @@ class MultiheadAttention(Module):
         read = einsum("hn,nhd->hd", scores.softmax(), values)
         return self.out_proj(read.reshape(n))
 
-    def past(self, x: RecurrentTensor, t: str) -> RecurrentTensor:
+    def past(self, x: RecurrentTensor, text: str) -> RecurrentTensor:
         """[n, heads, width]: the steps that step t sees."""
         index: list[Any] = []
         for r in x.domain:
             now = Index(r.sym)
             lo = r.lo if self.window is None else maximum(now - (self.window - 1), r.lo)
-            index.append(slice(lo, now + 1) if r.dim == t else now)
+            index.append(slice(lo, now + 1) if r.dim == text else now)
         return x[tuple(index)]

@@ -9,7 +9,7 @@ from typing import Any
 from recurra.errors import ShapeError, here
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
-from recurra.frontend.nn.initializers import Initialiser
+from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ops.movement import Pad
@@ -51,7 +51,7 @@ class Conv2d(Module):
         *,
         domain: Sequence[Any],
         bias: bool = True,
-        init: Initialiser | None = None,
+        init: Initializer | None = None,
     ):
         self.size, self.stride, self.padding = pair(kernel_size), pair(stride), pair(padding)
         shape = (out_channels, in_channels, *self.size)

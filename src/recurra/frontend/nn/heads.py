@@ -7,12 +7,12 @@ from typing import Any
 
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.distributions import Categorical, Gaussian, MultiCategorical
-from recurra.frontend.nn.initializers import Initialiser
+from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Linear, Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor
 
 
-def _small(init: Initialiser | None) -> Initialiser:
+def _small(init: Initializer | None) -> Initializer:
     """At first all actions are about as likely."""
     return init or initializers.orthogonal(0.01)
 
@@ -21,7 +21,7 @@ class CategoricalHead(Module):
     """[inputs] → one of `actions`"""
 
     def __init__(
-        self, inputs: int, actions: int, domain: Sequence[Any], init: Initialiser | None = None
+        self, inputs: int, actions: int, domain: Sequence[Any], init: Initializer | None = None
     ):
         self.logits = Linear(inputs, actions, domain, _small(init), "_logits")
 
@@ -37,7 +37,7 @@ class MultiCategoricalHead(Module):
         inputs: int,
         sizes: Sequence[int],
         domain: Sequence[Any],
-        init: Initialiser | None = None,
+        init: Initializer | None = None,
     ):
         self.sizes = tuple(sizes)
         self.logits = Linear(inputs, sum(sizes), domain, _small(init), "_logits")
@@ -50,7 +50,7 @@ class GaussianHead(Module):
     """[inputs] → `actions` numbers; their deviation is a parameter of its own, first 1"""
 
     def __init__(
-        self, inputs: int, actions: int, domain: Sequence[Any], init: Initialiser | None = None
+        self, inputs: int, actions: int, domain: Sequence[Any], init: Initializer | None = None
     ):
         self.mean = Linear(inputs, actions, domain, _small(init), "_mean")
         self.log_std = Parameter(initializers.zeros()((actions,)), domain, "log_std")

@@ -17,57 +17,57 @@ from recurra.frontend.host_calls import call
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.types import Type
 
-Initialiser = Callable[[tuple[int, ...]], RecurrentTensor]
+Initializer = Callable[[tuple[int, ...]], RecurrentTensor]
 
 
-def constant(x: float) -> Initialiser:
+def constant(x: float) -> Initializer:
     return lambda shape: as_tensor(x, "f32").broadcast_to(shape)
 
 
-def zeros() -> Initialiser:
+def zeros() -> Initializer:
     return constant(0.0)
 
 
-def ones() -> Initialiser:
+def ones() -> Initializer:
     return constant(1.0)
 
 
-def normal(std: float = 1.0) -> Initialiser:
+def normal(std: float = 1.0) -> Initializer:
     """N(0, std²)"""
     return lambda shape: functions.normal((), shape) * std
 
 
-def uniform(bound: float) -> Initialiser:
+def uniform(bound: float) -> Initializer:
     """U(-bound, bound)"""
     return lambda shape: (functions.uniform((), shape) * 2.0 - 1.0) * bound
 
 
-def he_normal(gain: float = 1.0) -> Initialiser:
+def he_normal(gain: float = 1.0) -> Initializer:
     """N(0, 2 / fan_in), scaled by `gain`."""
     return lambda shape: functions.normal((), shape) * (gain * (2.0 / fans(shape)[0]) ** 0.5)
 
 
-def kaiming_normal(gain: float = sqrt(2.0)) -> Initialiser:
+def kaiming_normal(gain: float = sqrt(2.0)) -> Initializer:
     """N(0, gain² / fan_in) (He et al., 2015); the default is for relu."""
     return lambda shape: normal(gain / sqrt(fans(shape)[0]))(shape)
 
 
-def kaiming_uniform(gain: float = sqrt(2.0)) -> Initialiser:
+def kaiming_uniform(gain: float = sqrt(2.0)) -> Initializer:
     """As kaiming_normal, from an interval; `gain` √⅓ is what torch's layers start with."""
     return lambda shape: uniform(gain * sqrt(3.0 / fans(shape)[0]))(shape)
 
 
-def xavier_normal(gain: float = 1.0) -> Initialiser:
+def xavier_normal(gain: float = 1.0) -> Initializer:
     """N(0, 2 gain² / (fan_in + fan_out)) (Glorot and Bengio, 2010)"""
     return lambda shape: normal(gain * sqrt(2.0 / sum(fans(shape))))(shape)
 
 
-def xavier_uniform(gain: float = 1.0) -> Initialiser:
+def xavier_uniform(gain: float = 1.0) -> Initializer:
     """As xavier_normal, from an interval."""
     return lambda shape: uniform(gain * sqrt(6.0 / sum(fans(shape))))(shape)
 
 
-def orthogonal(gain: float = 1.0) -> Initialiser:
+def orthogonal(gain: float = 1.0) -> Initializer:
     """Rows (or columns, if there are more rows) orthogonal, of length `gain` (Saxe et al., 2013).
 
     The shape is taken as a matrix [shape[0], rest].

@@ -14,7 +14,7 @@ from recurra.frontend.dims import Index, condition, wrap
 from recurra.frontend.functions import dims_of, named
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.distributions import Categorical
-from recurra.frontend.nn.initializers import Initialiser
+from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.spaces import Spaces
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
@@ -24,7 +24,7 @@ from recurra.ir.types import Domain, Range
 
 
 class Parameter(RecurrentTensor):
-    """A tensor over `domain` that starts at `initial`; an optimiser writes what follows.
+    """A tensor over `domain` that starts at `initial`; an optimizer writes what follows.
 
     It steps along the last of its dims as written, whatever order the context has: domain=(e, i)
     along i, domain=(i, e) along e. Along several, counted one in the other, if these stand in
@@ -45,9 +45,9 @@ class Parameter(RecurrentTensor):
 
     @classmethod
     def drawn(
-        cls, initial: Initialiser, shape: tuple[int, ...], domain: Sequence[Any], name: str
+        cls, initial: Initializer, shape: tuple[int, ...], domain: Sequence[Any], name: str
     ) -> Parameter:
-        """One that starts as an initialiser draws it, anew at every point of the dims that it does
+        """One that starts as an initializer draws it, anew at every point of the dims that it does
         not step along: members of an ensemble start apart."""
         dims, steps = _dims_and_steps(name, domain)
         with current().drawing_over(dims.without(*steps).dims):
@@ -71,7 +71,7 @@ class Parameter(RecurrentTensor):
             raise RecurraError(
                 f"{self.name} is updated twice",
                 facts=f"it has its next value already, of {written[1].loc}",
-                hint="one optimiser makes one step: add the losses, or split the parameters",
+                hint="one optimizer makes one step: add the losses, or split the parameters",
                 loc=here(),
             )
         advance(self, new)
@@ -121,15 +121,15 @@ def clock(x: RecurrentTensor) -> list[Range]:
     return [x.domain[dim] for dim in x.tracer.clocks[x.name]]
 
 
-def written_domain(p: Parameter) -> str:
+def written_domain(parameter: Parameter) -> str:
     """The domain of a parameter as one writes it, with what it steps along at the end."""
-    return repr(_domain_as_given(p)).replace("'", "")
+    return repr(_domain_as_given(parameter)).replace("'", "")
 
 
-def _domain_as_given(p: Parameter) -> tuple[Any, ...]:
+def _domain_as_given(parameter: Parameter) -> tuple[Any, ...]:
     """Dims by name, those that it steps along in brackets at the end."""
-    steps = tuple(r.dim for r in clock(p))
-    rest = p.domain.without(*steps).dims
+    steps = tuple(r.dim for r in clock(parameter))
+    rest = parameter.domain.without(*steps).dims
     return (*rest, steps) if len(steps) > 1 else (*rest, *steps)
 
 
@@ -270,8 +270,8 @@ def _with_parameters(module: Module, change: Callable[[Parameter], Any]) -> Modu
     return out
 
 
-def _copied(p: Parameter) -> Parameter:
-    return Parameter(p.initial, _domain_as_given(p), f"{p.name}_copy")
+def _copied(parameter: Parameter) -> Parameter:
+    return Parameter(parameter.initial, _domain_as_given(parameter), f"{parameter.name}_copy")
 
 
 class View:
@@ -306,7 +306,7 @@ class Linear(Module):
         inputs: int,
         outputs: int,
         domain: Sequence[Any],
-        init: Initialiser | None = None,
+        init: Initializer | None = None,
         label: str = "",
         bias: bool = True,
     ):

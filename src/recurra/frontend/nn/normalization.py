@@ -1,4 +1,4 @@
-"""Normalisation over the last axes of a value, and dropout."""
+"""Normalization over the last axes of a value, and dropout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor
 
 
-class Normalisation(Module):
+class Normalization(Module):
     """Over the last axes, of sizes `normalized_shape`; scaled by `weight` and moved by `bias`"""
 
     def __init__(
@@ -31,7 +31,7 @@ class Normalisation(Module):
             self.bias = Parameter(initializers.zeros()(shape), domain, "bias") if bias else None
 
     def mean(self, x: RecurrentTensor) -> RecurrentTensor:
-        """Over the normalised axes, which stay, with size 1."""
+        """Over the normalized axes, which stay, with size 1."""
         rank = len(self.shape)
         if x.shape[-rank:] != self.shape:
             raise ShapeError(
@@ -47,7 +47,7 @@ class Normalisation(Module):
         return x if self.bias is None else x + self.bias
 
 
-class LayerNorm(Normalisation):
+class LayerNorm(Normalization):
     """y = (x - mean) / √(variance + eps) · weight + bias (Ba et al., 2016)"""
 
     def __init__(
@@ -65,7 +65,7 @@ class LayerNorm(Normalisation):
         return self.scaled(x / (self.mean(x.square()) + self.eps).sqrt())
 
 
-class RMSNorm(Normalisation):
+class RMSNorm(Normalization):
     """y = x / √(mean of x² + eps) · weight (Zhang and Sennrich, 2019)"""
 
     def __init__(

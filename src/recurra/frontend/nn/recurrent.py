@@ -11,7 +11,7 @@ from typing import Any
 from recurra.errors import DomainError, here
 from recurra.frontend.dims import unwrap
 from recurra.frontend.nn import initializers
-from recurra.frontend.nn.initializers import Initialiser
+from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor
@@ -33,7 +33,7 @@ class Cell(Module):
         input_size: int,
         hidden_size: int,
         domain: Sequence[Any],
-        init: Initialiser | None = None,
+        init: Initializer | None = None,
     ):
         self.hidden_size = hidden_size
         width = self.gates * hidden_size
@@ -125,11 +125,11 @@ class Recurrent(Module):
         return after
 
 
-def previous(x: RecurrentTensor, box: Domain, t: str, first: RecurrentTensor) -> RecurrentTensor:
+def previous(x: RecurrentTensor, box: Domain, text: str, first: RecurrentTensor) -> RecurrentTensor:
     """A tensor over `box` that is `first` at the first t."""
     node = x.tracer.declare("before", box, Type(x.dtype, first.shape))
     out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
-    out[tuple(r.lo if r.dim == t else r.sym for r in box)] = first
+    out[tuple(r.lo if r.dim == text else r.sym for r in box)] = first
     return out
 
 

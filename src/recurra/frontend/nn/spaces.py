@@ -36,9 +36,9 @@ class Spaces:
         self.outputs = sum(self.sizes)
         self.deviations = sum(n for n, is_so in zip(self.sizes, self.normal, strict=True) if is_so)
 
-    def seen(self, o: Any) -> RecurrentTensor:
+    def seen(self, other: Any) -> RecurrentTensor:
         """f32[width]: all of an observation as one vector; bytes are scaled to 0 to 1."""
-        parts = [_vector(x) for x in self.observation.tensors(o)]
+        parts = [_vector(x) for x in self.observation.tensors(other)]
         return concat(parts) if len(parts) > 1 else parts[0]
 
     def distribution(self, y: RecurrentTensor, log_std: RecurrentTensor | None) -> Any:

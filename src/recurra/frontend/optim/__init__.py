@@ -6,14 +6,14 @@ from recurra.frontend.optim.adaptive import Adam, AdamW, RMSprop
 from recurra.frontend.optim.clip import clip_grad_norm, clip_grad_value
 from recurra.frontend.optim.gradient_descent import SGD
 from recurra.frontend.optim.optax import Transformed, from_optax
-from recurra.frontend.optim.optimizer import Optimiser
+from recurra.frontend.optim.optimizer import Optimizer
 from recurra.frontend.words import only
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
-    "Optimiser",
+    "Optimizer",
     "RMSprop",
     "Transformed",
     "clip_grad_norm",

@@ -1,4 +1,4 @@
-"""Optimisers that scale every element by the size of its past gradients."""
+"""Optimizers that scale every element by the size of its past gradients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from recurra.frontend.nn.modules import Parameter, advance
 from recurra.frontend.optim.gradient_descent import accelerated, decayed
-from recurra.frontend.optim.optimizer import Optimiser, count, state
+from recurra.frontend.optim.optimizer import Optimizer, count, state
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.support import adam
 
 
-class RMSprop(Optimiser):
+class RMSprop(Optimizer):
     """Hinton (2012): g / (√v + eps), v the mean of g²; `centered` takes the variance instead"""
 
     def __init__(
@@ -29,22 +29,22 @@ class RMSprop(Optimiser):
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
         self.momentum, self.centered = momentum, centered
 
-    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        g = decayed(p, g, self.weight_decay)
-        size = self.averaged(p, "v", g.square())
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        g = decayed(parameter, g, self.weight_decay)
+        size = self.averaged(parameter, "v", g.square())
         if self.centered:
-            size = size - self.averaged(p, "m", g).square()
+            size = size - self.averaged(parameter, "m", g).square()
         step = g / (size.sqrt() + self.eps)
-        return accelerated(p, step, self.momentum) if self.momentum else step
+        return accelerated(parameter, step, self.momentum) if self.momentum else step
 
-    def averaged(self, p: Parameter, name: str, x: RecurrentTensor) -> RecurrentTensor:
-        old = state(p, name)
+    def averaged(self, parameter: Parameter, name: str, x: RecurrentTensor) -> RecurrentTensor:
+        old = state(parameter, name)
         new = old * self.alpha + x * (1 - self.alpha)
         advance(old, new)
         return new
 
 
-class Adam(Optimiser):
+class Adam(Optimizer):
     """Kingma and Ba (2015), bias-corrected"""
 
     def __init__(
@@ -58,16 +58,16 @@ class Adam(Optimiser):
         super().__init__(params, lr)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
-    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return self.moments(p, decayed(p, g, self.weight_decay))
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return self.moments(parameter, decayed(parameter, g, self.weight_decay))
 
-    def moments(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+    def moments(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """The mean of g over the root of the mean of g²."""
-        m, v = state(p, "m"), state(p, "v")
+        m, v = state(parameter, "m"), state(parameter, "v")
         m1, v1 = adam.moments(RecurrentTensor, g, m, v, self.betas)
         advance(m, m1)
         advance(v, v1)
-        return adam.direction(RecurrentTensor, m1, v1, count(p), self.betas, self.eps)
+        return adam.direction(RecurrentTensor, m1, v1, count(parameter), self.betas, self.eps)
 
 
 class AdamW(Adam):
@@ -83,5 +83,5 @@ class AdamW(Adam):
     ):
         super().__init__(params, lr, betas, eps, weight_decay)
 
-    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return decayed(p, self.moments(p, g), self.weight_decay)
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return decayed(parameter, self.moments(parameter, g), self.weight_decay)

@@ -7,11 +7,11 @@ from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.nn.modules import Parameter, advance
-from recurra.frontend.optim.optimizer import Optimiser, state
+from recurra.frontend.optim.optimizer import Optimizer, state
 from recurra.frontend.tensor import RecurrentTensor
 
 
-class SGD(Optimiser):
+class SGD(Optimizer):
     """p[i+1] = p[i] - lr · u, where v[i+1] = momentum · v[i] + grad and u = v[i+1]
 
     With `nesterov` u = grad + momentum · v[i+1]; `weight_decay` adds that much of p to grad.
@@ -35,21 +35,21 @@ class SGD(Optimiser):
                 loc=here(),
             )
 
-    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        g = decayed(p, g, self.weight_decay)
-        return accelerated(p, g, self.momentum, self.nesterov) if self.momentum else g
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        g = decayed(parameter, g, self.weight_decay)
+        return accelerated(parameter, g, self.momentum, self.nesterov) if self.momentum else g
 
 
-def decayed(p: Parameter, g: RecurrentTensor, weight_decay: float) -> RecurrentTensor:
+def decayed(parameter: Parameter, g: RecurrentTensor, weight_decay: float) -> RecurrentTensor:
     """The gradient of the loss plus ½ weight_decay · |p|²"""
-    return g + p * weight_decay if weight_decay else g
+    return g + parameter * weight_decay if weight_decay else g
 
 
 def accelerated(
-    p: Parameter, g: RecurrentTensor, momentum: float, nesterov: bool = False
+    parameter: Parameter, g: RecurrentTensor, momentum: float, nesterov: bool = False
 ) -> RecurrentTensor:
     """The velocity {p}_velocity, or what Nesterov makes of it."""
-    velocity = state(p, "velocity")
+    velocity = state(parameter, "velocity")
     new = velocity * momentum + g
     advance(velocity, new)
     return g + new * momentum if nesterov else new

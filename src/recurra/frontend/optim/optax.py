@@ -61,7 +61,7 @@ class Transformed:
     def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
         """Writes the next value of every parameter and of the state.
 
-        `after(p, new)` is what becomes of each next value, as in `Optimiser.step`. `extra` goes to
+        `after(p, new)` is what becomes of each next value, as in `Optimizer.step`. `extra` goes to
         the transformation, e.g. step(value=loss) for reduce_on_plateau.
         """
         from recurra.backends.jax.transformation import transformation

@@ -1,4 +1,4 @@
-"""Optimiser: for every parameter p[i+1] = p[i] - lr · direction(grad[i], state[i])."""
+"""Optimizer: for every parameter p[i+1] = p[i] - lr · direction(grad[i], state[i])."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from recurra.ir.graph import Ref
 After = Callable[[Parameter, RecurrentTensor], Any]
 
 
-class Optimiser:
+class Optimizer:
     """`lr` is a number or a recurrent tensor: a schedule is an expression of the parameters' dim"""
 
     def __init__(self, params: Sequence[Parameter], lr: Any):
         self.params, self.lr = list(params), lr
 
-    def direction(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        """Where `p` goes, against: the gradient, scaled and averaged."""
+    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        """Where `parameter` goes, against: the gradient, scaled and averaged."""
         raise NotImplementedError
 
     def step(self, after: After | None = None) -> None:
@@ -37,45 +37,45 @@ class Optimiser:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
 
 
-def update(p: Parameter, new: RecurrentTensor, after: After | None) -> None:
+def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> None:
     """p[i+1] = after(p, new)[i]; raises RecurraError if `after` gives nothing."""
-    changed = new if after is None else after(p, new)
+    changed = new if after is None else after(parameter, new)
     if changed is None:
         raise RecurraError(
-            f"what is to follow the step gives no value for {p.name}",
+            f"what is to follow the step gives no value for {parameter.name}",
             facts="it is given the parameter and its next value, and returns what that becomes",
             hint="write step(after=lambda p, new: new.clip(-1, 1))",
             loc=here(),
         )
-    p.update(changed)
+    parameter.update(changed)
 
 
-def state(p: Parameter, name: str) -> RecurrentTensor:
+def state(parameter: Parameter, name: str) -> RecurrentTensor:
     """A tensor like the parameter that starts at zero, called {p}_{name}."""
-    tracer = p.tracer
-    node = tracer.declare(f"{p.name}_{name}", p.domain, p.type)
-    tracer.share_clock(node.name, p.name)
+    tracer = parameter.tracer
+    node = tracer.declare(f"{parameter.name}_{name}", parameter.domain, parameter.type)
+    tracer.share_clock(node.name, parameter.name)
     x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
     start(x, 0.0)
     return x
 
 
-def count(p: Parameter) -> RecurrentTensor:
+def count(parameter: Parameter) -> RecurrentTensor:
     """How many steps there will have been: 1 at the first."""
     passed: Any = 0
-    for r in steps_of(p):
+    for r in steps_of(parameter):
         passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
-    return as_tensor(passed + 1, p.dtype)
+    return as_tensor(passed + 1, parameter.dtype)
 
 
-def gradient(p: Parameter) -> RecurrentTensor:
+def gradient(parameter: Parameter) -> RecurrentTensor:
     """What backward() found for a parameter."""
-    if p.grad is None:
+    if parameter.grad is None:
         raise RecurraError(
-            f"{p.name} has no gradient",
+            f"{parameter.name} has no gradient",
             facts="step() needs loss.backward() before it",
             hint="call backward() on the loss, or leave the parameter out",
             loc=here(),
         )
-    steps_of(p)
-    return p.grad
+    steps_of(parameter)
+    return parameter.grad

@@ -161,11 +161,11 @@ class Gauge:
             finished = [(self._amounts[k % kinds], copier.seconds[k]) for k in copier.finished]
         return finished, (together - alone) / max(spent, 1e-9)
 
-    def _copy(self, k: int) -> Copy:
-        nbytes, out = self._amounts[k % len(self._amounts)]
+    def _copy(self, index: int) -> Copy:
+        nbytes, out = self._amounts[index % len(self._amounts)]
         first, end = (self._spare, self.slow.nbytes) if out else (0, self._spare)
         at = int(self._random.integers(first // PAGE, (end - nbytes) // PAGE + 1)) * PAGE
-        return Copy(k, k, self._room[:nbytes], at, out)
+        return Copy(index, index, self._room[:nbytes], at, out)
 
     def _compute(self) -> list[float]:
         found: list[float] = []

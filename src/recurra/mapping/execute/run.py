@@ -147,20 +147,20 @@ class Execution:
         first = [uses[0] if uses else 0 for uses in self.problem.uses]
         return [outside(self.workload, t, i, inside) for t, i in enumerate(first)]
 
-    def _prepare(self, t: int) -> None:
+    def _prepare(self, time: int) -> None:
         """Where a step finds its operands, what it moves, what is copied from then on."""
-        x, step = self.workload.operations[t], self._steps[t]
+        x, step = self.workload.operations[time], self._steps[time]
         rooms: dict[int, Room] = {}
-        here = uses(self.workload, t)
-        for i, (k, out) in zip(self.problem.uses[t], here, strict=True):
+        here = uses(self.workload, time)
+        for i, (k, out) in zip(self.problem.uses[time], here, strict=True):
             rooms[k] = self._placed(i, k, out, step)
         for k in (*x.reads, *x.writes):
             if not self.workload.placed(k):
                 rooms[k] = self.beside[self.workload.storage[k]]
         step.find(self.workload, self.memory, rooms)
 
-    def _placed(self, i: int, tensor: int, out: bool, step: Step) -> Room:
-        b, p = self.problem.buffers[i], self.solution.placements[i]
+    def _placed(self, index: int, tensor: int, out: bool, step: Step) -> Room:
+        b, p = self.problem.buffers[index], self.solution.placements[index]
         if p is None:
             at = self._bounced[b.target_time][self.workload.storage[tensor]]
             room = self.bounce[at : at + b.size]
@@ -168,7 +168,7 @@ class Execution:
             room = self.arena[p.offset : p.offset + b.size]
         during = () if p is None else copy_steps(b, p)
         if during:
-            copy = Copy(during[-1], i, room, self.slots[tensor], out)
+            copy = Copy(during[-1], index, room, self.slots[tensor], out)
             self._steps[during[0]].copies.append(copy)
         elif p is None or p.copied:  # also what is copied in no time
             (step.writes if out else step.reads).append((room, self.slots[tensor]))

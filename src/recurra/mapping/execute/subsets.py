@@ -88,7 +88,7 @@ def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[l
     """A round's runs: the subsets that each instruction has, by the number of its units.
 
     From one run in which all is in slow memory to one in which all is in fast memory, in any order:
-    then an instruction has much in fast memory while its neighbours have, as it is with mappings.
+    then an instruction has much in fast memory while its neighbors have, as it is with mappings.
     In the round it has each of its subsets equally often; if there are more than runs, several in
     one run.
     """
@@ -165,24 +165,24 @@ class _Trials:
         fewest = min(len(here) for x in times for here in x.values())
         return Tables(steps, fewest).scaled(*_levels(found, usual))
 
-    def _summed(self, t: int, prices: Measured) -> Floats:
+    def _summed(self, step: int, prices: Measured) -> Floats:
         """[subsets, 2] seconds of moving and computing if they are sums."""
-        here, found = uses(self.workload, t), list[tuple[float, float]]()
-        for subset in range(1 << len(self.units[t])):
-            pairs = zip(here, self._inside(t, subset), strict=True)
+        here, found = uses(self.workload, step), list[tuple[float, float]]()
+        for subset in range(1 << len(self.units[step])):
+            pairs = zip(here, self._inside(step, subset), strict=True)
             out = [(len(self.rooms[k]), out) for (k, out), within in pairs if not within]
-            found.append((sum(prices.moves[x] for x in out), prices.instructions[t]))
+            found.append((sum(prices.moves[x] for x in out), prices.instructions[step]))
         return np.array(found)
 
-    def _inside(self, t: int, subset: int) -> list[bool]:
+    def _inside(self, step: int, subset: int) -> list[bool]:
         """Of the instruction's buffers."""
-        among = {i for k, unit in enumerate(self.units[t]) if subset >> k & 1 for i in unit}
-        return [i in among for i in range(len(uses(self.workload, t)))]
+        among = {i for k, unit in enumerate(self.units[step]) if subset >> k & 1 for i in unit}
+        return [i in among for i in range(len(uses(self.workload, step)))]
 
-    def _step(self, t: int, subset: int) -> Step:
-        here, inside = uses(self.workload, t), self._inside(t, subset)
-        at = outside(self.workload, t, 0, inside)
-        step = Step(self.workload.name, self.workload.operations[t])
+    def _step(self, time: int, subset: int) -> Step:
+        here, inside = uses(self.workload, time), self._inside(time, subset)
+        at = outside(self.workload, time, 0, inside)
+        step = Step(self.workload.name, self.workload.operations[time])
         rooms = {k: self.rooms[k] for k in (*step.operation.reads, *step.operation.writes)}
         for (k, out), within in zip(here, inside, strict=True):
             if not within:

@@ -78,16 +78,16 @@ class Workload:
             if k not in there:
                 raise ProblemError(f"{self.name}: its result {k} is not there at the end")
 
-    def _wrong(self, x: Operation, there: set[int]) -> str:
+    def _wrong(self, operation: Operation, there: set[int]) -> str:
         """About an operation, given the tensors that are there."""
-        for k in x.reads:
+        for k in operation.reads:
             if k not in there:
                 return f"reads tensor {k}, which is not there"
-        for k in x.writes:
-            if k in self.given or self.operations[self.made[k]] is not x:
+        for k in operation.writes:
+            if k in self.given or self.operations[self.made[k]] is not operation:
                 return f"writes tensor {k}, which another instruction makes"
-        for old, new in x.in_place:
-            if old not in x.reads or new not in x.writes:
+        for old, new in operation.in_place:
+            if old not in operation.reads or new not in operation.writes:
                 return f"does not read {old} and write {new}, which is to take its place"
             if self.tensors[old].nbytes != self.tensors[new].nbytes:
                 return f"writes {new} over {old}, which is of another size"

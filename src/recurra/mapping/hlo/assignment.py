@@ -19,7 +19,7 @@ class LogicalBuffer:
 
 
 def read_assignment(data: bytes) -> tuple[LogicalBuffer, ...]:
-    """The logical buffers of a serialised buffer assignment."""
+    """The logical buffers of a serialized buffer assignment."""
     m = Message(data)
     place: dict[int, tuple[int, int]] = {}
     for allocation in m.messages(3):

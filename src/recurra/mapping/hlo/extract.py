@@ -26,7 +26,7 @@ class Extraction:
 def extract(
     module: bytes, machine: Machine, *, name: str = "", loop: int = 0, supply: Supply = "paper"
 ) -> Extraction:
-    """The problem of a serialised, scheduled `HloModuleProto`.
+    """The problem of a serialized, scheduled `HloModuleProto`.
 
     `loop`: 0 is the whole program, n one iteration of the heaviest while loop n levels inside.
     `supply`: time for copies while an instruction runs, either as in the paper's appendix A (its
@@ -54,13 +54,13 @@ def _extract(module: bytes, machine: Machine, name: str, loop: int, supply: Supp
     return _Extractor(f, machine, supply).extraction(name or m.name)
 
 
-def _computation(m: Module, costs: Costs, loop: int) -> int:
-    here = m.entry
+def _computation(module: Module, costs: Costs, loop: int) -> int:
+    here = module.entry
     for level in range(loop):
-        x = heaviest_loop(m, here, costs)
+        x = heaviest_loop(module, here, costs)
         if x is None:
             raise ProblemError(
-                f"the HLO module {m.name} has no loop {level + 1} levels inside",
+                f"the HLO module {module.name} has no loop {level + 1} levels inside",
                 facts=f"{loop} levels were asked for",
                 hint=f"--loop {level}",
             )
@@ -69,11 +69,11 @@ def _computation(m: Module, costs: Costs, loop: int) -> int:
 
 
 class _Extractor:
-    def __init__(self, f: Flow, machine: Machine, supply: Supply) -> None:
-        self.flow, self.machine, self.supply = f, machine, supply
-        self.wanted = set(f.result.values())
-        self.last = [v.step for v in f.values]
-        for t, s in enumerate(f.steps):
+    def __init__(self, flow: Flow, machine: Machine, supply: Supply) -> None:
+        self.flow, self.machine, self.supply = flow, machine, supply
+        self.wanted = set(flow.result.values())
+        self.last = [v.step for v in flow.values]
+        for t, s in enumerate(flow.steps):
             for v in s.reads:
                 self.last[v] = max(self.last[v], t)
         self.next: dict[int, int] = {}  # value -> the value that overwrites it
@@ -124,12 +124,14 @@ class _Extractor:
                     at = self.next.get(at)
         return found
 
-    def cost(self, s: Step, moved: list[int]) -> Roofline:
+    def cost(self, step: Step, moved: list[int]) -> Roofline:
         """Of one step; `moved` are the bytes of its buffers."""
         m = self.machine
-        small = [n for x in (s.reads, s.writes) for v, n in x.items() if not self.placed(v)]
-        compute = max(picoseconds(s.work.matrix, m.matrix), picoseconds(s.work.vector, m.vector))
-        rest = picoseconds(sum(small), m.fast_bandwidth) + picoseconds(s.local, m.slow_bandwidth)
+        small = [n for x in (step.reads, step.writes) for v, n in x.items() if not self.placed(v)]
+        compute = max(
+            picoseconds(step.work.matrix, m.matrix), picoseconds(step.work.vector, m.vector)
+        )
+        rest = picoseconds(sum(small), m.fast_bandwidth) + picoseconds(step.local, m.slow_bandwidth)
         slow = tuple(picoseconds(n, m.slow_bandwidth) for n in moved)
         fast = tuple(picoseconds(n, m.fast_bandwidth) for n in moved)
         return Roofline(compute, slow, fast, rest, picoseconds(m.overhead, 1))
@@ -140,10 +142,10 @@ class _Extractor:
         return cost.latency([False] * len(cost.slow)) - sum(cost.slow)
 
     def buffer(
-        self, v: int, t: int, output: bool, tensor: int, group: int | None, gain: int
+        self, v: int, step: int, output: bool, tensor: int, group: int | None, gain: int
     ) -> Buffer:
         value, m = self.flow.values[v], self.machine
         last = len(self.flow.steps) if v in self.wanted else self.last[v]
         demand = picoseconds(value.nbytes, m.copy_bandwidth)
         size = m.aligned(value.nbytes)
-        return Buffer(size, output, t, tensor, group, (value.step, last), demand, gain)
+        return Buffer(size, output, step, tensor, group, (value.step, last), demand, gain)

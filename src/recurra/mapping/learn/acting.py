@@ -2,7 +2,7 @@
 
 What leaves no choice is played by itself, and Drop-backup happens between two decisions: its price
 is in the reward. Rewards are beside those of a reference game at the same buffer, a potential (Ng
-et al., 1999): which game is best stays the same, and what is to be learnt is small.
+et al., 1999): which game is best stays the same, and what is to be learned is small.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def stepped(g: Game | NativeGame, action: int, expected: Ints) -> float:
 
 
 def wishes_of(answer: Solution) -> Ints:
-    """[N] preferences that play towards a mapping: copied, kept or dropped as there."""
+    """[N] preferences that play toward a mapping: copied, kept or dropped as there."""
     kinds = [2 if p is None else 0 if p.copied else 1 for p in answer.placements]
     return np.array(kinds, np.int64)
 
@@ -178,7 +178,7 @@ def shown(
     played = np.resize(decisions, count)
     plans = iter([*played, 0])
 
-    def decide(_: View) -> Plan:
+    def decide(view: View) -> Plan:
         a = [next(plans)]
         return Plan(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
 

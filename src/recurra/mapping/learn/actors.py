@@ -51,14 +51,16 @@ class Answer(NamedTuple):
 class Actor:
     """Lanes of games, and how they are decided."""
 
-    def __init__(self, flat: Flat, engine: Engine, s: Settings, seed: tuple[int, ...]) -> None:
+    def __init__(
+        self, flat: Flat, engine: Engine, settings: Settings, seed: tuple[int, ...]
+    ) -> None:
         expected = reference(flat, engine)
-        self.settings, self.random = s, np.random.default_rng(seed)
-        self.lanes = Lanes(flat, engine, expected, s.lanes, s.cells, s.again)
-        self.warmth = np.linspace(s.coolest, 1.0, s.lanes, dtype=np.float32)[:, None]
+        self.settings, self.random = settings, np.random.default_rng(seed)
+        self.lanes = Lanes(flat, engine, expected, settings.lanes, settings.cells, settings.again)
+        self.warmth = np.linspace(settings.coolest, 1.0, settings.lanes, dtype=np.float32)[:, None]
         self.near = surroundings(flat)
-        self.forest = Forest(flat, s.cells, expected, self.lanes.games)
-        self.plan = planner(s)
+        self.forest = Forest(flat, settings.cells, expected, self.lanes.games)
+        self.plan = planner(settings)
 
     def work(self, request: Request) -> Answer:
         weights = {k: jax.numpy.asarray(v) for k, v in request.weights.items()}
@@ -89,8 +91,8 @@ class Actors(Protocol):
 class Here:
     """One actor, in this process."""
 
-    def __init__(self, flat: Flat, engine: Engine, s: Settings, seed: int) -> None:
-        self.actor = Actor(flat, engine, s, (seed, 0))
+    def __init__(self, flat: Flat, engine: Engine, settings: Settings, seed: int) -> None:
+        self.actor = Actor(flat, engine, settings, (seed, 0))
 
     def answer(self, request: Request) -> Answer:
         return self.actor.work(request)
@@ -110,12 +112,17 @@ class Elsewhere:
     """As many actors as the settings say, each in a process of its own, here or on a cluster."""
 
     def __init__(
-        self, problem: Problem, library: Path | None, s: Settings, seed: int,
+        self, problem: Problem, library: Path | None, settings: Settings, seed: int,
         say: Say | None = None,
     ) -> None:  # fmt: skip
-        self.given, self.seed, self.born = (library, s), seed, 0
+        self.given, self.seed, self.born = (library, settings), seed, 0
         self.crew = Crew(
-            means(problem, s), s.actors, self._given, patience=s.patience, say=say, lost=ActorsLost
+            means(problem, settings),
+            settings.actors,
+            self._given,
+            patience=settings.patience,
+            say=say,
+            lost=ActorsLost,
         )
 
     def _given(self, who: int) -> Any:
@@ -139,10 +146,10 @@ class Elsewhere:
         self.crew.close()
 
 
-def means(problem: Problem, s: Settings) -> Means[Any]:
+def means(problem: Problem, settings: Settings) -> Means[Any]:
     """Where actors are."""
-    if s.pool == "ray":
-        return Cluster(start, problem, s.address, JAX_PLATFORMS="cpu")
+    if settings.pool == "ray":
+        return Cluster(start, problem, settings.address, JAX_PLATFORMS="cpu")
     return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
 
 

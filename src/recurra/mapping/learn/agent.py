@@ -18,7 +18,7 @@ from recurra.mapping.search import Search
 SAVE_EVERY = 20  # rounds
 
 
-def play_and_learn(search: Search, s: Settings, checkpoint: Path | None = None) -> None:
+def play_and_learn(search: Search, settings: Settings, checkpoint: Path | None = None) -> None:
     """Uses the whole budget; goes on from a checkpoint, if there is one, and writes it."""
     game = search.engine.game(search.flat)
     game.play([1] * len(search.flat.size))
@@ -26,13 +26,13 @@ def play_and_learn(search: Search, s: Settings, checkpoint: Path | None = None) 
     game.reset()
     if not game.advance():
         return  # no choice anywhere
-    s = s.fitted(len(search.flat.size))
+    settings = settings.fitted(len(search.flat.size))
     seed = int(search.random.integers(2**31))
-    learner = Learner(search.flat, search.engine, s, seed)
+    learner = Learner(search.flat, search.engine, settings, seed)
     if checkpoint is not None and checkpoint.exists():
         learner.load(checkpoint)
     else:
-        learner.show(demonstrations(search, s))
+        learner.show(demonstrations(search, settings))
     try:
         _learn(search, learner, checkpoint)
     except ActorsLost as error:

@@ -72,7 +72,7 @@ class Train:
         curve, checkpoint = self.begun()
         total = max(1, problem.total)
 
-        def told(spent: float, reward: int, _: Solution) -> None:
+        def told(spent: float, reward: int, solution: Solution) -> None:
             with curve.open("a") as file:
                 file.write(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}) + "\n")
 

@@ -1,4 +1,4 @@
-"""Games to learn from: towards answers of the default solver, and what annealing makes of them.
+"""Games to learn from: toward answers of the default solver, and what annealing makes of them.
 
 An answer without regard to the game's order is played as far as the game lets it; that game's
 actions are then annealed.
@@ -20,28 +20,28 @@ HOT = 1e-3  # of all there is to gain: a good game is not to be melted
 APART = 0.002  # of all there is to gain: of games that hardly differ one is enough
 
 
-def demonstrations(search: Search, s: Settings) -> list[Played]:
+def demonstrations(search: Search, settings: Settings) -> list[Played]:
     """As many games as half of those that are kept, at most; the best last."""
-    if not s.demonstrate:
+    if not settings.demonstrate:
         return []
-    seconds = s.demonstrate * search.seconds
-    start = arranged(search, s, ARRANGED * seconds)
+    seconds = settings.demonstrate * search.seconds
+    start = arranged(search, settings, ARRANGED * seconds)
     wishes = [*start, annealed(search, start[-1], (1 - ARRANGED) * seconds)]
     games = [decided(search.flat, search.engine, x.astype(np.int64)) for x in wishes]
     kept: list[Played] = []
     for game in sorted(games, key=lambda g: -g.reward):
         if not kept or kept[-1].reward - game.reward > APART * search.scale:
             kept.append(game)
-    return kept[: s.shown // 2][::-1]
+    return kept[: settings.shown // 2][::-1]
 
 
-def arranged(search: Search, s: Settings, seconds: float) -> list[Wishes]:
-    """Preferences that play towards the default solver's last answers; the best last."""
+def arranged(search: Search, settings: Settings, seconds: float) -> list[Wishes]:
+    """Preferences that play toward the default solver's last answers; the best last."""
     found: list[Wishes] = [np.ones(len(search.flat.size), np.uint8)]
     solve, seed = solver_of("default"), int(search.random.integers(2**31))
     told: list[Solution] = []
     solve(search.problem, seconds, seed, lambda *x: told.append(x[2]), search.engine)
-    found += [wishes_of(x).astype(np.uint8) for x in told[-s.shown :]]
+    found += [wishes_of(x).astype(np.uint8) for x in told[-settings.shown :]]
     game = search.engine.game(search.flat)
 
     def worth(wishes: Wishes) -> int:

@@ -39,23 +39,23 @@ KEEN = 3.0  # without planning: how much an action that did better than expected
 class Learner:
     """An agent for one program."""
 
-    def __init__(self, flat: Flat, engine: Engine, s: Settings, seed: int) -> None:
-        self.flat, self.engine, self.settings, self.seed = flat, engine, s, seed
+    def __init__(self, flat: Flat, engine: Engine, settings: Settings, seed: int) -> None:
+        self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
         self.random = np.random.default_rng((seed, 1))
         self.near = surroundings(flat)
-        self.weights: Any = initial(s, self.near, seed)
+        self.weights: Any = initial(settings, self.near, seed)
         self.adam = Adam.zero(_as_one(self.weights))
-        self.replay = Replay(s.replay, s.segment)
+        self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
         self.best = 0  # picoseconds, of the games that were shown
         self.elsewhere = 0.0  # CPU seconds of actors in other processes
         self.actors: Actors = (
-            Here(flat, engine, s, seed)
-            if s.pool == "turns"
-            else Elsewhere(flat.problem, engine.library, s, seed)
+            Here(flat, engine, settings, seed)
+            if settings.pool == "turns"
+            else Elsewhere(flat.problem, engine.library, settings, seed)
         )
-        self.plan = planner(s) if s.planning == "learned" else None  # of old states
-        self.train = trainer(s)
+        self.plan = planner(settings) if settings.planning == "learned" else None  # of old states
+        self.train = trainer(settings)
 
     def show(self, games: Sequence[Played]) -> None:
         """Demonstrations, the best last; games without a decision teach nothing.
@@ -173,14 +173,16 @@ class Learner:
 
 
 @cache
-def trainer(s: Settings) -> Any:
+def trainer(settings: Settings) -> Any:
     """(weights, Adam, surroundings, batch) → weights, Adam; compiled once per settings."""
-    return jax.jit(partial(_trained, s))
+    return jax.jit(partial(_trained, settings))
 
 
-def _trained(s: Settings, w: Any, adam: Adam, near: Surroundings, batch: Batch) -> tuple[Any, Adam]:
-    slope = clipped(_as_one(jax.grad(partial(loss, s))(w, near, batch)), LONGEST_GRADIENT)
-    new, adam = adam.step(slope, _as_one(w), s.learning_rate, s.weight_decay)
+def _trained(
+    settings: Settings, w: Any, adam: Adam, near: Surroundings, batch: Batch
+) -> tuple[Any, Adam]:
+    slope = clipped(_as_one(jax.grad(partial(loss, settings))(w, near, batch)), LONGEST_GRADIENT)
+    new, adam = adam.step(slope, _as_one(w), settings.learning_rate, settings.weight_decay)
     return ravel_pytree(w)[1](new["all"]), adam
 
 
@@ -189,22 +191,22 @@ def _as_one(w: Any) -> dict[str, Any]:
     return {"all": ravel_pytree(w)[0]}
 
 
-def loss(s: Settings, w: Any, near: Surroundings, batch: Batch) -> Any:
+def loss(settings: Settings, w: Any, near: Surroundings, batch: Batch) -> Any:
     """Cross entropies of policies, values and rewards, along the learned dynamics."""
-    h = represent(s, w, near, batch.seen)
-    eager = _eagerness(w, h, batch) if s.planning == "none" else 1.0
-    unroll = s.unroll if s.planning == "learned" else 0
+    h = represent(settings, w, near, batch.seen)
+    eager = _eagerness(w, h, batch) if settings.planning == "none" else 1.0
+    unroll = settings.unroll if settings.planning == "learned" else 0
     total = 0.0
     for u in range(unroll + 1):
         found = predict(w, h)
         logits = jnp.where(legal(batch.seen), found.policy, NEVER) if u == 0 else found.policy
         policy = _cross(logits, batch.policy[:, u]) * batch.weight[:, u] * eager
-        value = _cross(found.value, two_hot(batch.value[:, u], s.bins)) * batch.alive[:, u]
+        value = _cross(found.value, two_hot(batch.value[:, u], settings.bins)) * batch.alive[:, u]
         some = (policy + VALUE * value).mean()
         if u < unroll:
             h, reward = dynamics(w, h, batch.action[:, u])
             h = 0.5 * h + 0.5 * jax.lax.stop_gradient(h)
-            told = _cross(reward, two_hot(batch.reward[:, u], s.bins)) * batch.alive[:, u]
+            told = _cross(reward, two_hot(batch.reward[:, u], settings.bins)) * batch.alive[:, u]
             some += REWARD * told.mean() / unroll
         total += some if u == 0 else some / unroll
     return total

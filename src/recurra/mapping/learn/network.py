@@ -1,6 +1,6 @@
 """Representation, dynamics, policy, value and reward networks of section 4.3, as functions of JAX.
 
-Values and rewards are categorical over a grid of signed square roots, two neighbours hot, so that
+Values and rewards are categorical over a grid of signed square roots, two neighbors hot, so that
 small differences keep apart.
 """
 
@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     value: Array
 
 
-def initial(s: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
+def initial(settings: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
     """Random weights; the heads' last layers are zero: at first all actions are alike."""
     random, w = np.random.default_rng(seed), dict[str, Array]()
 
@@ -42,15 +42,15 @@ def initial(s: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
         w[f"{name}_b"] = jnp.zeros(shape[-1], jnp.float32)
 
     before, side = 1, GRID
-    for k, width in enumerate(s.channels):
-        stride = s.patch if k == 0 else 2
+    for k, width in enumerate(settings.channels):
+        stride = settings.patch if k == 0 else 2
         layer(f"down{k}", (max(3, stride), max(3, stride), before, width))
         layer(f"residual{k}a", (3, 3, width, width))
         layer(f"residual{k}b", (3, 3, width, width), 0.5)
         before, side = width, -(-side // stride)
-    h = s.hidden
+    h = settings.hidden
     layer("grid", (side * side * before, h))
-    layer("profile", (s.cells, h))
+    layer("profile", (settings.cells, h))
     layer("buffer", (near.table.shape[1] + RELATIVE, EMBEDDED))
     layer("state", (near.rows.shape[1] * EMBEDDED + NUMBERS, h))
     layer("join", (3 * h, h))
@@ -59,20 +59,24 @@ def initial(s: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
     layer("next", (h, h), 0.5)
     layer("policy", (h, h))
     layer("value", (h, h))
-    for name, width in (("reward_out", s.bins), ("policy_out", ACTIONS), ("value_out", s.bins)):
+    for name, width in (
+        ("reward_out", settings.bins),
+        ("policy_out", ACTIONS),
+        ("value_out", settings.bins),
+    ):
         layer(name, (h, width), 0.0)
     return w
 
 
-def represent(s: Settings, w: Weights, near: Surroundings, view: View) -> Array:
+def represent(settings: Settings, weights: Weights, near: Surroundings, view: View) -> Array:
     """[B, hidden] of what is seen (figure 4)."""
-    grid = _grid(s, w, bits(view.grid).reshape(-1, GRID, GRID, 1))
-    profile = _dense(w, "profile", bits(view.profile))
+    grid = _grid(settings, weights, bits(view.grid).reshape(-1, GRID, GRID, 1))
+    profile = _dense(weights, "profile", bits(view.profile))
     seen = jnp.concatenate([near.table[near.rows[view.index]], _relative(near, view.index)], -1)
-    buffers = jax.nn.relu(_dense(w, "buffer", seen)).reshape(len(view.index), -1)
-    state = _dense(w, "state", jnp.concatenate([buffers, view.numbers], -1))
-    joined = _dense(w, "join", jax.nn.relu(jnp.concatenate([grid, profile, state], -1)))
-    return _normal(_dense(w, "embedding", jax.nn.relu(joined)))
+    buffers = jax.nn.relu(_dense(weights, "buffer", seen)).reshape(len(view.index), -1)
+    state = _dense(weights, "state", jnp.concatenate([buffers, view.numbers], -1))
+    joined = _dense(weights, "join", jax.nn.relu(jnp.concatenate([grid, profile, state], -1)))
+    return _normal(_dense(weights, "embedding", jax.nn.relu(joined)))
 
 
 def bits(packed: Array) -> Array:
@@ -90,21 +94,21 @@ def _relative(near: Surroundings, index: Array) -> Array:
     return jnp.clip(gap, -2, 2) * (near.rows[index] < len(near.times) - 1)[..., None]
 
 
-def _grid(s: Settings, w: Weights, x: Array) -> Array:
-    for k in range(len(s.channels)):
-        x = jax.nn.relu(convolved(w, f"down{k}", x, s.patch if k == 0 else 2))
-        inner = jax.nn.relu(convolved(w, f"residual{k}a", x, 1))
-        x = jax.nn.relu(x + convolved(w, f"residual{k}b", inner, 1))
-    return _dense(w, "grid", x.reshape(len(x), -1))
+def _grid(settings: Settings, weights: Weights, x: Array) -> Array:
+    for k in range(len(settings.channels)):
+        x = jax.nn.relu(convolved(weights, f"down{k}", x, settings.patch if k == 0 else 2))
+        inner = jax.nn.relu(convolved(weights, f"residual{k}a", x, 1))
+        x = jax.nn.relu(x + convolved(weights, f"residual{k}b", inner, 1))
+    return _dense(weights, "grid", x.reshape(len(x), -1))
 
 
-def convolved(w: Weights, name: str, x: Array, stride: int) -> Array:
+def convolved(weights: Weights, name: str, x: Array, stride: int) -> Array:
     """[B, side, side, channels], padded.
 
     Windows that do not overlap are rows of a matrix: so the gradient takes XLA a fifth of the time
     on a CPU.
     """
-    kernel, bias = w[f"{name}_w"], w[f"{name}_b"]
+    kernel, bias = weights[f"{name}_w"], weights[f"{name}_b"]
     size, _, before, _ = kernel.shape
     side = x.shape[1]
     if size == stride and side % size == 0:
@@ -116,17 +120,17 @@ def convolved(w: Weights, name: str, x: Array, stride: int) -> Array:
     return lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=kind) + bias
 
 
-def dynamics(w: Weights, h: Array, action: Array) -> tuple[Array, Array]:
+def dynamics(weights: Weights, h: Array, action: Array) -> tuple[Array, Array]:
     """The next state [B, hidden], and the logits of the reward on the way."""
     x = jnp.concatenate([h, jax.nn.one_hot(action, ACTIONS)], -1)
-    x = jax.nn.relu(_dense(w, "act", x))
-    return _normal(h + _dense(w, "next", x)), _dense(w, "reward_out", x)
+    x = jax.nn.relu(_dense(weights, "act", x))
+    return _normal(h + _dense(weights, "next", x)), _dense(weights, "reward_out", x)
 
 
-def predict(w: Weights, h: Array) -> Prediction:
+def predict(weights: Weights, h: Array) -> Prediction:
     """Policy and value of a state [B, hidden]."""
-    policy, value = (jax.nn.relu(_dense(w, name, h)) for name in ("policy", "value"))
-    return Prediction(_dense(w, "policy_out", policy), _dense(w, "value_out", value))
+    policy, value = (jax.nn.relu(_dense(weights, name, h)) for name in ("policy", "value"))
+    return Prediction(_dense(weights, "policy_out", policy), _dense(weights, "value_out", value))
 
 
 def number(logits: Array) -> Array:
@@ -137,7 +141,7 @@ def number(logits: Array) -> Array:
 
 
 def two_hot(x: Array, bins: int) -> Array:
-    """[..] → [.., bins]: the distribution over two neighbours that means x, from -1 to 1."""
+    """[..] → [.., bins]: the distribution over two neighbors that means x, from -1 to 1."""
     x = jnp.clip(x, -1, 1)
     place = (jnp.sign(x) * jnp.sqrt(jnp.abs(x)) + 1) / 2 * (bins - 1)
     low = jnp.clip(jnp.floor(place), 0, bins - 2)
@@ -146,8 +150,8 @@ def two_hot(x: Array, bins: int) -> Array:
     return (1 - part) * jax.nn.one_hot(low, bins) + part * jax.nn.one_hot(low + 1, bins)
 
 
-def _dense(w: Weights, name: str, x: Array) -> Array:
-    return x @ w[f"{name}_w"] + w[f"{name}_b"]
+def _dense(weights: Weights, name: str, x: Array) -> Array:
+    return x @ weights[f"{name}_w"] + weights[f"{name}_b"]
 
 
 def _normal(x: Array) -> Array:

@@ -56,77 +56,79 @@ def mctx_module() -> Any:
 
 
 @cache
-def planner(s: Settings) -> Planner:
+def planner(settings: Settings) -> Planner:
     """By the settings; compiled once for actors and old states, if these are as many."""
-    if s.planning == "none":
-        return jax.jit(partial(_chosen, s))
+    if settings.planning == "none":
+        return jax.jit(partial(_chosen, settings))
     mctx = mctx_module()
-    step = _played if s.planning == "true" else _imagined
-    return jax.jit(partial(_searched, mctx, s, partial(step, mctx, s)))
+    step = _played if settings.planning == "true" else _imagined
+    return jax.jit(partial(_searched, mctx, settings, partial(step, mctx, settings)))
 
 
 def _chosen(
-    s: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any, _: int = 0
+    settings: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any, _: int = 0
 ) -> Plan:
     """By the policy alone."""
-    found = predict(w, represent(s, w, near, seen))
+    found = predict(w, represent(settings, w, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
     action = jax.random.categorical(key, logits / jnp.maximum(heat, LEAST_HEAT))
     return Plan(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
 
 
 def _searched(
-    mctx: Any, s: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any,
+    mctx: Any, settings: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any,
     forest: Any = 0,
 ) -> Plan:  # fmt: skip
-    h = represent(s, w, near, seen)
+    h = represent(settings, w, near, seen)
     found, possible = predict(w, h), legal(seen)
     place = h
-    if s.planning == "true":
+    if settings.planning == "true":
         batch = len(seen.index)
-        path = jnp.full((batch, s.simulations), -1, jnp.int8)
+        path = jnp.full((batch, settings.simulations), -1, jnp.int8)
         place = (path, jnp.zeros(batch, jnp.int32), jnp.zeros(batch, bool))
     logits = jnp.where(possible, found.policy, NEVER)
     root = mctx.RootFnOutput(prior_logits=logits, value=number(found.value), embedding=place)
-    given = ((w, near, forest), key, root, step, s.simulations, ~possible)
-    if s.search == "classic":
-        noise = dict(dirichlet_fraction=s.noise_fraction, dirichlet_alpha=s.noise_alpha)
+    given = ((w, near, forest), key, root, step, settings.simulations, ~possible)
+    if settings.search == "classic":
+        noise = dict(
+            dirichlet_fraction=settings.noise_fraction, dirichlet_alpha=settings.noise_alpha
+        )
         out = mctx.muzero_policy(*given, temperature=heat, **noise)
     else:
-        values = partial(mctx.qtransform_completed_by_mix_value, value_scale=s.trust)
+        values = partial(mctx.qtransform_completed_by_mix_value, value_scale=settings.trust)
         out = mctx.gumbel_muzero_policy(
             *given, qtransform=values, gumbel_scale=heat, max_num_considered_actions=ACTIONS
         )
     return Plan(out.action, out.action_weights, out.search_tree.summary().value)
 
 
-def _imagined(mctx: Any, s: Settings, given: Any, key: Any, action: Any, h: Any) -> Any:
+def _imagined(mctx: Any, settings: Settings, given: Any, key: Any, action: Any, h: Any) -> Any:
     """One step of the learned dynamics."""
     w, _, _ = given
     h, reward = dynamics(w, h, action)
     found = predict(w, h)
     return mctx.RecurrentFnOutput(
         reward=number(reward),
-        discount=jnp.full(action.shape, s.discount),
+        discount=jnp.full(action.shape, settings.discount),
         prior_logits=found.policy,
         value=number(found.value),
     ), h
 
 
-def _played(mctx: Any, s: Settings, given: Any, _: Any, action: Any, at: Any) -> Any:
+def _played(mctx: Any, settings: Settings, given: Any, _: Any, action: Any, at: Any) -> Any:
     """One step of the game itself."""
     w, near, forest = given
     path, length, over = at
     lanes = jnp.arange(len(action))
     path = path.at[lanes, length].set(action.astype(jnp.int8))
-    shapes = _shapes(len(action), s)
+    shapes = _shapes(len(action), settings)
     reward, ends, seen = jax.pure_callback(_follow, shapes, forest, path, length + 1)
-    found = predict(w, represent(s, w, near, seen))
+    found = predict(w, represent(settings, w, near, seen))
     alive = ~(over | ends)
     logits = jnp.where(legal(seen), found.policy, NEVER)
     return mctx.RecurrentFnOutput(
         reward=jnp.where(over, 0.0, reward),
-        discount=jnp.where(alive, s.discount, 0.0),
+        discount=jnp.where(alive, settings.discount, 0.0),
         prior_logits=jnp.where(alive[:, None], logits, 0.0),
         value=jnp.where(alive, number(found.value), 0.0),
     ), (path, length + 1, ~alive)
@@ -186,12 +188,12 @@ def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
     return _FORESTS[int(forest)].follow(paths, lengths)
 
 
-def _shapes(batch: int, s: Settings) -> Any:
+def _shapes(batch: int, settings: Settings) -> Any:
     """Of what `Forest.follow` gives."""
 
     def of(kind: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct((batch, *shape), kind)
 
-    grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, s.cells // 8)
+    grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, settings.cells // 8)
     seen = View(of(np.int32), grid, profile, of(np.float32, NUMBERS))
     return of(np.float32), of(np.bool_), seen

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from recurra.mapping.models.training import cross_entropy, momentum, shapes
-from recurra.mapping.models.vision import LAYOUT, convolved, normalised
+from recurra.mapping.models.vision import LAYOUT, convolved, normalized
 
 # output channels, size of the depthwise kernel, stride, expansion, blocks (MnasNet, table 1 of B1)
 STAGES = (
@@ -62,7 +62,7 @@ def _logits(p: Any, x: Any, training: bool) -> Any:
         y = x
         for k, ((_, inputs, _, stride), layer) in enumerate(zip(block, layers, strict=True)):
             y = (depthwise if inputs < 0 else convolved)(y, layer["w"], stride)
-            y = normalised(y, layer, training)
+            y = normalized(y, layer, training)
             y = y if k == 2 else jax.nn.relu(y)  # the narrow ends are linear
         x = x + y if y.shape == x.shape else y
     return x.mean((1, 2)) @ p["head"]
@@ -75,7 +75,7 @@ def mnasnet_inference(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int,
 
 
 def mnasnet_training(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """A training step with batch normalisation."""
+    """A training step with batch normalization."""
     p = _parameters()
     data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
 

@@ -38,7 +38,7 @@ def wavenet(
     return logits, (parameters, shapes((batch, length, 1))), ()
 
 
-def normalised(x: Any, gain: Any) -> Any:
+def normalized(x: Any, gain: Any) -> Any:
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(variance + 1e-5) * gain
 
@@ -84,17 +84,17 @@ def _translated(p: Any, source: Any, target: Any) -> Any:
     heads = width // 64
 
     def forward(q: Any, x: Any) -> Any:
-        return x + jax.nn.relu(normalised(x, q["norms"][-1]) @ q["up"]) @ q["down"]
+        return x + jax.nn.relu(normalized(x, q["norms"][-1]) @ q["up"]) @ q["down"]
 
     x, y = p["words"][source], p["words"][target]
     for q in p["encoder"]:
-        z = normalised(x, q["norms"][0])
+        z = normalized(x, q["norms"][0])
         x = forward(q, x + attention(q["attention"][0], z, z, heads))
     mask = jnp.tril(jnp.ones((length, length), bool))
     for q in p["decoder"]:
-        z = normalised(y, q["norms"][0])
+        z = normalized(y, q["norms"][0])
         y = y + attention(q["attention"][0], z, z, heads, mask)
-        y = y + attention(q["attention"][1], normalised(y, q["norms"][1]), x, heads)
+        y = y + attention(q["attention"][1], normalized(y, q["norms"][1]), x, heads)
         y = forward(q, y)
     return y @ p["words"].T
 
@@ -133,7 +133,7 @@ def gpt_decode(
     def decode(p: Any, caches: Any, token: Any, at: Any) -> Any:
         x, kept = p["words"][token], []
         for q, cache in zip(p["blocks"], caches, strict=True):
-            a, y = q["attention"][0], normalised(x, q["norms"][0])
+            a, y = q["attention"][0], normalized(x, q["norms"][0])
             now = jnp.stack([y @ a["k"], y @ a["v"]])[:, :, None]
             cache = lax.dynamic_update_slice(cache, now, (0, 0, at, 0))
             kept.append(cache)
@@ -142,7 +142,7 @@ def gpt_decode(
             weights = jax.nn.softmax(jnp.where(jnp.arange(length) <= at, scores / 8, -1e9))
             mixed = jnp.einsum("bht,bthd->bhd", weights, values).reshape(batch, width)
             x = x + mixed @ a["o"]
-            x = x + jax.nn.gelu(normalised(x, q["norms"][1]) @ q["up"]) @ q["down"]
+            x = x + jax.nn.gelu(normalized(x, q["norms"][1]) @ q["up"]) @ q["down"]
         return jnp.argmax(x @ p["words"].T, axis=-1), kept
 
     tokens = shapes((batch,), jnp.int32)

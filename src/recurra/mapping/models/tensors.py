@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from recurra.mapping.models.sequence import attention, normalised
+from recurra.mapping.models.sequence import attention, normalized
 from recurra.mapping.models.training import shapes
 
 VIEWS = ((0, 1, 2, 3, 4), (0, 2, 3, 1, 4), (0, 3, 1, 2, 4))
@@ -43,9 +43,9 @@ def alphatensor(
     def attentive(q: Any, a: Any, b: Any) -> tuple[Any, Any]:
         """Rows of one grid and columns of another, mixed."""
         x = jnp.concatenate([a, jnp.swapaxes(b, 1, 2)], axis=2).reshape(-1, 2 * side, width)
-        y = normalised(x, q["norms"][0])
+        y = normalized(x, q["norms"][0])
         x = x + attention(q["attention"], y, y, 8)
-        x = x + jax.nn.gelu(normalised(x, q["norms"][1]) @ q["up"]) @ q["down"]
+        x = x + jax.nn.gelu(normalized(x, q["norms"][1]) @ q["up"]) @ q["down"]
         x = x.reshape(batch, side, 2 * side, width)
         return x[:, :, :side], jnp.swapaxes(x[:, :, side:], 1, 2)
 

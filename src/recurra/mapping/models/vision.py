@@ -67,7 +67,7 @@ def _resnet_parameters() -> Any:
     return shapes({"stem": (7, 7, 3, 64), "blocks": blocks, "head": (2048, 1000)})
 
 
-def normalised(x: Any, layer: Any, training: bool) -> Any:
+def normalized(x: Any, layer: Any, training: bool) -> Any:
     if training:
         mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
         x = (x - mean) * lax.rsqrt(variance + 1e-5)
@@ -82,7 +82,7 @@ def _resnet(p: Any, x: Any, training: bool) -> Any:
         y = x
         for j, layer in enumerate(block["conv"]):
             y = convolved(y, layer["w"], stride if j == 1 else 1)
-            y = normalised(y, layer, training)
+            y = normalized(y, layer, training)
             y = jax.nn.relu(y) if j < 2 else y
         x = convolved(x, block["project"], stride) if k in first else x
         x = jax.nn.relu(x + y)
@@ -90,13 +90,13 @@ def _resnet(p: Any, x: Any, training: bool) -> Any:
 
 
 def resnet_inference(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """Logits of 224 × 224 images, normalisation folded to scale and shift."""
+    """Logits of 224 × 224 images, normalization folded to scale and shift."""
     images = shapes((batch, 224, 224, 3))
     return lambda p, x: _resnet(p, x, False), (_resnet_parameters(), images), ()
 
 
 def resnet_training(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """A training step on 160 × 160 images with batch normalisation."""
+    """A training step on 160 × 160 images with batch normalization."""
     p = _resnet_parameters()
     data = (shapes((batch, 160, 160, 3)), shapes((batch,), jnp.int32))
 

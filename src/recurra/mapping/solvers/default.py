@@ -1,4 +1,4 @@
-"""The default: evolution of a priority, then large-neighbourhood search from what it found.
+"""The default: evolution of a priority, then large-neighborhood search from what it found.
 
 Of a small program that climbs to where it ends in less than the time there is; then it does so
 again from elsewhere.

@@ -90,49 +90,49 @@ class _Tree:
             total += self.problem.latency(t, [False] * len(uses)) - self.problem.latency(t, inside)
         return total
 
-    def _options(self, i: int, placed: Inside) -> Iterator[Placement | None]:
+    def _options(self, index: int, placed: Inside) -> Iterator[Placement | None]:
         """Every placement that does not contradict those before."""
-        b = self.problem.buffers[i]
-        group = self._group(i, placed)
+        b = self.problem.buffers[index]
+        group = self._group(index, placed)
         if group != "slow":
             offsets = [o for o in self.offsets if o + b.size <= self.problem.fast_size]
-            for start, end, copied, at in self._intervals(i, placed):
+            for start, end, copied, at in self._intervals(index, placed):
                 for offset in offsets if at is None else [at]:
                     p = Placement(offset, start, end, copied)
-                    if group in (None, offset) and self._fits(i, p, placed):
+                    if group in (None, offset) and self._fits(index, p, placed):
                         yield p
         slow = self._slow(b, placed)
         if group in (None, "slow") and (b.is_output or slow < b.target_time):
             yield None
 
-    def _group(self, i: int, placed: Inside) -> int | str | None:
+    def _group(self, index: int, placed: Inside) -> int | str | None:
         """Where the alias group of buffer i is already: an offset, "slow", or nowhere yet."""
-        b = self.problem.buffers[i]
+        b = self.problem.buffers[index]
         for j, p in enumerate(placed):
             if b.alias_id is not None and self.problem.buffers[j].alias_id == b.alias_id:
                 return "slow" if p is None else p.offset
         return None
 
-    def _held(self, b: Buffer, placed: Inside) -> list[tuple[Buffer, Placement | None]]:
+    def _held(self, buffer: Buffer, placed: Inside) -> list[tuple[Buffer, Placement | None]]:
         pairs = zip(self.problem.buffers, placed, strict=False)
-        return [(c, p) for c, p in pairs if c.tensor_id == b.tensor_id]
+        return [(c, p) for c, p in pairs if c.tensor_id == buffer.tensor_id]
 
-    def _slow(self, b: Buffer, placed: Inside) -> int:
+    def _slow(self, buffer: Buffer, placed: Inside) -> int:
         """After which step the tensor is in slow memory."""
-        if b.live_range[0] < 0:
+        if buffer.live_range[0] < 0:
             return -1
-        for c, p in self._held(b, placed):
+        for c, p in self._held(buffer, placed):
             if c.is_output:
                 return c.target_time if p is None else p.end if p.copied else NEVER
         return NEVER
 
-    def _intervals(self, i: int, placed: Inside) -> Iterator[tuple[int, int, bool, int | None]]:
+    def _intervals(self, index: int, placed: Inside) -> Iterator[tuple[int, int, bool, int | None]]:
         """Start, end, copied, and the offset if there is but one."""
-        b, t = self.problem.buffers[i], self.problem.buffers[i].target_time
+        b, t = self.problem.buffers[index], self.problem.buffers[index].target_time
         if b.is_output:
             if b.live_range[1] < self.problem.steps:
                 yield t, b.live_range[1], False, None
-            for end in range(t, int(self.flat.evict_by[i]) + 1):
+            for end in range(t, int(self.flat.evict_by[index]) + 1):
                 yield t, end, True, None
             return
         for _, q in self._held(b, placed):
@@ -141,18 +141,18 @@ class _Tree:
         for start in range(t, max(self._slow(b, placed), -1), -1):
             yield start, t, True, None
 
-    def _fits(self, i: int, p: Placement, placed: Inside) -> bool:
+    def _fits(self, index: int, placement: Placement, placed: Inside) -> bool:
         """Does it meet nothing in space and time, and can all copies be made in time?"""
-        b = self.problem.buffers[i]
+        b = self.problem.buffers[index]
         for j, q in enumerate(placed):
-            if q is None or q.end < p.start or p.end < q.start:
+            if q is None or q.end < placement.start or placement.end < q.start:
                 continue
             c = self.problem.buffers[j]
-            apart = q.offset + c.size <= p.offset or p.offset + b.size <= q.offset
-            same = self.flat.storage[i] == self.flat.storage[j] and p.offset == q.offset
+            apart = q.offset + c.size <= placement.offset or placement.offset + b.size <= q.offset
+            same = self.flat.storage[index] == self.flat.storage[j] and placement.offset == q.offset
             if not (apart or same):
                 return False
-        return not p.copied or self._copies([*placed, p])
+        return not placement.copied or self._copies([*placed, placement])
 
     def _copies(self, placed: Inside) -> bool:
         spans: list[tuple[int, int, int]] = []  # last step, first step, demand
@@ -185,9 +185,9 @@ def _sums(sizes: set[int], limit: int) -> list[int]:
     return sorted(found)
 
 
-def _most(problem: Problem, t: int) -> int:
+def _most(problem: Problem, step: int) -> int:
     """What an instruction gains at most, whatever is inside."""
-    x, uses = problem.instructions[t], problem.uses[t]
+    x, uses = problem.instructions[step], problem.uses[step]
     if isinstance(x.cost, Table):
         return x.cost.latencies[0] - min(x.cost.latencies)
     if x.cost is None:

@@ -1,4 +1,4 @@
-"""Order-free large-neighbourhood search: ruin what is near in time, place it in another order.
+"""Order-free large-neighborhood search: ruin what is near in time, place it in another order.
 
 Near is what is used at about the same time; now and then, what lives while one tensor does. The
 former improves on a mapping, the latter takes a large tensor out for what then fits, or in.
@@ -37,7 +37,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
-    near, lives = Neighbourhoods(search.flat), Lives(search.flat)
+    near, lives = Neighborhoods(search.flat), Lives(search.flat)
     begun, end = search.spent, until * search.seconds
     for k in itertools.count():
         if not search.running(until):
@@ -50,7 +50,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
     search.tie(arranger.best, arranger.solution)
 
 
-class Neighbourhoods:
+class Neighborhoods:
     """Which storages are used at about the same time."""
 
     def __init__(self, flat: Flat) -> None:

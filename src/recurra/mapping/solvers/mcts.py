@@ -82,9 +82,9 @@ def _select(node: _Node, wished: Action) -> Action:
     values = [c.value / c.visits for c in node.children.values()] or [0.0]
     low, high = min(values), max(values)
 
-    def score(a: Action) -> float:
-        child = node.children.get(a)
-        prior = PREFERRED if a == wished else (1 - PREFERRED) / 2
+    def score(action: Action) -> float:
+        child = node.children.get(action)
+        prior = PREFERRED if action == wished else (1 - PREFERRED) / 2
         value = 0.5
         if child is not None and high > low:
             value = (child.value / child.visits - low) / (high - low)

@@ -23,7 +23,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with: a round is one actor's gradient."""
+    """What is learned with: a round is one actor's gradient."""
 
     rounds: int = 5000
     actors: int = 4

@@ -22,7 +22,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with: `rounds` updates, an actor's answer taken in every `take_every`-th."""
+    """What is learned with: `rounds` updates, an actor's answer taken in every `take_every`-th."""
 
     rounds: int = 20_000
     actors: int = 4
@@ -71,14 +71,16 @@ def _values(world: World, weights: Weights, states: Any, left: Any) -> Floats:
     return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
 
 
-def _given(world: World, weights: Weights, x: Answer) -> Floats:
-    found = _values(world, weights, x["state"], x["left"])
-    return found[np.arange(len(found)), x["action"]]
+def _given(world: World, weights: Weights, answer: Answer) -> Floats:
+    found = _values(world, weights, answer["state"], answer["left"])
+    return found[np.arange(len(found)), answer["action"]]
 
 
-def _wanted(world: World, weights: Weights, x: Answer) -> Floats:
-    after = masked(_values(world, weights, x["after"], x["after_left"]), world.legal[x["after"]])
-    return x["reward"] + (x["after_left"] > 0) * after.max(axis=1)
+def _wanted(world: World, weights: Weights, answer: Answer) -> Floats:
+    after = masked(
+        _values(world, weights, answer["after"], answer["after_left"]), world.legal[answer["after"]]
+    )
+    return answer["reward"] + (answer["after_left"] > 0) * after.max(axis=1)
 
 
 class ApeX(Distributed):

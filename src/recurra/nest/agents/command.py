@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recurra.nest.agents.learning import Tell
 
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
-HELD_OUT = 5  # a fifth of the tables is not learnt from, but one at least
+HELD_OUT = 5  # a fifth of the tables is not learned from, but one at least
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Train:
     rounds: int | None = None
     """Updates; by default as many as the learner's settings say."""
     learner: Literal["fitted", "dqn", "apex", "ppo", "a3c", "impala"] = "fitted"
-    """What is learnt from: dynamic programming on the tables, or the agents' own steps."""
+    """What is learned from: dynamic programming on the tables, or the agents' own steps."""
     actors: int | None = None
     """Of apex, ppo, a3c and impala: how many act; by default 4."""
     pool: Where | None = None
@@ -111,19 +111,19 @@ class Train:
         Random(self.seed).shuffle(every)  # so that more tables are those of a smaller set, and more
         return [catalogue.matmul(*s) for s in every[: self.tables]]
 
-    def table(self, p: Problem, rules: Actions, on: Target) -> Table:
+    def table(self, problem: Problem, rules: Actions, on: Target) -> Table:
         """Of one problem: from the folder, or measured."""
-        sizes = "x".join(str(n) for _, n in p.sizes)
+        sizes = "x".join(str(n) for _, n in problem.sizes)
         path = self.folder / f"{sizes}-{on}-{self.actions}-{self.depth}.npz"
         if path.exists():
             return load(path)
-        evaluate = Evaluator(p, on, Protocol(seconds=0.0005))
+        evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
         with _bar(f"measuring {sizes}") as bar:
-            table = tabulate(p, rules, evaluate, peak(on), tell=bar)
+            table = tabulate(problem, rules, evaluate, peak(on), tell=bar)
         table.save(path)
         return table
 
-    def train(self, learnt: list[Table], held_out: list[Table], on: Target) -> dict[str, Any]:
+    def train(self, learned: list[Table], held_out: list[Table], on: Target) -> dict[str, Any]:
         """Learns, keeps the policy whose mean share is best on half of the tables held out, and
         says how good it is on the other half, which had no part in that.
         """
@@ -131,7 +131,7 @@ class Train:
 
         parts = held_out[::2], held_out[1::2] or held_out
         choosing, telling = (World.of(some) for some in parts)
-        about = self.about(on, learnt, *parts)
+        about = self.about(on, learned, *parts)
         points, begin = self.before(), time.perf_counter()
         rounds = self.settings.rounds
         spent = points[-1]["seconds"] if points else 0.0
@@ -155,7 +155,7 @@ class Train:
                     replace(x.policy, about=about).save(self.kept)
                 bar(x.rounds, rounds)
 
-            self.learn(learnt, tell)
+            self.learn(learned, tell)
         policy = policies.load(self.kept)
         shares = telling.reached(policy.weights)
         report: dict[str, Any] = {
@@ -166,7 +166,7 @@ class Train:
         }
         replace(policy, about={**about, **report}).save(self.kept)
         return {
-            "tables": len(learnt),
+            "tables": len(learned),
             "held_out": len(held_out),
             "rounds": rounds,
             "learner": self.learner,
@@ -213,12 +213,12 @@ class Train:
         given = dict(rounds=self.rounds, actors=self.actors, pool=self.pool, address=self.address)
         return settings_of(self.learner, {**given, "seed": self.seed})
 
-    def learn(self, learnt: list[Table], tell: Tell) -> None:
+    def learn(self, learned: list[Table], tell: Tell) -> None:
         """Runs the learner, which tells some forty policies."""
         settings = self.settings
         every = max(1, settings.rounds // 40)
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
-        module.train(learnt, settings, tell=tell, every=every, checkpoint=self.checkpoint)
+        module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
     def about(self, on: Target, *tables: list[Table]) -> dict[str, Any]:
         """What a policy is made of: options, machine and sizes."""
@@ -227,7 +227,7 @@ class Train:
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
         if hasattr(settings, "actors"):
             options += f" --actors {settings.actors} --pool {settings.pool}"
-        names = ("learnt", "choosing", "telling")
+        names = ("learned", "choosing", "telling")
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
         return {
             "command": f"recurra tune train {options} --backend {on}",
@@ -263,7 +263,7 @@ def _bar(name: str) -> Generator[Any]:
 
 def _told(report: dict[str, Any]) -> str:
     return (
-        f"{report['policy']}: learnt from {report['tables']} sizes in {report['seconds']:.0f} s\n"
+        f"{report['policy']}: learned from {report['tables']} sizes in {report['seconds']:.0f} s\n"
         f"on {report['held_out']} other sizes, median share of the best nest that an episode "
         f"reaches: {report['of_best']:.2f} (untiled {report['of_best_untiled']:.2f})"
     )

@@ -1,7 +1,7 @@
 """DQN on tables of nests (Mnih et al., 2013; with van Hasselt et al., 2016, Wang et al., 2016).
 
 Many episodes at a time act by ε-greedy values, masked to what is legal; their transitions of n
-steps go into a memory; a batch of it is learnt from in every round, by double Q-learning with a
+steps go into a memory; a batch of it is learned from in every round, by double Q-learning with a
 target network.
 """
 
@@ -22,7 +22,7 @@ from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with. In every `steps`-th round, `batch` episodes of so many steps act."""
+    """What is learned with. In every `steps`-th round, `batch` episodes of so many steps act."""
 
     rounds: int = 20_000
     batch: int = 64

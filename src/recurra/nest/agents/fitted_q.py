@@ -26,7 +26,7 @@ from recurra.nest.table import Table
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with: `rounds` updates, each from `batch` states."""
+    """What is learned with: `rounds` updates, each from `batch` states."""
 
     rounds: int = 4000
     batch: int = 512

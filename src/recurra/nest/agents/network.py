@@ -1,4 +1,4 @@
-"""The network of `policy`, as JAX differentiates it, and the optimiser."""
+"""The network of `policy`, as JAX differentiates it, and the optimizer."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Policy:
     weights: Weights
     actions: Actions
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How it was made: command, seed, sizes that were learnt from, held out, and so on"""
+    """How it was made: command, seed, sizes that were learned from, held out, and so on"""
 
     def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
         """[states, actions] of [states, loops · 20 + 1], the last number being the share left."""

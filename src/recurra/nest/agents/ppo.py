@@ -1,7 +1,7 @@
 """PPO (Schulman et al., 2017): all actors walk by one policy, which then learns from all of it.
 
 The chance of what was done may grow or shrink by a share only; how good it was is told by the
-critic's generalised advantages.
+critic's generalized advantages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learnt with: a round is an answer of every actor, learnt from `epochs` times."""
+    """What is learned with: a round is an answer of every actor, learned from `epochs` times."""
 
     rounds: int = 600
     actors: int = 4
@@ -39,7 +39,7 @@ class Settings:
     """Of an epoch, each an update"""
     clip: float = 0.2
     smooth: float = 0.95
-    """λ of generalised advantages"""
+    """λ of generalized advantages"""
     entropy: float = 0.01
     critic: float = 0.5
     seed: int = 0
@@ -73,11 +73,11 @@ class Ppo(Distributed):
         return found["rewards"].sum(axis=0)
 
     def judged(self, x: dict[str, Any]) -> tuple[Floats, Floats]:
-        """Advantages of what was done, normalised, and what the critic should have said."""
+        """Advantages of what was done, normalized, and what the critic should have said."""
         weights = {k: np.asarray(w) for k, w in self.weights.items()}
         steps, count = x["reward"].shape
         value = heads(weights, x["seen"].reshape(steps * count, -1))[0].reshape(steps, count)
-        advantage = generalised(x["reward"], value, self.settings.smooth)
+        advantage = generalized(x["reward"], value, self.settings.smooth)
         normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return normal, advantage + value
 
@@ -85,7 +85,7 @@ class Ppo(Distributed):
 train = trainer(Ppo, Settings, every=50)
 
 
-def generalised(reward: Floats, value: Floats, smooth: float) -> Floats:
+def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
     """[steps, episodes]: Σ λ^k δ[t+k], with δ[t] = r[t] + V[t+1] - V[t] (Schulman et al., 2016)."""
     after = np.concatenate([value[1:], np.zeros_like(value[:1])])
     found, later = np.zeros_like(value), np.zeros_like(value[0])

@@ -33,7 +33,7 @@ def joined(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def example(world: World, found: Answer) -> dict[str, Any]:
-    """[steps, episodes] of everything that is learnt from; `rest` is what is still earned."""
+    """[steps, episodes] of everything that is learned from; `rest` is what is still earned."""
     steps, count = found["states"].shape
     left = np.repeat(np.arange(steps, 0, -1), count)
     flat = found["states"].reshape(-1)

@@ -124,10 +124,10 @@ class Trajectories:
         """[steps, episodes]: actions left before each."""
         return np.broadcast_to(np.arange(len(self.states), 0, -1)[:, None], self.states.shape)
 
-    def transitions(self, n: int) -> dict[str, NDArray[Any]]:
+    def transitions(self, count: int) -> dict[str, NDArray[Any]]:
         """Of n steps, or fewer at the end: what `TRANSITION` names."""
         steps = len(self.states)
-        ends = np.minimum(np.arange(steps) + n, steps)
+        ends = np.minimum(np.arange(steps) + count, steps)
         total = np.concatenate([np.zeros_like(self.rewards[:1]), np.cumsum(self.rewards, axis=0)])
         visited = np.concatenate([self.states, self.last[None]])
         after_left = np.broadcast_to((steps - ends)[:, None], self.states.shape)

@@ -71,10 +71,10 @@ def page() -> str:
     return (files("recurra.nest.editor") / "page.html").read_text(encoding="utf-8")
 
 
-def edited(bench: Bench, s: Session, port: int, say: Callable[[str], None]) -> Session:
+def edited(bench: Bench, session: Session, port: int, say: Callable[[str], None]) -> Session:
     """Serves until the page, or an interrupt, ends it."""
     try:
-        server = Served(bench, s, port)
+        server = Served(bench, session, port)
     except (OSError, OverflowError) as error:
         raise RecurraError(f"port {port} cannot be served", facts=str(error)) from None
     say(f"edit at {server.address}; end with the page's button, or Ctrl-C")

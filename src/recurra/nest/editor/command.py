@@ -68,14 +68,14 @@ class Edit:
         print(json.dumps(described(bench, s)) if self.json else f"{s.nest}\n\n{s.status}")
         return 0
 
-    def edited(self, bench: Bench, s: Session) -> Session:
+    def edited(self, bench: Bench, session: Session) -> Session:
         """By whoever is there."""
         if self.browser:
-            return browser.edited(bench, s, self.port, _aloud)
+            return browser.edited(bench, session, self.port, _aloud)
         if sys.stdin.isatty() and sys.stdout.isatty():
             with terminal.screen() as show:
-                return terminal.edited(bench, s, terminal.keys, show)
-        return terminal.edited(bench, s, terminal.lines, _aloud)
+                return terminal.edited(bench, session, terminal.keys, show)
+        return terminal.edited(bench, session, terminal.lines, _aloud)
 
 
 def _aloud(text: str) -> None:

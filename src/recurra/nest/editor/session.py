@@ -68,29 +68,33 @@ class Bench:
             self.right.add(plain.order)
         return self.evaluate(plain)
 
-    def after(self, s: Session, word: str) -> Session:
+    def after(self, session: Session, word: str) -> Session:
         """The session after one word; one that is refused changes nothing but the note."""
         try:
             match word:
                 case "undo" | "redo":
-                    return self.travelled(s, word)
+                    return self.traveled(session, word)
                 case _:
-                    nest = self.edited(s.nest, word)
+                    nest = self.edited(session.nest, word)
         except RecurraError as error:
-            return replace(s, note=str(error))
-        if nest == s.nest:
-            return replace(s, note="")
-        here = self.gflops(nest) if nest.order != s.nest.order else s.gflops
-        return replace(s, nest=nest, gflops=here, past=(*s.past, s.nest), future=(), note="")
+            return replace(session, note=str(error))
+        if nest == session.nest:
+            return replace(session, note="")
+        here = self.gflops(nest) if nest.order != session.nest.order else session.gflops
+        return replace(
+            session, nest=nest, gflops=here, past=(*session.past, session.nest), future=(), note=""
+        )
 
-    def travelled(self, s: Session, word: str) -> Session:
+    def traveled(self, session: Session, word: str) -> Session:
         back = word == "undo"
-        there, here = (s.past, s.future) if back else (s.future, s.past)
+        there, here = (session.past, session.future) if back else (session.future, session.past)
         if not there:
             raise RecurraError(f"there is nothing to {word}")
-        nest, here = there[-1], (*here, s.nest)
+        nest, here = there[-1], (*here, session.nest)
         past, future = (there[:-1], here) if back else (here, there[:-1])
-        return replace(s, nest=nest, gflops=self.gflops(nest), past=past, future=future, note="")
+        return replace(
+            session, nest=nest, gflops=self.gflops(nest), past=past, future=future, note=""
+        )
 
     def edited(self, nest: Nest, word: str) -> Nest:
         if word in self.actions.names:
@@ -119,24 +123,24 @@ def _packed(nest: Nest, tensor: str) -> Nest:
     return replace(nest, packs=tuple(sorted(others, key=lambda x: x.level)))
 
 
-def legal(bench: Bench, s: Session) -> Sequence[str]:
+def legal(bench: Bench, session: Session) -> Sequence[str]:
     """The words that would do something now."""
-    names = [n for n in bench.actions.names if bench.actions.refusal(s.nest, n) is None]
-    return [*names, *(["undo"] if s.past else []), *(["redo"] if s.future else [])]
+    names = [n for n in bench.actions.names if bench.actions.refusal(session.nest, n) is None]
+    return [*names, *(["undo"] if session.past else []), *(["redo"] if session.future else [])]
 
 
-def described(bench: Bench, s: Session) -> dict[str, Any]:
+def described(bench: Bench, session: Session) -> dict[str, Any]:
     """What a browser shows."""
     return {
-        "nest": str(s.nest),
-        "order": s.nest.order,
-        "cursor": s.nest.cursor,
-        "status": s.status,
-        "gflops": s.gflops,
-        "peak": s.peak,
-        "note": s.note,
-        "words": list(legal(bench, s)),
-        "inputs": [t.name for t in s.nest.problem.inputs],
+        "nest": str(session.nest),
+        "order": session.nest.order,
+        "cursor": session.nest.cursor,
+        "status": session.status,
+        "gflops": session.gflops,
+        "peak": session.peak,
+        "note": session.note,
+        "words": list(legal(bench, session)),
+        "inputs": [t.name for t in session.nest.problem.inputs],
     }
 
 

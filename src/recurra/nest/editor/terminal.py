@@ -22,23 +22,28 @@ HELP = (
 )
 
 
-def shown(bench: Bench, s: Session) -> str:
+def shown(bench: Bench, session: Session) -> str:
     """The whole screen."""
-    lines = [str(s.nest), "", s.status, f"order: {s.nest.order}"]
+    lines = [str(session.nest), "", session.status, f"order: {session.nest.order}"]
     return "\n".join(
-        [*lines, *([s.note] if s.note else []), "", f"now: {' '.join(legal(bench, s))}"]
+        [
+            *lines,
+            *([session.note] if session.note else []),
+            "",
+            f"now: {' '.join(legal(bench, session))}",
+        ]
     )
 
 
 def edited(
-    bench: Bench, s: Session, read: Callable[[], str], show: Callable[[str], None]
+    bench: Bench, session: Session, read: Callable[[], str], show: Callable[[str], None]
 ) -> Session:
     """Reads words until there are no more, or `quit`; shows every session."""
-    show(shown(bench, s))
+    show(shown(bench, session))
     while (word := read()) and word != "quit":
-        s = bench.after(s, word)
-        show(shown(bench, s))
-    return s
+        session = bench.after(session, word)
+        show(shown(bench, session))
+    return session
 
 
 def lines() -> str:

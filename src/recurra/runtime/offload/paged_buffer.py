@@ -141,35 +141,35 @@ class Paged:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, k: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         """A point, read if it is not in memory; zeros if nobody has written it."""
         self.settle()
-        x = self.here.pop(k, None)
+        x = self.here.pop(index, None)
         if x is None:
-            if k not in self.ahead:
-                self.empty_slots(1, {k})
-                self.fetch(k)
-            x = self.ahead.pop(k).result()
-        self.here[k] = x
-        self.way, self.last = (d if abs(d := k - self.last) == 1 else self.way), k
-        self.read_ahead(k)
+            if index not in self.ahead:
+                self.empty_slots(1, {index})
+                self.fetch(index)
+            x = self.ahead.pop(index).result()
+        self.here[index] = x
+        self.way, self.last = (d if abs(d := index - self.last) == 1 else self.way), index
+        self.read_ahead(index)
         return x
 
-    def __setitem__(self, k: int, x: Any) -> None:
+    def __setitem__(self, index: int, x: Any) -> None:
         """A launch has made a point: it is written while the program goes on."""
         self.drop()
-        self.here.pop(k, None)
-        self.here[k] = x
-        self.out.add(k)
-        self.writes[k] = self.mover.move(self.name, k, True, lambda: self.write(k, x))
-        self.last = k
+        self.here.pop(index, None)
+        self.here[index] = x
+        self.out.add(index)
+        self.writes[index] = self.mover.move(self.name, index, True, lambda: self.write(index, x))
+        self.last = index
 
-    def taken(self, k: int) -> Any:
+    def taken(self, index: int) -> Any:
         """A point that a launch changes: what is still written of it is written first."""
         self.drop()
-        x = self[k]
-        if k in self.writes:
-            self.writes.pop(k).result()
+        x = self[index]
+        if index in self.writes:
+            self.writes.pop(index).result()
         return x
 
     # ---- samples
@@ -219,23 +219,23 @@ class Paged:
             self.some(int(points[mine[0]]), rows[mine], mine, out)
         return out
 
-    def some(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+    def some(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """Some rows of a point, where it is now."""
-        if k in self.here:
-            seen = self.backend.seen(self.backend.wait(self.here[k]))
+        if index in self.here:
+            seen = self.backend.seen(self.backend.wait(self.here[index]))
             out[to] = seen.reshape(-1, *out.shape[1:])[rows]
-        elif k in self.out:
-            self.there.rows(k, rows, to, out)
+        elif index in self.out:
+            self.there.rows(index, rows, to, out)
         else:
             out[to] = 0
 
-    def blank(self, k: int) -> Any:
+    def blank(self, index: int) -> Any:
         """Memory that a launch may fill with a point: of the one used longest ago, if there is none
         left."""
         self.drop()
-        self.stale(k)
-        if k in self.here:
-            return self.let_go(k)
+        self.stale(index)
+        if index in self.here:
+            return self.let_go(index)
         if len(self.here) + len(self.ahead) < self.room:
             return self.backend.made(np.zeros(self.shape, self.dtype))
         if not self.here:
@@ -245,17 +245,17 @@ class Paged:
 
     # ---- room
 
-    def stale(self, k: int) -> None:
+    def stale(self, index: int) -> None:
         """What was read ahead of a point is not wanted any more."""
-        found = self.ahead.pop(k, None)
+        found = self.ahead.pop(index, None)
         if found is not None:
             found.result()
 
-    def let_go(self, k: int) -> Any:
+    def let_go(self, index: int) -> Any:
         """The memory of a point, which is written by now."""
-        if k in self.writes:
-            self.writes.pop(k).result()
-        return self.here.pop(k)
+        if index in self.writes:
+            self.writes.pop(index).result()
+        return self.here.pop(index)
 
     def empty_slots(self, count: int, wanted: set[int], wait: bool = True) -> bool:
         """Makes room, by letting go of points that are not wanted; False if there was none."""
@@ -273,22 +273,22 @@ class Paged:
 
     # ---- moves
 
-    def read_ahead(self, k: int) -> None:
+    def read_ahead(self, index: int) -> None:
         """The next points in the direction of the loop, as far as there is room without waiting."""
-        nexts = [k + n * self.way for n in range(1, self.room - 1)] if self.way else []
-        wanted = {k, *nexts}
+        nexts = [index + n * self.way for n in range(1, self.room - 1)] if self.way else []
+        wanted = {index, *nexts}
         for j in nexts:
             known = j in self.here or j in self.ahead or j not in self.out
             if not known and self.empty_slots(1, wanted, wait=False):
                 self.fetch(j)
 
-    def fetch(self, k: int) -> None:
-        self.ahead[k] = self.mover.move(self.name, k, False, lambda: self.read(k))
+    def fetch(self, index: int) -> None:
+        self.ahead[index] = self.mover.move(self.name, index, False, lambda: self.read(index))
 
-    def read(self, k: int) -> Any:
-        if k not in self.out:
+    def read(self, index: int) -> Any:
+        if index not in self.out:
             return self.backend.made(np.zeros(self.shape, self.dtype))
-        return self.there.get(k)
+        return self.there.get(index)
 
-    def write(self, k: int, x: Any) -> None:
-        self.there.put(k, self.backend.wait(x))
+    def write(self, index: int, x: Any) -> None:
+        self.there.put(index, self.backend.wait(x))

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Slow(Protocol):
     """The points of one store, by number, as arrays of a backend."""
 
-    def put(self, k: int, x: Any) -> None: ...
+    def put(self, index: int, x: Any) -> None: ...
 
-    def get(self, k: int) -> Any: ...
+    def get(self, index: int) -> Any: ...
 
-    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """out[to[j]] is row `rows[j]` of a point."""
         ...
 
@@ -44,14 +44,14 @@ class Host:
     backend: Backend
     points: dict[int, Any] = field(default_factory=dict[int, Any])
 
-    def put(self, k: int, x: Any) -> None:
-        self.points[k] = self.backend.aside(x)
+    def put(self, index: int, x: Any) -> None:
+        self.points[index] = self.backend.aside(x)
 
-    def get(self, k: int) -> Any:
-        return self.backend.back(self.points[k])
+    def get(self, index: int) -> Any:
+        return self.backend.back(self.points[index])
 
-    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        out[to] = np.asarray(self.points[k]).reshape(-1, *out.shape[1:])[rows]
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        out[to] = np.asarray(self.points[index]).reshape(-1, *out.shape[1:])[rows]
 
     def close(self) -> None:
         self.points.clear()
@@ -65,15 +65,15 @@ class Filed:
     file: Disk
     staging: np.ndarray
 
-    def put(self, k: int, x: Any) -> None:
-        self.file.write(k, self.backend.seen(x))
+    def put(self, index: int, x: Any) -> None:
+        self.file.write(index, self.backend.seen(x))
 
-    def get(self, k: int) -> Any:
-        self.file.read(k, self.staging)
+    def get(self, index: int) -> Any:
+        self.file.read(index, self.staging)
         return self.backend.array(self.staging)
 
-    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        self.file.rows(k, rows, to, out)
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+        self.file.rows(index, rows, to, out)
 
     def close(self) -> None:
         self.file.close()
@@ -113,8 +113,8 @@ class Disk:
             "a run that saves goes on with resume=",
         )
 
-    def write(self, k: int, x: np.ndarray) -> None:
-        self.all(os.pwrite, bytes_of(x), k, "written to")
+    def write(self, index: int, x: np.ndarray) -> None:
+        self.all(os.pwrite, bytes_of(x), index, "written to")
         self.unflushed += self.nbytes
         if self.unflushed >= MAX_UNWRITTEN_BYTES:
             self.flush()
@@ -128,32 +128,32 @@ class Disk:
         os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self.unflushed = 0
 
-    def read(self, k: int, x: np.ndarray) -> None:
-        self.all(_into, bytes_of(x), k, "read from")
-        self.forget(k)
+    def read(self, index: int, x: np.ndarray) -> None:
+        self.all(_into, bytes_of(x), index, "read from")
+        self.forget(index)
 
-    def rows(self, k: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
+    def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         for j, row in zip(to, rows, strict=True):
             mine = bytes_of(out[j])
-            self.all(_into, mine, k, "read from", int(row) * len(mine))
-        self.forget(k)
+            self.all(_into, mine, index, "read from", int(row) * len(mine))
+        self.forget(index)
 
-    def forget(self, k: int) -> None:
+    def forget(self, index: int) -> None:
         """The system need not keep what it has read of a point."""
-        at = k * self.nbytes
+        at = index * self.nbytes
         os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
 
-    def all(self, call: Any, bytes_: memoryview, k: int, what: str, first: int = 0) -> None:
+    def all(self, call: Any, bytes_: memoryview, index: int, what: str, first: int = 0) -> None:
         """A call until nothing is left to do of a point's bytes from `first` on."""
-        done, start = 0, k * self.nbytes + first
+        done, start = 0, index * self.nbytes + first
         while done < len(bytes_):
             try:
                 some = call(self.file.fileno(), bytes_[done:], start + done)
             except OSError as error:
-                raise self.failed(f"[{k}] cannot be {what} {self.folder}", 1, error) from None
+                raise self.failed(f"[{index}] cannot be {what} {self.folder}", 1, error) from None
             if not some:
                 short = OSError(0, f"{done:,} of {self.nbytes:,} bytes are there")
-                raise self.failed(f"[{k}] cannot be {what} {self.folder}", 1, short)
+                raise self.failed(f"[{index}] cannot be {what} {self.folder}", 1, short)
             done += some
 
     def close(self) -> None:

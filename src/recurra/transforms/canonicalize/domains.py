@@ -29,60 +29,64 @@ from recurra.transforms.rewriter.pattern_rewriter import Rewriting, compose, rea
 
 
 @rule(Const)
-def constant_everywhere(n: Node, g: Rewriting) -> Ref | None:
+def constant_everywhere(node: Node, rewriting: Rewriting) -> Ref | None:
     """a constant over a domain → the same constant over the dims of its shape"""
-    if not set(n.domain.dims) - set(n.domain.of(n.op.mentions()).dims):
+    if not set(node.domain.dims) - set(node.domain.of(node.op.mentions()).dims):
         return None
-    return g.emit(n.op, (), n.domain, n.name)
+    return rewriting.emit(node.op, (), node.domain, node.name)
 
 
 @rule(Op)
-def reduce_domain(n: Node, g: Rewriting) -> Ref | None:
+def reduce_domain(node: Node, rewriting: Rewriting) -> Ref | None:
     """x over dims that nothing in it mentions → x without them"""
-    if not n.op.pure or not len(n.domain) or isinstance(n.op, Input):
+    if not node.op.pure or not len(node.domain) or isinstance(node.op, Input):
         return None
-    used = reach(n)
-    if isinstance(n.type, Type):
-        used |= set().union(set(), *(symbols(s) for s in n.type.shape))
-    idle = set(n.domain.dims) - set(n.domain.of(used).dims)
-    if not idle or n.name in g.outputs or g.on_cycle(n.name):
+    used = reach(node)
+    if isinstance(node.type, Type):
+        used |= set().union(set(), *(symbols(s) for s in node.type.shape))
+    idle = set(node.domain.dims) - set(node.domain.of(used).dims)
+    if not idle or node.name in rewriting.outputs or rewriting.on_cycle(node.name):
         return None  # on a cycle a dim may be what gives the equation its place
-    domain = n.domain.without(*idle)
-    small = Node(g.fresh(n.name), n.op, n.args, domain, n.type, n.loc)
-    g.put(small)
-    return g.read(small.name)
+    domain = node.domain.without(*idle)
+    small = Node(rewriting.fresh(node.name), node.op, node.args, domain, node.type, node.loc)
+    rewriting.put(small)
+    return rewriting.read(small.name)
 
 
 @rule(Op)
-def copies_read(n: Node, g: Rewriting) -> Node | None:
+def copies_read(node: Node, rewriting: Rewriting) -> Node | None:
     """f(x[0:B]), where nothing in x varies with b → f(expand(x))"""
-    if isinstance(n.op, Merge):
+    if isinstance(node.op, Merge):
         return None
-    for k, a in enumerate(n.args):
-        x = g[a.name]
+    for k, a in enumerate(node.args):
+        x = rewriting[a.name]
         if a.slices and isinstance(x.type, Type) and x.op.pure and not isinstance(x.op, Input):
-            new = _copies(n, a, x, g)
+            new = _copies(node, a, x, rewriting)
             if new is not None:
-                return replace(n, op=_whole(n.op), args=(*n.args[:k], new, *n.args[k + 1 :]))
+                return replace(
+                    node, op=_whole(node.op), args=(*node.args[:k], new, *node.args[k + 1 :])
+                )
     return None
 
 
-def _copies(n: Node, a: Ref, x: Node, g: Rewriting) -> Ref | None:
-    """The read `a` of `x` as copies along its leading axes, all of them or none."""
+def _copies(node: Node, ref: Ref, x: Node, rewriting: Rewriting) -> Ref | None:
+    """The read `ref` of `x` as copies along its leading axes, all of them or none."""
     assert isinstance(x.type, Type)
-    _, cut = a.parts(x.domain)
+    _, cut = ref.parts(x.domain)
     idle = cut.keys() - reach(x) - x.type.mentions()
-    padded = any(s.pad is not None for s in a.slices)
-    if padded or cut.keys() - idle or g.on_cycle(x.name):
+    padded = any(s.pad is not None for s in ref.slices)
+    if padded or cut.keys() - idle or rewriting.on_cycle(x.name):
         return None
     kept = tuple(r for r in x.domain if r.dim not in idle)
-    index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in idle)
-    small = g.emit(x.op, x.args, replace(x.domain, ranges=kept), x.name, whole=True)
+    index = tuple(e for r, e in zip(x.domain, ref.index, strict=True) if r.dim not in idle)
+    small = rewriting.emit(x.op, x.args, replace(x.domain, ranges=kept), x.name, whole=True)
     axes = "abcdefghijklmnop"
     lead, rest = axes[: len(cut)], axes[len(cut) : len(cut) + x.type.rank]
-    sizes = tuple(s.count for s in a.slices)
+    sizes = tuple(s.count for s in ref.slices)
     read = Ref(small.name, index)
-    return g.emit(Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), n.domain, "copies")
+    return rewriting.emit(
+        Expand(labels=f"{rest}->{lead}{rest}", sizes=sizes), (read,), node.domain, "copies"
+    )
 
 
 def _whole(op: Op) -> Op:
@@ -93,192 +97,209 @@ def _whole(op: Op) -> Op:
 
 
 @rule(Op)
-def at_one_point(n: Node, g: Rewriting) -> Node | Ref | None:
+def at_one_point(node: Node, rewriting: Rewriting) -> Node | Ref | None:
     """x over t, read nowhere but at t = T-1 → x at T-1, without t"""
-    if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs or not len(n.domain):
+    if (
+        not node.op.pure
+        or isinstance(node.op, Input)
+        or node.name in rewriting.outputs
+        or not len(node.domain)
+    ):
         return None
-    if isinstance(n.op, Item) and not g[n.args[0].name].op.pure:
+    if isinstance(node.op, Item) and not rewriting[node.args[0].name].op.pure:
         return None  # the results of a call are taken where it is made: no store has all of them
-    for r in n.domain:
-        at = _only_point(n, r.dim, g)
+    for r in node.domain:
+        at = _only_point(node, r.dim, rewriting)
         if (
             at is None
-            or any(r.dim in x.mentions() for x in n.domain)
-            or not _is_point(n, {r.dim: at}, g)
-            or g.on_cycle(n.name, n.domain.without(r.dim).dims)
+            or any(r.dim in x.mentions() for x in node.domain)
+            or not _is_point(node, {r.dim: at}, rewriting)
+            or rewriting.on_cycle(node.name, node.domain.without(r.dim).dims)
         ):
             continue
-        own = [e == r.sym for _, _, e in _indices(n, r.dim, g)]
+        own = [e == r.sym for _, _, e in _indices(node, r.dim, rewriting)]
         if all(own) or (any(own) and r.is_point):
             continue  # it stays in the loop of who reads its own point; see `where_read`
         by = {r.dim: at}
         small = Node(
-            g.fresh(n.name),
-            n.op.at(by),
-            tuple(a.at(by) for a in n.args),
-            n.domain.without(r.dim),
-            n.type.at(by) if isinstance(n.type, Type) else n.type,
-            n.loc,
-            n.locs,
+            rewriting.fresh(node.name),
+            node.op.at(by),
+            tuple(a.at(by) for a in node.args),
+            node.domain.without(r.dim),
+            node.type.at(by) if isinstance(node.type, Type) else node.type,
+            node.loc,
+            node.locs,
         )
-        g.put(small)
-        return g.read(small.name)
+        rewriting.put(small)
+        return rewriting.read(small.name)
     return None
 
 
 @rule(Op)
-def where_read(n: Node, g: Rewriting) -> Node | None:
+def where_read(node: Node, rewriting: Rewriting) -> Node | None:
     """x over t, read nowhere but at lo <= t < hi → x over these, if that decides a branch
 
     The same if at most half of the points are left. A loop in which one equation has fewer points
     than the others is cut in two, which costs more than a few points of it.
     """
-    if not n.op.pure or isinstance(n.op, Input) or n.name in g.outputs:
+    if not node.op.pure or isinstance(node.op, Input) or node.name in rewriting.outputs:
         return None
-    read = [(r, _range_read(n, r, g)) for r in n.domain]
-    ranges = tuple(new if new != r and _pays(n, r, new, g) else r for r, new in read)
-    if ranges == n.domain.ranges:
+    read = [(r, _range_read(node, r, rewriting)) for r in node.domain]
+    ranges = tuple(new if new != r and _pays(node, r, new, rewriting) else r for r, new in read)
+    if ranges == node.domain.ranges:
         return None
-    for a in n.args:  # which may now be read there only, too
-        g.push(a.name)
-    return replace(n, domain=Domain(ranges))
+    for a in node.args:  # which may now be read there only, too
+        rewriting.push(a.name)
+    return replace(node, domain=Domain(ranges))
 
 
-def _pays(n: Node, r: Range, new: Range, g: Rewriting) -> bool:
+def _pays(node: Node, extent: Range, new: Range, rewriting: Rewriting) -> bool:
     """Is at most half left, or does what it reads take one branch at all points that are left?"""
-    if 2 * new.size(g.sizes) <= r.size(g.sizes):
+    if 2 * new.size(rewriting.sizes) <= extent.size(rewriting.sizes):
         return True
-    todo, seen = [n], {n.name}
+    todo, seen = [node], {node.name}
     while todo:
         for a in todo.pop().args:
-            x = g[a.name]
-            if r.dim not in x.domain or a.index[x.domain.dims.index(r.dim)] != r.sym:
+            x = rewriting[a.name]
+            if extent.dim not in x.domain or a.index[x.domain.dims.index(extent.dim)] != extent.sym:
                 continue
             if isinstance(x.op, Merge):
                 here = x.domain.with_range(new)
-                if any(decided(here, when, g.sizes) == TRUE for when in x.op.when):
+                if any(decided(here, when, rewriting.sizes) == TRUE for when in x.op.when):
                     return True
-            elif x.name not in seen and g.readers[x.name].keys() <= seen:
+            elif x.name not in seen and rewriting.readers[x.name].keys() <= seen:
                 seen.add(x.name)
                 todo.append(x)
     return False
 
 
-def _range_read(n: Node, r: Range, g: Rewriting) -> Range:
+def _range_read(node: Node, extent: Range, rewriting: Rewriting) -> Range:
     """The part of a range between the first and the last point that is read, each at its own."""
     ends: list[Range] = []
-    for reader, k, e in _indices(n, r.dim, g):
-        if e != r.sym or r.dim not in reader.domain or varies(reader.domain[r.dim], g.sizes):
-            return r
+    for reader, k, e in _indices(node, extent.dim, rewriting):
+        if (
+            e != extent.sym
+            or extent.dim not in reader.domain
+            or varies(reader.domain[extent.dim], rewriting.sizes)
+        ):
+            return extent
         when = merge_condition(reader, k) or TRUE
-        if when == TRUE and reader.domain[r.dim] == r:
-            return r
-        asks = reader.domain.of(symbols(when) | {r.dim})
-        found = around(asks, when, g.sizes)[r.dim]
-        if found == r or varies(found, g.sizes):
-            return r
-        ends += [found] if found.size(g.sizes) > 0 else []
-    if not ends or varies(r, g.sizes) or any(r.dim in x.mentions() for x in n.domain):
-        return r
-    lo = min((x.lo for x in ends), key=lambda e: evaluate(e, g.sizes))
-    hi = max((x.hi for x in ends), key=lambda e: evaluate(e, g.sizes))
-    lo = r.lo if evaluate(lo, g.sizes) <= evaluate(r.lo, g.sizes) else lo
-    hi = r.hi if evaluate(hi, g.sizes) >= evaluate(r.hi, g.sizes) else hi
-    return Range(r.dim, hi, lo)
+        if when == TRUE and reader.domain[extent.dim] == extent:
+            return extent
+        asks = reader.domain.of(symbols(when) | {extent.dim})
+        found = around(asks, when, rewriting.sizes)[extent.dim]
+        if found == extent or varies(found, rewriting.sizes):
+            return extent
+        ends += [found] if found.size(rewriting.sizes) > 0 else []
+    if (
+        not ends
+        or varies(extent, rewriting.sizes)
+        or any(extent.dim in x.mentions() for x in node.domain)
+    ):
+        return extent
+    lo = min((x.lo for x in ends), key=lambda e: evaluate(e, rewriting.sizes))
+    hi = max((x.hi for x in ends), key=lambda e: evaluate(e, rewriting.sizes))
+    lo = extent.lo if evaluate(lo, rewriting.sizes) <= evaluate(extent.lo, rewriting.sizes) else lo
+    hi = extent.hi if evaluate(hi, rewriting.sizes) >= evaluate(extent.hi, rewriting.sizes) else hi
+    return Range(extent.dim, hi, lo)
 
 
-def _only_point(n: Node, dim: str, g: Rewriting) -> Expr | int | None:
-    """The one point of `dim` at which every reader reads `n`, if bounds alone name it."""
+def _only_point(node: Node, dim: str, rewriting: Rewriting) -> Expr | int | None:
+    """The one point of `dim` at which every reader reads `node`, if bounds alone name it."""
     found: set[Expr | int] = set()
-    for reader, k, e in _indices(n, dim, g):
+    for reader, k, e in _indices(node, dim, rewriting):
         if isinstance(e, Sym) and e.name in reader.domain:
-            if isinstance(n.type, Type) and dim in n.type.mentions():
+            if isinstance(node.type, Type) and dim in node.type.mentions():
                 return None  # so does its reader's type, whose axes have the same length
             r = reader.domain[e.name]
-            once = r.is_point and not n.domain[dim].is_point
+            once = r.is_point and not node.domain[dim].is_point
             e = r.lo if once else pinned(merge_condition(reader, k), e.name)
-        if e is None or isinstance(e, Slice) or symbols(e) - set(g.sizes):
+        if e is None or isinstance(e, Slice) or symbols(e) - set(rewriting.sizes):
             return None
         found.add(e)
     return found.pop() if len(found) == 1 else None
 
 
-def _indices(n: Node, dim: str, g: Rewriting) -> Iterator[tuple[Node, int, Index]]:
+def _indices(node: Node, dim: str, rewriting: Rewriting) -> Iterator[tuple[Node, int, Index]]:
     """Who reads an equation as which operand, and where along a dim."""
-    place = n.domain.dims.index(dim)
-    for reader in map(g.__getitem__, g.readers[n.name]):
+    place = node.domain.dims.index(dim)
+    for reader in map(rewriting.__getitem__, rewriting.readers[node.name]):
         for k, a in enumerate(reader.args):
-            if a.name == n.name:
+            if a.name == node.name:
                 yield reader, k, a.index[place]
 
 
 @rule(Op)
-def first_branch(n: Node, g: Rewriting) -> Node | None:
+def first_branch(node: Node, rewriting: Rewriting) -> Node | None:
     """f(x[i,0]), which x[i,m+1] needs → f(first[i]), first the branches of x at m = 0"""
-    for k, a in enumerate(n.args):
-        x = g[a.name]
-        if not isinstance(x.op, Merge) or isinstance(x.type, Tuple) or _keeps(x, g):
+    for k, a in enumerate(node.args):
+        x = rewriting[a.name]
+        if not isinstance(x.op, Merge) or isinstance(x.type, Tuple) or _keeps(x, rewriting):
             continue
         points, _ = a.parts(x.domain)
-        at = {d: e for d, e in points.items() if not symbols(e) - set(g.sizes)}
-        if not at or not _is_point(x, at, g):
+        at = {d: e for d, e in points.items() if not symbols(e) - set(rewriting.sizes)}
+        if not at or not _is_point(x, at, rewriting):
             continue
         op = x.op.at(at)
         kept = [j for j, c in enumerate(op.when) if c != FALSE]
-        shared = [d for d in n.domain.dims if d in x.domain]
-        if len(kept) == len(x.args) or not g.reaches(x.name, n.name, shared):
+        shared = [d for d in node.domain.dims if d in x.domain]
+        if len(kept) == len(x.args) or not rewriting.reaches(x.name, node.name, shared):
             continue
         args = [x.args[j].at(at) for j in kept]
         domain = x.domain.without(*at)
         here = replace(op, when=tuple(op.when[j] for j in kept))
-        first = g.emit(here, args, domain, f"{x.name}_first", whole=True)
+        first = rewriting.emit(here, args, domain, f"{x.name}_first", whole=True)
         index = tuple(e for r, e in zip(x.domain, a.index, strict=True) if r.dim not in at)
         read = Ref(first.name, index)
-        return replace(n, args=(*n.args[:k], read, *n.args[k + 1 :]))
+        return replace(node, args=(*node.args[:k], read, *node.args[k + 1 :]))
     return None
 
 
 @rule(Op)
-def known_branch(n: Node, g: Rewriting) -> Node | None:
+def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
     """f(x[t]) over t >= 1 → f(y[t]), where x[t] = merge(.., y[t], when=(.., t >= 1))"""
-    for k, a in enumerate(n.args):
-        x = g[a.name]
-        if not isinstance(x.op, Merge) or _keeps(x, g):
+    for k, a in enumerate(node.args):
+        x = rewriting[a.name]
+        if not isinstance(x.op, Merge) or _keeps(x, rewriting):
             continue
-        if (new := _branch_read(n, k, x, g)) is not None:
-            return replace(n, args=(*n.args[:k], new, *n.args[k + 1 :]))
+        if (new := _branch_read(node, k, x, rewriting)) is not None:
+            return replace(node, args=(*node.args[:k], new, *node.args[k + 1 :]))
     return None
 
 
-def _branch_read(n: Node, k: int, x: Node, g: Rewriting) -> Ref | None:
-    """What operand `k` of `n` is of the one branch of `x` that all the points it reads are in."""
+def _branch_read(node: Node, index: int, x: Node, rewriting: Rewriting) -> Ref | None:
+    """What operand `index` of `node` is of the one branch of `x` that all the points it reads are in."""
     assert isinstance(x.op, Merge)
-    a, read = n.args[k], merge_condition(n, k) or TRUE
+    a, read = node.args[index], merge_condition(node, index) or TRUE
     for branch, when in zip(x.args, x.op.when, strict=True):
-        if branch.name == n.name or branch.index != g[branch.name].domain.identity:
+        if branch.name == node.name or branch.index != rewriting[branch.name].domain.identity:
             continue  # what x carries from step to step is read of x
-        if holds_where_read(when, a.index, x.domain, n.domain, read):
+        if holds_where_read(when, a.index, x.domain, node.domain, read):
             return compose(a, x.domain, branch)
     return None
 
 
-def _keeps(x: Node, g: Rewriting) -> bool:
+def _keeps(node: Node, rewriting: Rewriting) -> bool:
     """Tell whether branches keep a value once rows have ended, x[t] = where(.., x[t-1]).
 
     The loop may stop before such a branch is ever taken: what was kept is then read of x.
     """
-    branches = (g[a.name] for a in x.args)
-    kept = any(isinstance(b.op, Where) and b.args[2].name == x.name for b in branches)
-    return kept and any(isinstance(n.op, Going) for n in g.nodes.values())
+    branches = (rewriting[a.name] for a in node.args)
+    kept = any(isinstance(b.op, Where) and b.args[2].name == node.name for b in branches)
+    return kept and any(isinstance(n.op, Going) for n in rewriting.nodes.values())
 
 
-def _is_point(x: Node, at: Mapping[str, Expr | int], g: Rewriting) -> bool:
+def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) -> bool:
     """Has an equation these points? A branch that is never taken may read any other."""
     for dim, e in at.items():
-        r = x.domain[dim]
-        if (symbols(r.lo) | symbols(r.hi)) - set(g.sizes):
+        r = node.domain[dim]
+        if (symbols(r.lo) | symbols(r.hi)) - set(rewriting.sizes):
             return False
-        if not evaluate(r.lo, g.sizes) <= evaluate(e, g.sizes) < evaluate(r.hi, g.sizes):
+        if (
+            not evaluate(r.lo, rewriting.sizes)
+            <= evaluate(e, rewriting.sizes)
+            < evaluate(r.hi, rewriting.sizes)
+        ):
             return False
     return True
 

@@ -72,41 +72,50 @@ def of_one_point(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Range]:
     return found
 
 
-def _moved(n: Node, at: Points, ends: Mapping[str, int]) -> Node:
+def _moved(node: Node, at: Points, ends: Mapping[str, int]) -> Node:
     """Return the equation at the points, with the reads that it has."""
-    if isinstance(n.op, Input):  # as the caller gives it, also where another dim has its bound
-        return n
+    if isinstance(node.op, Input):  # as the caller gives it, also where another dim has its bound
+        return node
     by = {**at, **ends}
     domain = Domain(
         tuple(
             Range(r.dim, substitute(r.hi, by), substitute(r.lo, by))
-            for r in n.domain
+            for r in node.domain
             if r.dim not in at
         )
     )
-    type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
-    return replace(n, op=n.op.at(by), domain=domain, type=type_)
+    type_ = node.type.at(by) if isinstance(node.type, Type) else node.type
+    return replace(node, op=node.op.at(by), domain=domain, type=type_)
 
 
-def _read(g: Rewriting, graph: Graph, n: Node, a: Ref, at: Points, ends: Mapping[str, int]) -> Ref:
+def _read(
+    rewriting: Rewriting, graph: Graph, node: Node, ref: Ref, at: Points, ends: Mapping[str, int]
+) -> Ref:
     """Return what is read without those dims; an axis of one element is a copy along it."""
-    pairs = list(zip(a.index, graph[a.name].domain.dims, strict=True))
+    pairs = list(zip(ref.index, graph[ref.name].domain.dims, strict=True))
     index: tuple[Index, ...] = tuple(index_at(e, {**at, **ends}) for e, d in pairs if d not in at)
     cut = [d in at for e, d in pairs if isinstance(e, Slice)]
-    read = Ref(a.name, index)
+    read = Ref(ref.name, index)
     if not any(cut):
         return read
-    axes = LETTERS[: len(cut) + len(graph[a.name].type.shape)]
+    axes = LETTERS[: len(cut) + len(graph[ref.name].type.shape)]
     rest = "".join(c for k, c in enumerate(axes) if k >= len(cut) or not cut[k])
     op = Expand(labels=f"{rest}->{axes}", sizes=(1,) * sum(cut))
-    g.loc = n.loc
-    return g.emit(op, (read,), g[n.name].domain, f"{a.name}_one")
+    rewriting.loc = node.loc
+    return rewriting.emit(op, (read,), rewriting[node.name].domain, f"{ref.name}_one")
 
 
-def _copy(g: Rewriting, n: Node) -> str:
+def _copy(rewriting: Rewriting, node: Node) -> str:
     """Return the name of an output along all of the dims that it had."""
-    if g[n.name].domain.dims == n.domain.dims:
-        return n.name
-    copy = Node(g.fresh(n.name), Merge(when=(TRUE,)), (g.read(n.name),), n.domain, n.type, n.loc)
-    g.put(copy)
+    if rewriting[node.name].domain.dims == node.domain.dims:
+        return node.name
+    copy = Node(
+        rewriting.fresh(node.name),
+        Merge(when=(TRUE,)),
+        (rewriting.read(node.name),),
+        node.domain,
+        node.type,
+        node.loc,
+    )
+    rewriting.put(copy)
     return copy.name

@@ -83,132 +83,134 @@ class _Program(Reads):
 
     # ---- one equation
 
-    def _rebuild(self, n: Node) -> None:
-        for r in n.domain:
+    def _rebuild(self, node: Node) -> None:
+        for r in node.domain:
             if self.ended(r.lo):
                 self.refuse(
-                    f"{n.name} starts where a row ends: {r}",
+                    f"{node.name} starts where a row ends: {r}",
                     f"{self.bound} is only known when the row has ended",
                     "let it start at a number, and choose by rc.where",
                 )
-        if isinstance(n.op, Value) and self.ended(n.op.expr):
-            self._value(n, n.op)
-        elif isinstance(n.op, Merge):
-            self._merge(n, n.op)
+        if isinstance(node.op, Value) and self.ended(node.op.expr):
+            self._value(node, node.op)
+        elif isinstance(node.op, Merge):
+            self._merge(node, node.op)
         else:
-            self._apply(n)
+            self._apply(node)
 
-    def _apply(self, n: Node) -> None:
+    def _apply(self, node: Node) -> None:
         """An op on operands whose axes may end earlier in some rows."""
-        xs = [self.operand(n, k) for k in range(len(n.args))]
-        op = n.op.at(self.by)
-        if any(a.name in self.grown for a in n.args):
-            op = self._with_rows(n, op, xs)
+        xs = [self.operand(node, k) for k in range(len(node.args))]
+        op = node.op.at(self.by)
+        if any(a.name in self.grown for a in node.args):
+            op = self._with_rows(node, op, xs)
         shapes = [x.shape for x in xs]
-        if isinstance(n.op, Pick):
-            self._picked(n, n.op, xs[0])
+        if isinstance(node.op, Pick):
+            self._picked(node, node.op, xs[0])
             return
-        for k, value in partial(n.op, [self.g.type(x.ref).dtype for x in xs]):
+        for k, value in partial(node.op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
-        for k, axis, fill in folded(n.op, _dtype(self, xs)):
+        for k, axis, fill in folded(node.op, _dtype(self, xs)):
             if self.ended(xs[k].shape[axis]):
                 xs[k] = self.masked(xs[k], axis, fill)
-        if not isinstance(n.type, Tuple):
-            axes = result_axes(n.op, shapes, [x.axes for x in xs])
+        if not isinstance(node.type, Tuple):
+            axes = result_axes(node.op, shapes, [x.axes for x in xs])
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
                 self.refuse(
-                    f"{n.op.name} takes rows that end at different points",
-                    f"it reads {n.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
+                    f"{node.op.name} takes rows that end at different points",
+                    f"it reads {node.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
                     "reduce the rows first, or work on one point of them",
                 )
-            rank = len(shape_of(n.type))
-            self.axes[n.name] = axes if axes and len(axes) == rank else (None,) * rank
+            rank = len(shape_of(node.type))
+            self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
         if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
             op, at = self.turned(xs[0], op.axis)
-            self.put(n, op, [xs[0].ref, at])
+            self.put(node, op, [xs[0].ref, at])
             return
         refs = [x.ref for x in xs]
         if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
             op, refs[1] = self.taken(op, xs[0], refs[1])
-        self.put(n, op, refs)
+        self.put(node, op, refs)
 
-    def put(self, n: Node, op: Op, args: Sequence[Ref]) -> None:
-        old = self.g[n.name]
-        self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(n), locs=n.locs))
+    def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
+        old = self.g[node.name]
+        self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(node), locs=node.locs))
 
-    def _picked(self, n: Node, op: Pick, x: Operand) -> None:
+    def _picked(self, node: Node, op: Pick, operand: Operand) -> None:
         """An element of an axis; past the end of the row there is none."""
         if self.ended(op.at_):
             self.refuse(
-                f"{n.name} picks element {op.at_} of an axis",
+                f"{node.name} picks element {op.at_} of an axis",
                 f"{self.bound} differs from row to row",
                 f"read the end of a row as x[.., {self.bound}-1]",
             )
-        size = x.shape[op.axis]
-        self.axes[n.name] = tuple(a for k, a in enumerate(x.axes) if k != op.axis)
+        size = operand.shape[op.axis]
+        self.axes[node.name] = tuple(a for k, a in enumerate(operand.axes) if k != op.axis)
         inside = self.plain(compare("<", op.at_, size)) if op.zero else TRUE
         if not self.ended(inside):
-            self.put(n, op.at(self.by), [x.ref])
+            self.put(node, op.at(self.by), [operand.ref])
             return
         there = self.condition(inside)
-        y = self.emit(op.at(self.by), (x.ref,), "picked")
-        zero = self.emit(Const(value=0, dtype=self.g[n.name].type.dtype), ())
-        self.put(n, chosen(len(shape_of(n.type)), both=False), (there, y, zero))
+        y = self.emit(op.at(self.by), (operand.ref,), "picked")
+        zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
+        self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
 
     # ---- choices and numbers
 
-    def _merge(self, n: Node, op: Merge) -> None:
+    def _merge(self, node: Node, op: Merge) -> None:
         """Branches by T are chosen by data, the others as before."""
         op = Merge(when=tuple(map(self.plain, op.when)))
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
-        xs = [self._of_row(n, a, self.operand(n, k)) for k, a in enumerate(n.args)]
-        if self.says_alive(n) and self.time in n.domain:
+        xs = [self._of_row(node, a, self.operand(node, k)) for k, a in enumerate(node.args)]
+        if self.says_alive(node) and self.time in node.domain:
             here = self.before(Sym(self.time), tuple(r.sym for r in self.rows))
-            for k, a in enumerate(n.args):
+            for k, a in enumerate(node.args):
                 if not isinstance(self.graph[a.name].op, el.Going):
                     xs[k] = replace(xs[k], ref=self.emit(el.And(), (here, xs[k].ref), "begins"))
-        self.axes[n.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
+        self.axes[node.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
         if not ended:
-            self.put(n, op, [x.ref for x in xs])
+            self.put(node, op, [x.ref for x in xs])
             return
         refs = {k: self._inside(xs[k].ref) for k in ended}
         kept = (*fixed, ended[-1])  # those by T become one
-        n = replace(n, locs=tuple(n.locs[k] for k in kept) if n.locs else ())
+        node = replace(node, locs=tuple(node.locs[k] for k in kept) if node.locs else ())
         made = refs[ended[-1]]
-        where = chosen(len(shape_of(n.type)))
+        where = chosen(len(shape_of(node.type)))
         for k in reversed(ended[:-1]):
-            made = self.emit(where, (self.condition(op.when[k]), refs[k], made), f"{n.name}_chosen")
+            made = self.emit(
+                where, (self.condition(op.when[k]), refs[k], made), f"{node.name}_chosen"
+            )
         if not fixed:
-            self.put(n, Merge(when=(TRUE,)), [made])
+            self.put(node, Merge(when=(TRUE,)), [made])
             return
         rest = negate(either(*(op.when[k] for k in fixed)))
         self.put(
-            n,
+            node,
             Merge(when=(*(op.when[k] for k in fixed), rest)),
             [*(xs[k].ref for k in fixed), made],
         )
 
-    def _of_row(self, n: Node, a: Ref, x: Operand) -> Operand:
+    def _of_row(self, node: Node, ref: Ref, operand: Operand) -> Operand:
         """The operand of a branch: of the row of its point, if it came to vary with rows."""
-        if a.name not in self.grown:
-            return x
-        domain, read = self.grown[a.name], self.graph[a.name].domain.dims
-        missing = [d for d in domain.dims if d not in read and d not in n.domain]
+        if ref.name not in self.grown:
+            return operand
+        domain, read = self.grown[ref.name], self.graph[ref.name].domain.dims
+        missing = [d for d in domain.dims if d not in read and d not in node.domain]
         if missing:
             self._rowless(", ".join(missing))
         own: dict[str, Index] = {r.dim: r.sym for r in domain}
-        index = own | dict(zip(read, a.index, strict=True))
-        return replace(x, ref=Ref(a.name, tuple(index[d] for d in domain.dims)), whole=None)
+        index = own | dict(zip(read, ref.index, strict=True))
+        return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), whole=None)
 
-    def _value(self, n: Node, op: Value) -> None:
+    def _value(self, node: Node, op: Value) -> None:
         """A number made of T: of its row, or counted over the rows that it is multiplied with."""
         needs = self._needs(op.expr)
-        dims = {*n.domain.dims, *needs}
+        dims = {*node.domain.dims, *needs}
         box = Domain(tuple(self.ranges[d] for d in self.ranges if d in dims))
-        self.n = replace(n, domain=self._sorted(box))
-        if dims != set(n.domain.dims):
-            self.grown[n.name] = self.n.domain
+        self.n = replace(node, domain=self._sorted(box))
+        if dims != set(node.domain.dims):
+            self.grown[node.name] = self.n.domain
         if isinstance(op.expr, (Cmp, Logic)):
             ref = self.condition(self.plain(op.expr))
         else:
@@ -219,13 +221,13 @@ class _Program(Reads):
         order = list(self.graph.declared)
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
-    def _with_rows(self, n: Node, op: Op, xs: list[Operand]) -> Op:
+    def _with_rows(self, node: Node, op: Op, xs: list[Operand]) -> Op:
         """Operands that came to vary with rows: ours, or those along an axis of another operand."""
         ranks = tuple(len(x.shape) for x in xs)
         pointwise = isinstance(op, Elementwise)
         ins, out = op.parts(ranks) if isinstance(op, Elementwise) else ((), "")
         labels, more = list(ins), set[str]()
-        for k, a in enumerate(n.args):
+        for k, a in enumerate(node.args):
             if a.name not in self.grown:
                 continue
             index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
@@ -234,7 +236,7 @@ class _Program(Reads):
                 if r.dim in index:
                     continue
                 letter = self._row_axis(r, xs, ins) if pointwise else ""
-                if r.dim in n.domain:
+                if r.dim in node.domain:
                     index[r.dim] = r.sym
                 elif letter:
                     index[r.dim], lead = Slice(r.lo, r.hi), lead + letter
@@ -246,30 +248,32 @@ class _Program(Reads):
             if pointwise:
                 labels[k] = lead + ins[k]
         if more:
-            numbers = pointwise and all(self._plain(a) for a in n.args)
-            if not numbers and not self._is_position(n):
+            numbers = pointwise and all(self._plain(a) for a in node.args)
+            if not numbers and not self._is_position(node):
                 self._rowless(", ".join(sorted(more)))
-            dims = {*n.domain.dims, *more}
-            self.grown[n.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
+            dims = {*node.domain.dims, *more}
+            self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
         return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
 
-    def _plain(self, a: Ref) -> bool:
+    def _plain(self, ref: Ref) -> bool:
         """Is it made of nothing but numbers?"""
-        return a.name in self.grown or not self.graph[a.name].args
+        return ref.name in self.grown or not self.graph[ref.name].args
 
-    def _is_position(self, n: Node) -> bool:
+    def _is_position(self, node: Node) -> bool:
         """Does it say where along an axis something is, which each row counts for itself?"""
-        if n.name in self.graph.outputs or n.name not in self.early:
+        if node.name in self.graph.outputs or node.name not in self.early:
             return False
-        readers = [r for r, _ in self.graph.readers[n.name]]
-        return isinstance(n.op, OneHot) or (bool(readers) and all(map(self._is_position, readers)))
+        readers = [r for r, _ in self.graph.readers[node.name]]
+        return isinstance(node.op, OneHot) or (
+            bool(readers) and all(map(self._is_position, readers))
+        )
 
-    def _row_axis(self, r: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
+    def _row_axis(self, extent: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
-        whole = Along(r.dim, Slice(r.lo, r.hi))
+        whole = Along(extent.dim, Slice(extent.lo, extent.hi))
         for x, s in zip(xs, ins, strict=True):
             for k, c in enumerate(s):
-                if x.axes[k] == whole or (x.axes[k] is None and x.shape[k] == r.hi):
+                if x.axes[k] == whole or (x.axes[k] is None and x.shape[k] == extent.hi):
                     return c
         return ""
 

@@ -55,10 +55,10 @@ class Reads(Rows):
         super().__post_init__()
         self.zeros = Zeros(self.graph, frozenset(self.timed))
 
-    def operand(self, n: Node, k: int) -> Operand:
-        """Operand `k`, read where the static program reads it."""
-        a, source = n.args[k], self.graph[n.args[k].name]
-        self._one_row(n, k, a, source)
+    def operand(self, node: Node, position: int) -> Operand:
+        """Operand `position`, read where the static program reads it."""
+        a, source = node.args[position], self.graph[node.args[position].name]
+        self._one_row(node, position, a, source)
         index: list[Index] = []
         lead: list[Along | None] = []
         last: tuple[int, Any] | None = None
@@ -71,7 +71,7 @@ class Reads(Rows):
                     else f"{a} is read at {self.bound}, which differs from row to row",
                     f"{self.bound} is set by {self.ending.done}, while the program runs",
                     f"read one point before the end, x[.., {self.bound}-1], or choose by rc.where",
-                    k,
+                    position,
                 )
             if isinstance(e, Slice):
                 role = self.role(r.dim)
@@ -91,14 +91,14 @@ class Reads(Rows):
         own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
-            ref = self._at_end(k, source, tuple(index), *last)
+            ref = self._at_end(position, source, tuple(index), *last)
             return Operand(ref, shape, self._whole(shape, (*lead, *own)))
         return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
 
-    def _row_index(self, source: Node, a: Ref, dim: str) -> tuple[Index, ...]:
+    def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
         own: dict[str, Index] = {r.dim: r.sym for r in self.rows}
-        by = own | dict(zip(source.domain.dims, a.index, strict=True))
+        by = own | dict(zip(source.domain.dims, ref.index, strict=True))
         graph = self.graph
         k = graph.adjoints(graph.first_of(dim)).index(dim) if dim != self.time else -1
         same = (graph.adjoints(r.dim)[k : k + 1] if k >= 0 else () for r in self.rows)
@@ -107,11 +107,11 @@ class Reads(Rows):
             for r, found in zip(self.rows, same, strict=True)
         )
 
-    def _one_row(self, n: Node, k: int, a: Ref, source: Node) -> None:
+    def _one_row(self, node: Node, index: int, ref: Ref, source: Node) -> None:
         """Points of another row may lie past its end."""
-        if isinstance(n.op, Call) or self.says_alive(source):  # false where these have ended
+        if isinstance(node.op, Call) or self.says_alive(source):  # false where these have ended
             return
-        pairs = list(zip(source.domain, a.index, strict=True))
+        pairs = list(zip(source.domain, ref.index, strict=True))
         if not any(r.dim in self.timed and index_symbols(e) & self.timed for r, e in pairs):
             return  # all of a row, its first points, or its end
         for r, e in pairs:
@@ -119,47 +119,51 @@ class Reads(Rows):
             own = isinstance(e, Sym) and self.role(e.name) == role
             if role in self.rows.dims and not own:
                 self.refuse(
-                    f"{a} reads points of other rows, which may have ended",
+                    f"{ref} reads points of other rows, which may have ended",
                     f"{self.bound} is set row by row, by {self.ending.done} over "
                     f"{', '.join(self.ending_dims)}; here {r.dim} is {e}",
                     f"read all of them, x[0:{r.hi}, .., 0:{self.bound}], or the end of one: "
                     f"x[.., {self.bound}-1]",
-                    k,
+                    index,
                 )
 
-    def _at_end(self, k: int, source: Node, index: tuple[Index, ...], j: int, e: Expr) -> Ref:
+    def _at_end(
+        self, position: int, source: Node, index: tuple[Index, ...], column: int, expr: Expr
+    ) -> Ref:
         """x[T-c], or x[min(a, T-c)]."""
-        r = source.domain.ranges[j]
-        late = [x for x in (e.args if isinstance(e, Ext) else (e,)) if self.ended(x)]
-        early = [x for x in (e.args if isinstance(e, Ext) else ()) if not self.ended(x)]
+        r = source.domain.ranges[column]
+        late = [x for x in (expr.args if isinstance(expr, Ext) else (expr,)) if self.ended(x)]
+        early = [x for x in (expr.args if isinstance(expr, Ext) else ()) if not self.ended(x)]
         c = self._before_end(late[0]) if len(late) == 1 else None
-        if c is None or c < 1 or (isinstance(e, Ext) and e.op != "min") or len(early) > 1:
-            return self._by_number(source, index, j, e, k)
+        if c is None or c < 1 or (isinstance(expr, Ext) and expr.op != "min") or len(early) > 1:
+            return self._by_number(source, index, column, expr, position)
         held = self._held(source, r, c)
-        at_end = Ref(held, (*index[:j], self.ending.most - 1, *index[j + 1 :]))
+        at_end = Ref(held, (*index[:column], self.ending.most - 1, *index[column + 1 :]))
         if not early:
             return at_end
         (a,) = early
-        now = self._inside(Ref(source.name, (*index[:j], a, *index[j + 1 :])))
+        now = self._inside(Ref(source.name, (*index[:column], a, *index[column + 1 :])))
         reach = self.before(lin([(a, 1), (c - 1, 1)]), self._row_of(source, index, r.dim))
         op = chosen(len(shape_of(source.type)))
         return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
 
-    def _by_number(self, source: Node, index: tuple[Index, ...], j: int, e: Expr, k: int) -> Ref:
+    def _by_number(
+        self, source: Node, index: tuple[Index, ...], column: int, expr: Expr, position: int
+    ) -> Ref:
         """x[T//2], x[T-1-t]: of all points of a row the one that a number says."""
-        r = self.static(source.domain).ranges[j]
+        r = self.static(source.domain).ranges[column]
         if self._row_of(source, index, r.dim) != tuple(own.sym for own in self.rows):
             self.refuse(
                 f"{Ref(source.name, index)} reads a point that only the data know, of other rows",
                 f"{self.bound} is set while the program runs, and differs from row to row",
-                f"read it in each row first: y = x[.., {e}] * 1.0; then y[0:B]",
-                k,
+                f"read it in each row first: y = x[.., {expr}] * 1.0; then y[0:B]",
+                position,
             )
         self._level(source)
-        row = Ref(source.name, (*index[:j], Slice(r.lo, r.hi), *index[j + 1 :]))
+        row = Ref(source.name, (*index[:column], Slice(r.lo, r.hi), *index[column + 1 :]))
         axes = LETTERS[: len(shape_of(self.g.type(row)))]
-        axis = axes[sum(isinstance(x, Slice) for x in index[:j])]
-        at = self.number(lin([(e, 1), (r.lo, -1)]))
+        axis = axes[sum(isinstance(x, Slice) for x in index[:column])]
+        at = self.number(lin([(expr, 1), (r.lo, -1)]))
         op = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
         return self.emit(op, (row, at), f"{source.name}_at")
 
@@ -176,7 +180,7 @@ class Reads(Rows):
     def _row_of(self, source: Node, index: tuple[Index, ...], dim: str) -> tuple[Index, ...]:
         return self._row_index(source, Ref(source.name, index), dim)
 
-    def _held(self, source: Node, r: Range, c: int) -> str:
+    def _held(self, source: Node, extent: Range, c: int) -> str:
         """x_last[t] = x[t-c+1] while t is a point of the row, then what it was."""
         name = f"{source.name}_last" + (str(c) if c > 1 else "")
         if name in self.g.nodes:
@@ -184,17 +188,17 @@ class Reads(Rows):
         self._level(source)
         shape = shape_of(source.type)
         box = self.static(source.domain)
-        lo = lin([(r.lo, 1), (c - 1, 1)])
-        hold, later = (box.with_range(replace(box[r.dim], lo=e)) for e in (lo, lo + 1))
+        lo = lin([(extent.lo, 1), (c - 1, 1)])
+        hold, later = (box.with_range(replace(box[extent.dim], lo=e)) for e in (lo, lo + 1))
         old = self.g[source.name]
-        was = Ref(source.name, box.point(r.dim, r.sym + (1 - c)))
+        was = Ref(source.name, box.point(extent.dim, extent.sym + (1 - c)))
         node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
         self.g.put(node)
-        here = self.any_before(r.sym, source, r.dim, later)
+        here = self.any_before(extent.sym, source, extent.dim, later)
         op = chosen(len(shape))
-        kept = Ref(name, hold.point(r.dim, r.sym - 1))
+        kept = Ref(name, hold.point(extent.dim, extent.sym - 1))
         now = self.emit(op, (here, was, kept), f"{name}_now", later)
-        when = (compare("==", r.sym, lo), compare(">", r.sym, lo))
+        when = (compare("==", extent.sym, lo), compare(">", extent.sym, lo))
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
 
@@ -228,39 +232,49 @@ class Reads(Rows):
 
     # ---- masks
 
-    def masked(self, x: Operand, axis: int, fill: float) -> Operand:
-        """`x` with `fill` past the end of each row, along an axis."""
-        along = self.along(x, axis)
-        source = None if x.whole is None else self.graph[x.whole.name]
-        lead = [] if x.whole is None else [e for e in x.whole.index if isinstance(e, Slice)]
-        dtype = self.g.type(x.ref).dtype
+    def masked(self, operand: Operand, axis: int, fill: float) -> Operand:
+        """`operand` with `fill` past the end of each row, along an axis."""
+        along = self.along(operand, axis)
+        source = None if operand.whole is None else self.graph[operand.whole.name]
+        lead = (
+            []
+            if operand.whole is None
+            else [e for e in operand.whole.index if isinstance(e, Slice)]
+        )
+        dtype = self.g.type(operand.ref).dtype
         if source is not None and axis < len(lead):
             dims = [
-                r for r, e in zip(source.domain, x.ref.index, strict=True) if isinstance(e, Slice)
+                r
+                for r, e in zip(source.domain, operand.ref.index, strict=True)
+                if isinstance(e, Slice)
             ]
             ends, r = self._ends(along), dims[axis]
             if (
                 fill == 0
                 and ends == [0]
                 and self.zeros.time(source)
-                and self.zeros.mask(x.ref.name)
+                and self.zeros.mask(operand.ref.name)
             ):
-                return x
+                return operand
             y = self._alive_source(source, r, ends, fill)
-            return replace(x, ref=Ref(y.name, x.ref.index), whole=None)
-        axes = LETTERS[: len(x.shape)]
-        mask, letters = self.mask(x, axis)
+            return replace(operand, ref=Ref(y.name, operand.ref.index), whole=None)
+        axes = LETTERS[: len(operand.shape)]
+        mask, letters = self.mask(operand, axis)
         other = self.emit(Const(value=fill, dtype=dtype), ())
         op = el.Where(labels=join_labels((letters, axes, ""), axes))
-        return replace(x, ref=self.emit(op, (mask, x.ref, other), f"{x.ref.name}_alive"))
+        return replace(
+            operand, ref=self.emit(op, (mask, operand.ref, other), f"{operand.ref.name}_alive")
+        )
 
-    def mask(self, x: Operand, axis: int) -> tuple[Ref, str]:
+    def mask(self, operand: Operand, axis: int) -> tuple[Ref, str]:
         """Which elements of an axis are there, and the labels of the mask's axes."""
-        along, masks, letters = self.along(x, axis), list[Ref](), ""
+        along, masks, letters = self.along(operand, axis), list[Ref](), ""
         for c in self._ends(along):
             part: Any = along.part.at(self.by)
             moved = Slice(part.lo + c, part.hi + c, part.step)
-            index, letters = self._mask_index(x, LETTERS[: len(x.shape)], axis, along, moved)
+            index, letters = self._mask_index(
+                operand, LETTERS[: len(operand.shape)], axis, along, moved
+            )
             masks.append(Ref(self.alive, index))
         return self.joined(el.And(), masks), letters
 
@@ -280,57 +294,57 @@ class Reads(Rows):
         labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
         return Take(labels=labels, axis=c), at
 
-    def _length_along(self, x: Operand, axis: int) -> tuple[Ref, str]:
+    def _length_along(self, operand: Operand, axis: int) -> tuple[Ref, str]:
         """How many elements of an axis there are (i32), and the labels of the axes that it has."""
-        mask, letters = self.mask(x, axis)
+        mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
         return length, letters.replace(LETTERS[axis], "")
 
-    def taken(self, op: Take, x: Operand, i: Ref) -> tuple[Take, Ref]:
+    def taken(self, op: Take, operand: Operand, ref: Ref) -> tuple[Take, Ref]:
         """The take by positions that are before the end of the row."""
         lx, li, out = op.parts()
-        length, rest = self._length_along(x, lx.index(op.axis))
+        length, rest = self._length_along(operand, lx.index(op.axis))
         rest = "".join(lx[LETTERS.index(c)] for c in rest)
         wide = "".join(c for c in rest if c not in li) + li
         one = self.emit(Const(value=1, dtype="i32"), ())
         after = el.Sub(labels=join_labels((rest, ""), rest))
         last = self.emit(after, (length, one), "last")
-        at = i if self.g.type(i).dtype == "i32" else self.emit(el.Cast(to="i32"), (i,))
+        at = ref if self.g.type(ref).dtype == "i32" else self.emit(el.Cast(to="i32"), (ref,))
         inside = el.Minimum(labels=join_labels((li, rest), wide))
-        at = self.emit(inside, (at, last), f"{i.name}_inside")
+        at = self.emit(inside, (at, last), f"{ref.name}_inside")
         return replace(op, labels=f"{lx},{wide}->{out}"), at
 
-    def present(self, x: Operand, fill: float) -> Operand:
-        """`x` with `fill` wherever its row has no point: beside it, and along its axes."""
-        for axis, size in enumerate(x.shape):
-            x = self.masked(x, axis, fill) if self.ended(size) else x
-        if x.ref.name not in self.graph.nodes:
-            return x
-        y = self.ended_with(self.g[x.ref.name], fill)
-        return replace(x, ref=Ref(y, x.ref.index), whole=None)
+    def present(self, operand: Operand, fill: float) -> Operand:
+        """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
+        for axis, size in enumerate(operand.shape):
+            operand = self.masked(operand, axis, fill) if self.ended(size) else operand
+        if operand.ref.name not in self.graph.nodes:
+            return operand
+        y = self.ended_with(self.g[operand.ref.name], fill)
+        return replace(operand, ref=Ref(y, operand.ref.index), whole=None)
 
-    def ended_with(self, n: Node, fill: float) -> str:
+    def ended_with(self, node: Node, fill: float) -> str:
         """An equation with `fill` wherever its row has no point."""
-        box = n.domain
+        box = node.domain
         times = [r for r in box if r.dim in self.timed]
         if not times:
-            return n.name
-        here = self.joined(el.And(), [self.any_before(r.sym, n, r.dim, box) for r in times], box)
-        return self._where_alive(here, self.g.read(n.name), box, fill).name
+            return node.name
+        here = self.joined(el.And(), [self.any_before(r.sym, node, r.dim, box) for r in times], box)
+        return self._where_alive(here, self.g.read(node.name), box, fill).name
 
-    def _alive_source(self, source: Node, r: Range, ends: Sequence[int], fill: float) -> Ref:
+    def _alive_source(self, source: Node, extent: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
         box = self.static(source.domain)
-        rows = self._row_index(source, Ref(source.name, box.identity), r.dim)
-        alive = self.joined(el.And(), [self.before(r.sym + c, rows, box) for c in ends], box)
+        rows = self._row_index(source, Ref(source.name, box.identity), extent.dim)
+        alive = self.joined(el.And(), [self.before(extent.sym + c, rows, box) for c in ends], box)
         return self._where_alive(alive, self.g.read(source.name), box, fill)
 
-    def _where_alive(self, alive: Ref, x: Ref, box: Domain, fill: float) -> Ref:
-        type_ = self.g.type(x)
+    def _where_alive(self, alive: Ref, ref: Ref, box: Domain, fill: float) -> Ref:
+        type_ = self.g.type(ref)
         other = self.emit(Const(value=fill, dtype=type_.dtype), ())
         op = chosen(type_.rank, both=False)
-        return self.g.emit(op, (alive, x, other), box, f"{x.name}_alive")
+        return self.g.emit(op, (alive, ref, other), box, f"{ref.name}_alive")
 
     def write_zeros(self) -> None:
         """Every equation that is to be zero past the end of its rows, for all that read it."""
@@ -347,9 +361,9 @@ class Reads(Rows):
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _mask_index(
-        self, x: Operand, axes: str, axis: int, along: Along, part: Slice
+        self, operand: Operand, axes: str, axis: int, along: Along, part: Slice
     ) -> tuple[tuple[Index, ...], str]:
-        """Where `alive` says it for the axes of `x`, and their labels."""
+        """Where `alive` says it for the axes of `operand`, and their labels."""
         index: list[Index] = []
         letters = ""
         rows = dict(zip(self.rows.dims, along.rows, strict=True))
@@ -361,16 +375,18 @@ class Reads(Rows):
             e = rows[r.dim]
             index.append(e)
             if isinstance(e, Slice):
-                found = [k for k, a in enumerate(x.axes) if a == Along(r.dim, e)]
-                found += [k for k, s in enumerate(x.shape) if s == r.hi and e == Slice(r.lo, r.hi)]
+                found = [k for k, a in enumerate(operand.axes) if a == Along(r.dim, e)]
+                found += [
+                    k for k, s in enumerate(operand.shape) if s == r.hi and e == Slice(r.lo, r.hi)
+                ]
                 if not found:
-                    self._lost(x)
+                    self._lost(operand)
                 letters += axes[found[0]]
         return tuple(index), letters
 
-    def along(self, x: Operand, axis: int) -> Along:
+    def along(self, operand: Operand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
-        return x.axes[axis] or self._lost(x)
+        return operand.axes[axis] or self._lost(operand)
 
     def _whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
         """The axes, where one of size T - t or min(T, t+5) - t runs along the rows, as x[t:T] does.
@@ -393,11 +409,11 @@ class Reads(Rows):
                 out[axis] = Along(self.time, Slice(lo, hi), known)
         return tuple(out)
 
-    def _lost(self, x: Operand) -> NoReturn:
+    def _lost(self, operand: Operand) -> NoReturn:
         self.refuse(
             f"{self.n.op.name} mixes the elements of rows that end at different points",
-            f"it cannot be said which rows the axes {', '.join(map(str, x.shape))} of "
-            f"{x.ref.name} run along",
+            f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "
+            f"{operand.ref.name} run along",
             "reduce x[.., 0:T] itself, before it is reshaped or joined",
         )
 

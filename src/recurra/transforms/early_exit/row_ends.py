@@ -99,8 +99,8 @@ class Rows:
         """Several values as one, joined one after the other."""
         return reduce(lambda x, y: self.emit(op, (x, y), within=within), parts)
 
-    def domain(self, n: Node) -> Domain:
-        return self.static(self.grown.get(n.name, n.domain))
+    def domain(self, node: Node) -> Domain:
+        return self.static(self.grown.get(node.name, node.domain))
 
     def static(self, domain: Domain) -> Domain:
         return Domain(
@@ -113,9 +113,9 @@ class Rows:
         """Does an index, a size or a value mention the bound?"""
         return self.bound in (index_symbols(e) if isinstance(e, Slice) else symbols(e))
 
-    def refuse(self, what: str, facts: str, hint: str, k: int = -1) -> NoReturn:
+    def refuse(self, what: str, facts: str, hint: str, index: int = -1) -> NoReturn:
         n = self.n
-        loc = n.lines[k] if 0 <= k < len(n.args) else n.loc
+        loc = n.lines[index] if 0 <= index < len(n.args) else n.loc
         raise DomainError(what, facts=facts, hint=hint, loc=loc)
 
     def role(self, dim: str) -> str:
@@ -128,9 +128,9 @@ class Rows:
 
     # ---- where rows end
 
-    def says_alive(self, n: Node) -> bool:
+    def says_alive(self, node: Node) -> bool:
         """Tell whether an equation says where rows of another time, inside of these, go on."""
-        return any(isinstance(self.graph[a.name].op, el.Going) for a in n.args)
+        return any(isinstance(self.graph[a.name].op, el.Going) for a in node.args)
 
     def begin(self) -> None:
         """alive[b,t]: has row b a point t?"""
@@ -157,9 +157,9 @@ class Rows:
             when = (compare("==", now, 0), compare(">=", now, 1))
         self.g.put(replace(alive, op=Merge(when=when), args=(on, before)))
 
-    def _before_end(self, e: Expr | int) -> int | None:
-        """c where `e` is T - c."""
-        gap = lin([(self.sym, 1), (e, -1)])
+    def _before_end(self, expr: Expr | int) -> int | None:
+        """c where `expr` is T - c."""
+        gap = lin([(self.sym, 1), (expr, -1)])
         return gap if isinstance(gap, int) else None
 
     def before(self, e: Any, rows: Sequence[Index], within: Domain | None = None) -> Ref:
@@ -200,28 +200,30 @@ class Rows:
             f"{self.bound}, or take the mean of each row first",
         )
 
-    def plain(self, c: Expr) -> Expr:
+    def plain(self, condition: Expr) -> Expr:
         """A condition where T is compared alone, without what holds, or fails, at every point."""
-        return self._decided(c) if self.ended(c) else c
+        return self._decided(condition) if self.ended(condition) else condition
 
-    def _decided(self, c: Expr) -> Expr:
-        if isinstance(c, Logic):
-            parts = [self._decided(a) for a in c.args]
-            if c.op == "~":
+    def _decided(self, condition: Expr) -> Expr:
+        if isinstance(condition, Logic):
+            parts = [self._decided(a) for a in condition.args]
+            if condition.op == "~":
                 return negate(parts[0])
-            return both(*parts) if c.op == "&" else either(*parts)
-        assert isinstance(c, Cmp), f"{c} is no condition"
-        if isl.always(c, self.n.domain):
+            return both(*parts) if condition.op == "&" else either(*parts)
+        assert isinstance(condition, Cmp), f"{condition} is no condition"
+        if isl.always(condition, self.n.domain):
             return TRUE
-        if isl.always(negate(c), self.n.domain):
+        if isl.always(negate(condition), self.n.domain):
             return FALSE
-        return c if (cases := _cases(c, self.bound)) is None else self._decided(cases)
+        return (
+            condition if (cases := _cases(condition, self.bound)) is None else self._decided(cases)
+        )
 
-    def condition(self, c: Expr) -> Ref:
+    def condition(self, expr: Expr) -> Ref:
         """A condition on dims and T, as data."""
-        if not self.ended(c):
-            return self.emit(Value(expr=c, dtype="bool"), ())
-        match c:
+        if not self.ended(expr):
+            return self.emit(Value(expr=expr, dtype="bool"), ())
+        match expr:
             case Logic(op="~", args=(a,)):
                 return self.emit(el.Not(), (self.condition(a),))
             case Logic(op=op, args=args):
@@ -229,7 +231,7 @@ class Rows:
             case Cmp(op=op, a=a, b=b):
                 return self._compared(op, a, b)
             case _:
-                raise AssertionError(f"{c} is no condition")
+                raise AssertionError(f"{expr} is no condition")
 
     def _compared(self, op: str, a: Any, b: Any) -> Ref:
         """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
@@ -269,13 +271,13 @@ class Rows:
             return set(self.rows.dims)
         return set().union(*map(self._needs, children(e)))
 
-    def _counted(self, e: Prod) -> tuple[list[Range], list[Expr]]:
+    def _counted(self, prod: Prod) -> tuple[list[Range], list[Expr]]:
         """The rows that T is counted over, and the other factors."""
-        factors = list(_factors(e))
+        factors = list(_factors(prod))
         factors.remove(self.sym)
         if any(self.ended(x) for x in factors):
             self.refuse(
-                f"{e} is no number of points",
+                f"{prod} is no number of points",
                 f"{self.bound} stands in it twice, and differs from row to row",
                 f"read it as a number first: rc.value({self.bound})",
             )
@@ -316,10 +318,10 @@ class Rows:
                     f"read it as a number first: rc.value({self.bound}, 'f32') / 2",
                 )
 
-    def _times(self, k: int, x: Ref) -> Ref:
-        if k == 1:
-            return x
-        return self.emit(el.Mul(), (self.emit(Value(expr=k, dtype="i32"), ()), x))
+    def _times(self, index: int, ref: Ref) -> Ref:
+        if index == 1:
+            return ref
+        return self.emit(el.Mul(), (self.emit(Value(expr=index, dtype="i32"), ()), ref))
 
     def _length(self, over: Sequence[Range]) -> Ref:
         """How many points the row at hand has, or all rows `over` some dims."""
@@ -348,15 +350,15 @@ _NUMBERS: Mapping[str, tuple[Op, bool]] = {  # a op b, and whether b comes first
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
-def _cases(c: Cmp, bound: str) -> Expr | None:
+def _cases(cmp: Cmp, bound: str) -> Expr | None:
     """e < min(a, T) as e < a & e < T; None of a comparison in which T is in no min or max."""
-    parts = terms(lin([(c.a, 1), (c.b, -1)]))
+    parts = terms(lin([(cmp.a, 1), (cmp.b, -1)]))
     found = next(((x, k) for x, k in parts if isinstance(x, Ext) and bound in symbols(x)), None)
     if found is None or abs(found[1]) != 1:
         return None
     extreme, sign = found
-    rest: Any = lin([(c.a, -sign), (c.b, sign), (extreme, 1)])
-    op = c.op if sign > 0 else _TURNED[c.op]  # extreme op rest
+    rest: Any = lin([(cmp.a, -sign), (cmp.b, sign), (extreme, 1)])
+    op = cmp.op if sign > 0 else _TURNED[cmp.op]  # extreme op rest
     if op in ("==", "!="):
         same = both(compare(">=", extreme, rest), compare("<=", extreme, rest))
         return same if op == "==" else negate(same)
@@ -364,10 +366,10 @@ def _cases(c: Cmp, bound: str) -> Expr | None:
     return either(*each) if (extreme.op == "min") == (op in ("<", "<=")) else both(*each)
 
 
-def terms(e: Expr | int) -> tuple[tuple[Expr, int], ...]:
+def terms(expr: Expr | int) -> tuple[tuple[Expr, int], ...]:
     """The summands of a size or an index, with their factors."""
-    return e.terms if isinstance(e, Lin) else ((e, 1),) if isinstance(e, Expr) else ()
+    return expr.terms if isinstance(expr, Lin) else ((expr, 1),) if isinstance(expr, Expr) else ()
 
 
-def _factors(e: Expr) -> tuple[Expr, ...]:
-    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Prod) else (e,)
+def _factors(expr: Expr) -> tuple[Expr, ...]:
+    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Prod) else (expr,)

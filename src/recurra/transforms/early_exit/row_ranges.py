@@ -29,42 +29,44 @@ def read_whole_rows(graph: Graph, bound: str) -> Graph:
     return g.graph
 
 
-def end_of_row(e: Expr | int, bound: str) -> bool:
+def end_of_row(expr: Expr | int, bound: str) -> bool:
     """Tell whether an index is T, T-1, .. or the smaller of one of these and a known point."""
-    args = e.args if isinstance(e, Ext) and e.op == "min" else (e,)
+    args = expr.args if isinstance(expr, Ext) and expr.op == "min" else (expr,)
     ends = [lin([(Sym(bound), 1), (x, -1)]) for x in args if bound in symbols(x)]
     return all(isinstance(c, int) and c >= 0 for c in ends)
 
 
-def _whole(g: Rewriting, op: Reduction, a: Ref, bound: str) -> Ref:
+def _whole(rewriting: Rewriting, op: Reduction, ref: Ref, bound: str) -> Ref:
     """The read of all of a row where the op folds a range that only the data know."""
-    source = g[a.name]
-    pairs = list(zip(source.domain, a.index, strict=True))
+    source = rewriting[ref.name]
+    pairs = list(zip(source.domain, ref.index, strict=True))
     own = {r.dim for r, e in pairs if e == r.sym}
     cut = [k for k, (_, e) in enumerate(pairs) if isinstance(e, Slice)]
-    index, inside = list(a.index), list[Expr]()
+    index, inside = list(ref.index), list[Expr]()
     for axis, k in enumerate(cut):
         r, e = pairs[k]
         if axis not in op.axes or not isinstance(e, Slice) or not _by_data(r, e, bound):
             continue
-        if index_symbols(e) & g.graph.declared.keys() <= own:
+        if index_symbols(e) & rewriting.graph.declared.keys() <= own:
             index[k] = Slice(r.lo, r.hi)
             inside += [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
     if not inside:
-        return a
+        return ref
     assert isinstance(source.type, Type)
     assert op.monoid
     here, dtype = both(*inside), source.type.dtype
     none = Const(value=identity(op.monoid, dtype), dtype=dtype, shape=source.type.shape)
-    other = g.emit(none, (), source.domain, "none")
+    other = rewriting.emit(none, (), source.domain, "none")
     choice = Merge(when=(here, negate(here)))
-    args = g.read(a.name), other
-    made = Node(g.fresh(f"{a.name}_part"), choice, args, source.domain, source.type, g.loc)
-    g.put(made)
+    args = rewriting.read(ref.name), other
+    made = Node(
+        rewriting.fresh(f"{ref.name}_part"), choice, args, source.domain, source.type, rewriting.loc
+    )
+    rewriting.put(made)
     return Ref(made.name, tuple(index))
 
 
-def _by_data(r: Range, e: Slice, bound: str) -> bool:
+def _by_data(extent: Range, slice_: Slice, bound: str) -> bool:
     """Tell whether a range of a row begins or stops where only the data know."""
-    known = bound not in symbols(e.lo) and end_of_row(e.hi, bound)
-    return bound in symbols(r.hi) and e.step == 1 and e.pad is None and not known
+    known = bound not in symbols(slice_.lo) and end_of_row(slice_.hi, bound)
+    return bound in symbols(extent.hi) and slice_.step == 1 and slice_.pad is None and not known

@@ -99,9 +99,9 @@ class Zeros:
             self.holds = self.settled()
         return True
 
-    def time(self, n: Node) -> str:
+    def time(self, node: Node) -> str:
         """The one time that an equation varies with; "" if there is none, or several."""
-        mine = [d for d in n.domain.dims if d in self.times]
+        mine = [d for d in node.domain.dims if d in self.times]
         return mine[0] if len(mine) == 1 else ""
 
     # ---- what a fact needs
@@ -147,28 +147,28 @@ class Zeros:
             case _:
                 return []
 
-    def _of_nothing(self, n: Node) -> bool:
+    def _of_nothing(self, node: Node) -> bool:
         """Is it the extremum of what is empty past the end, x[b,t:T]? It is infinite there."""
-        if not isinstance(n.op, (Max, Min)):
+        if not isinstance(node.op, (Max, Min)):
             return False
-        shape = self.graph.read_type(n.args[0]).shape
-        return any(self.times & symbols(shape[k]) for k in n.op.axes)
+        shape = self.graph.read_type(node.args[0]).shape
+        return any(self.times & symbols(shape[k]) for k in node.op.axes)
 
-    def _safe_div(self, n: Node) -> bool:
+    def _safe_div(self, node: Node) -> bool:
         """A division by what does not vary with time: it is not zero where rows have points."""
-        return isinstance(n.op, el.Div) and not self.times & set(
-            self.graph[n.args[1].name].domain.dims
+        return isinstance(node.op, el.Div) and not self.times & set(
+            self.graph[node.args[1].name].domain.dims
         )
 
-    def _later(self, n: Node, a: Ref) -> bool:
+    def _later(self, node: Node, ref: Ref) -> bool:
         """Past the end of a row, are all the points that are read past it too?"""
-        source = self.graph[a.name]
+        source = self.graph[ref.name]
         if isinstance(source.op, Const):
             return True
-        mine, theirs = self.time(n), self.time(source)
+        mine, theirs = self.time(node), self.time(source)
         if not mine or not theirs:
             return False
-        e = dict(zip(source.domain.dims, a.index, strict=True))[theirs]
+        e = dict(zip(source.domain.dims, ref.index, strict=True))[theirs]
         c = is_shift(e.lo if isinstance(e, Slice) else e, mine)
         return c is not None and c >= 0
 
@@ -225,12 +225,12 @@ class Zeros:
         seen[fact] = best
         return best
 
-    def _alone(self, n: Node) -> Way:
+    def _alone(self, node: Node) -> Way:
         """Masking the equation itself."""
-        if not self.time(n) or not isinstance(n.type, Type) or isinstance(n.op, Input):
+        if not self.time(node) or not isinstance(node.type, Type) or isinstance(node.op, Input):
             return _NO_WAY
-        size: Any = prod(s if isinstance(s, int) else 64 for s in n.type.shape)
-        return size, frozenset({n.name})
+        size: Any = prod(s if isinstance(s, int) else 64 for s in node.type.shape)
+        return size, frozenset({node.name})
 
 
 def _together(ways: Iterable[Way]) -> Way:

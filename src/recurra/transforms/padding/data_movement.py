@@ -20,48 +20,54 @@ from recurra.transforms.padding.fills import contracted
 from recurra.transforms.padding.state import ANY, FINITE, Fill, Made, Operand, Padding, join, known
 
 
-def flip(p: Padding, x: Operand) -> Made:
+def flip(padding: Padding, operand: Operand) -> Made:
     """y[k] = x[length - 1 - k]; the padding stays at the end."""
-    op: Any = p.n.op
-    if x.fill[op.axis] is None:
-        return Made(op, (x.ref,), x.fill)
-    length: Any = x.valid[op.axis]
-    at = maximum(length - 1 - Sym(p.iota), 0)
-    index = p.emit(Value(expr=at, bind=((p.iota, p.size(x, op.axis), 0),)), (), "turned")
-    axes = LETTERS[: x.rank]
+    op: Any = padding.n.op
+    if operand.fill[op.axis] is None:
+        return Made(op, (operand.ref,), operand.fill)
+    length: Any = operand.valid[op.axis]
+    at = maximum(length - 1 - Sym(padding.iota), 0)
+    index = padding.emit(
+        Value(expr=at, bind=((padding.iota, padding.size(operand, op.axis), 0),)), (), "turned"
+    )
+    axes = LETTERS[: operand.rank]
     c = axes[op.axis]
     take = Take(labels=f"{axes},Z->{axes.replace(c, 'Z')}", axis=c)
-    fill = list(x.fill)
-    fill[op.axis] = FINITE if x.finite and p.never_empty(length) else ANY
-    return Made(take, (x.ref, index), fill)
+    fill = list(operand.fill)
+    fill[op.axis] = FINITE if operand.finite and padding.never_empty(length) else ANY
+    return Made(take, (operand.ref, index), fill)
 
 
-def transpose(p: Padding, x: Operand) -> Made:
-    op: Any = p.n.op
-    return Made(op, (x.ref,), [x.fill[k] for k in op.order])
+def transpose(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    return Made(op, (operand.ref,), [operand.fill[k] for k in op.order])
 
 
-def reshape(p: Padding, x: Operand) -> Made:
+def reshape(padding: Padding, operand: Operand) -> Made:
     """Of the axes that change only the first may have padding: its valid part stays in front."""
-    op: Any = p.n.op
-    lead, tail = _shared(x.valid, op.shape)
-    have, want = len(x.valid) - tail, len(op.shape) - tail
-    padded = list(p.g.type(x.ref).shape)
+    op: Any = padding.n.op
+    lead, tail = _shared(operand.valid, op.shape)
+    have, want = len(operand.valid) - tail, len(op.shape) - tail
+    padded = list(padding.g.type(operand.ref).shape)
     old, new = padded[lead:have], list(op.shape[lead:want])
     fill: list[Fill | None] = [None] * len(new)
-    if any(f is not None for f in x.fill[lead:have]):
+    if any(f is not None for f in operand.fill[lead:have]):
         first, *rest = new
-        if any(f is not None for f in x.fill[lead + 1 : have]) or any(map(p.varies, rest)):
-            p.refuse(
-                f"{p.graph.read_type(p.n.args[0])} and {p.n.type} share no leading axis",
+        if any(f is not None for f in operand.fill[lead + 1 : have]) or any(
+            map(padding.varies, rest)
+        ):
+            padding.refuse(
+                f"{padding.graph.read_type(padding.n.args[0])} and {padding.n.type} share no leading axis",
                 "transpose the axis whose length changes to the front",
             )
-        new[0] = p.static(first) if rest else _times(old)
+        new[0] = padding.static(first) if rest else _times(old)
         if _times(old) != _times(new):
-            p.refuse(f"the padded sizes {_times(old)} and {_times(new)} differ")
-        fill[0] = x.fill[lead]
+            padding.refuse(f"the padded sizes {_times(old)} and {_times(new)} differ")
+        fill[0] = operand.fill[lead]
     shape = (*padded[:lead], *new, *padded[have:])
-    return Made(Reshape(shape=shape), (x.ref,), (*x.fill[:lead], *fill, *x.fill[have:]))
+    return Made(
+        Reshape(shape=shape), (operand.ref,), (*operand.fill[:lead], *fill, *operand.fill[have:])
+    )
 
 
 def _shared(a: Sequence[Any], b: Sequence[Any]) -> tuple[int, int]:
@@ -79,136 +85,149 @@ def _times(sizes: Sequence[Any]) -> Any:
     return total
 
 
-def cut(p: Padding, x: Operand) -> Made:
+def cut(padding: Padding, operand: Operand) -> Made:
     """A cut of fixed length lies in the valid part; a longer one may read zeros behind the end."""
-    op: Any = p.n.op
-    fill = list(x.fill)
+    op: Any = padding.n.op
+    fill = list(operand.fill)
     f, fill[op.axis] = fill[op.axis], None
-    if not p.varies(op.size):
-        return Made(op, (x.ref,), fill)
-    size: Any = p.static(op.size)
-    top: Any = p.static(op.start)
-    beyond = p.excess(x, top + size - p.size(x, op.axis))
+    if not padding.varies(op.size):
+        return Made(op, (operand.ref,), fill)
+    size: Any = padding.static(op.size)
+    top: Any = padding.static(op.start)
+    beyond = padding.excess(operand, top + size - padding.size(operand, op.axis))
     if beyond != 0:
         wide = Pad(axis=op.axis, before=0, after=beyond)
-        x = replace(x, ref=p.emit(wide, (x.ref,), f"{x.ref.name}_wide"))
+        operand = replace(
+            operand, ref=padding.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
+        )
         fill = [None if e is None else join(e, 0.0) for e in fill]
-    to_the_end = op.start + op.size == x.valid[op.axis]
+    to_the_end = op.start + op.size == operand.valid[op.axis]
     fill[op.axis] = (join(f, 0.0) if f is not None else 0.0) if to_the_end else ANY
-    return Made(replace(op, size=size), (x.ref,), fill)
+    return Made(replace(op, size=size), (operand.ref,), fill)
 
 
-def pad(p: Padding, x: Operand) -> Made:
+def pad(padding: Padding, operand: Operand) -> Made:
     """What follows the valid part is the value already, or made so."""
-    op: Any = p.n.op
-    fill = [None if f is None else join(f, known(op.value)) for f in x.fill]
-    if x.fill[op.axis] is None and not p.varies(op.before) and not p.varies(op.after):
-        return Made(op, (x.ref,), fill)
-    assert isinstance(p.n.type, Type)
-    size = p.static(p.n.type.shape[op.axis])
-    new, ref = p.placed(x, op.axis, op.before, size, op.value)
+    op: Any = padding.n.op
+    fill = [None if f is None else join(f, known(op.value)) for f in operand.fill]
+    if (
+        operand.fill[op.axis] is None
+        and not padding.varies(op.before)
+        and not padding.varies(op.after)
+    ):
+        return Made(op, (operand.ref,), fill)
+    assert isinstance(padding.n.type, Type)
+    size = padding.static(padding.n.type.shape[op.axis])
+    new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
     fill[op.axis] = known(op.value)
     return Made(new, (ref,), fill)
 
 
-def concat(p: Padding, *xs: Operand) -> Made:
+def concat(padding: Padding, *xs: Operand) -> Made:
     """Operands with padding before the last are moved to their places and added."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     axes = LETTERS[: xs[0].rank]
     alone = [axes.replace(axes[op.axis], LETTERS[-1 - k]) for k in range(len(xs))]
-    xs = tuple(p.agreed(xs, alone))
+    xs = tuple(padding.agreed(xs, alone))
     columns = zip(*(x.fill for x in xs), strict=True)
     fill = [None if None in f else join(*f) for f in columns]
     if all(x.fill[op.axis] is None for x in xs[:-1]):
         fill[op.axis] = xs[-1].fill[op.axis]
         return Made(op, tuple(x.ref for x in xs), fill)
-    assert isinstance(p.n.type, Type)
-    size = p.static(p.n.type.shape[op.axis])
-    add = el.Or() if p.n.type.dtype == "bool" else el.Add()
+    assert isinstance(padding.n.type, Type)
+    size = padding.static(padding.n.type.shape[op.axis])
+    add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
     start: Any = 0
     parts = []
     for x in xs:
-        moved, ref = p.placed(x, op.axis, start, size, 0.0)
-        parts.append(p.emit(moved, (ref,), "part"))
+        moved, ref = padding.placed(x, op.axis, start, size, 0.0)
+        parts.append(padding.emit(moved, (ref,), "part"))
         start = start + x.valid[op.axis]
     while len(parts) > 2:
-        parts = [p.emit(add, parts[:2], "joined"), *parts[2:]]
+        parts = [padding.emit(add, parts[:2], "joined"), *parts[2:]]
     fill = [None if f is None else contracted([join(f, 0.0)]) for f in fill]
     fill[op.axis] = 0.0
     return Made(add, tuple(parts), fill)
 
 
-def pick(p: Padding, x: Operand) -> Made:
+def pick(padding: Padding, operand: Operand) -> Made:
     """Zero outside the valid length."""
-    op: Any = p.n.op
-    f, length = x.fill[op.axis], x.valid[op.axis]
-    if f is not None and f != 0 and not p.below(op.at_, length):
-        x = p.masked(x, op.axis, 0.0)
-    kept = [f for k, f in enumerate(x.fill) if k != op.axis]
-    return Made(op, (x.ref,), [None if f is None else join(f, 0.0) for f in kept])
+    op: Any = padding.n.op
+    f, length = operand.fill[op.axis], operand.valid[op.axis]
+    if f is not None and f != 0 and not padding.below(op.at_, length):
+        operand = padding.masked(operand, op.axis, 0.0)
+    kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
+    return Made(op, (operand.ref,), [None if f is None else join(f, 0.0) for f in kept])
 
 
-def place(p: Padding, x: Operand) -> Made:
-    op: Any = p.n.op
-    rest = [None if f is None else join(f, 0.0) for f in x.fill]
-    inside = p.below(op.at_, op.size)
-    new: Fill = 0.0 if inside else join(0.0, p.fill(x, None, op.size))
+def place(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    rest = [None if f is None else join(f, 0.0) for f in operand.fill]
+    inside = padding.below(op.at_, op.size)
+    new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
     fill = [*rest[: op.axis], new, *rest[op.axis :]]
-    return Made(replace(op, size=p.static(op.size)), (x.ref,), fill)
+    return Made(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
-def take(p: Padding, x: Operand, i: Operand) -> Made:
+def take(padding: Padding, operand: Operand, i: Operand) -> Made:
     """Padding of the index reads element 0; a position past the valid length the last element."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     lx, li, out = op.parts()
-    x, i = p.agreed((x, i), (lx, li))
+    operand, i = padding.agreed((operand, i), (lx, li))
     for k in range(i.rank):
-        i = p.masked(i, k, 0.0)
+        i = padding.masked(i, k, 0.0)
     axis = lx.index(op.axis)
-    if x.fill[axis] is not None:
-        length: Any = x.valid[axis]
-        if not p.never_empty(length):
-            x = p.masked(x, axis, 0.0)
-        i = _before(p, i, length)
-    fill: list[Fill | None] = [x.fill[lx.index(c)] if c in lx else ANY for c in out]
-    return Made(op, (x.ref, i.ref), fill)
+    if operand.fill[axis] is not None:
+        length: Any = operand.valid[axis]
+        if not padding.never_empty(length):
+            operand = padding.masked(operand, axis, 0.0)
+        i = _before(padding, i, length)
+    fill: list[Fill | None] = [operand.fill[lx.index(c)] if c in lx else ANY for c in out]
+    return Made(op, (operand.ref, i.ref), fill)
 
 
-def _before(p: Padding, i: Operand, length: Any) -> Operand:
+def _before(padding: Padding, operand: Operand, length: Any) -> Operand:
     """Positions that are below a length."""
-    type_ = p.g.type(i.ref)
-    last = p.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
-    axes = LETTERS[: i.rank]
+    type_ = padding.g.type(operand.ref)
+    last = padding.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
+    axes = LETTERS[: operand.rank]
     minimum = el.Minimum(labels=join_labels((axes, ""), axes))
-    return replace(i, ref=p.emit(minimum, (i.ref, last), f"{i.ref.name}_inside"))
-
-
-def one_hot(p: Padding, i: Operand) -> Made:
-    op: Any = p.n.op
-    fill = [None if f is None else FINITE for f in i.fill]
-    return Made(
-        replace(op, size=p.static(op.size)), (i.ref,), [*fill[: op.axis], FINITE, *fill[op.axis :]]
+    return replace(
+        operand, ref=padding.emit(minimum, (operand.ref, last), f"{operand.ref.name}_inside")
     )
 
 
-def expand(p: Padding, x: Operand) -> Made:
+def one_hot(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    fill = [None if f is None else FINITE for f in operand.fill]
+    return Made(
+        replace(op, size=padding.static(op.size)),
+        (operand.ref,),
+        [*fill[: op.axis], FINITE, *fill[op.axis :]],
+    )
+
+
+def expand(padding: Padding, operand: Operand) -> Made:
     """Copies past the valid length are copies still."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     src, out = op.labels.split("->")
     new = iter(op.sizes)
-    fill = [x.fill[src.index(c)] if c in src else p.fill(x, None, next(new)) for c in out]
-    return Made(replace(op, sizes=tuple(map(p.static, op.sizes))), (x.ref,), fill)
+    fill = [
+        operand.fill[src.index(c)] if c in src else padding.fill(operand, None, next(new))
+        for c in out
+    ]
+    return Made(replace(op, sizes=tuple(map(padding.static, op.sizes))), (operand.ref,), fill)
 
 
-def const(p: Padding) -> Made:
-    op: Any = p.n.op
-    shape = tuple(map(p.static, op.shape))
+def const(padding: Padding) -> Made:
+    op: Any = padding.n.op
+    shape = tuple(map(padding.static, op.shape))
     return Made(replace(op, shape=shape), (), [known(op.value)] * len(shape))
 
 
-def symbolic(p: Padding) -> Made:
+def symbolic(padding: Padding) -> Made:
     """Numbers along a padded axis simply go on."""
-    op: Any = p.n.op
-    bind = tuple((dim, p.static(size), axis) for dim, size, axis in op.bind)
-    assert isinstance(p.n.type, Type)
-    return Made(replace(op, bind=bind), (), [FINITE] * p.n.type.rank)
+    op: Any = padding.n.op
+    bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
+    assert isinstance(padding.n.type, Type)
+    return Made(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)

@@ -76,12 +76,12 @@ def contracted(xs: Sequence[Fill]) -> Fill:
     return 0.0 if 0 in xs else FINITE
 
 
-def reduced(f: Fill, monoid: str, neutral: float, masked: bool) -> Fill:
+def reduced(fill: Fill, monoid: str, neutral: float, masked: bool) -> Fill:
     """The padding of a kept axis, when others were reduced; `masked`: some of them had padding."""
     if monoid == "add":
-        return contracted([f])
-    if f == neutral:
-        return f
+        return contracted([fill])
+    if fill == neutral:
+        return fill
     if monoid.startswith("logical"):
         return FINITE
-    return ANY if masked or monoid == "mul" else f
+    return ANY if masked or monoid == "mul" else fill

@@ -68,146 +68,154 @@ def pad_with_fills(
     return Graph({k: g.nodes[k] for k in order}, graph.outputs, graph.dims).live(), p.fills
 
 
-def _static_merge(p: Padding, n: Node) -> bool:
-    return isinstance(n.op, Merge) and not any(map(p.varies, shape_of(n.type)))
+def _static_merge(padding: Padding, node: Node) -> bool:
+    return isinstance(node.op, Merge) and not any(map(padding.varies, shape_of(node.type)))
 
 
-def _order(graph: Graph, p: Padding) -> list[Node]:
+def _order(graph: Graph, padding: Padding) -> list[Node]:
     """Operands first; recurrences are cut where types are static, at merges if that is enough.
 
     What they are cut at comes last: it may read what depends on it.
     """
-    last = {n.name for n in graph.nodes.values() if _static_merge(p, n)}
+    last = {n.name for n in graph.nodes.values() if _static_merge(padding, n)}
     while True:
         before = {k: [] if k in last else [a.name for a in n.args] for k, n in graph.nodes.items()}
         parts = components(graph.nodes, before.__getitem__)
         closed = [k for part in parts for k in part if len(part) > 1 or k in before[k]]
-        ragged = [k for k in closed if any(map(p.varies, shape_of(graph[k].type)))]
+        ragged = [k for k in closed if any(map(padding.varies, shape_of(graph[k].type)))]
         if not ragged:
             break
         if len(ragged) == len(closed):
-            p.n = graph[ragged[0]]
-            p.refuse("a recurrence cannot carry a length that changes with a dim", "pad it by hand")
+            padding.n = graph[ragged[0]]
+            padding.refuse(
+                "a recurrence cannot carry a length that changes with a dim", "pad it by hand"
+            )
         last |= set(closed) - set(ragged)
     first = [name for part in parts for name in part if name not in last]
     return [graph[name] for name in (*first, *(k for k in graph.nodes if k in last))]
 
 
-def _rebuild(p: Padding) -> None:
+def _rebuild(padding: Padding) -> None:
     """Replaces one equation by its padded form."""
-    n = p.n
-    if isinstance(n.type, Tuple) and any(p.varies(s) for t in n.type.items for s in t.shape):
-        p.refuse("the results of a call cannot have a length that changes with a dim")
+    n = padding.n
+    if isinstance(n.type, Tuple) and any(padding.varies(s) for t in n.type.items for s in t.shape):
+        padding.refuse("the results of a call cannot have a length that changes with a dim")
     if isinstance(n.op, Merge):
-        _merge(p)
+        _merge(padding)
         return
-    xs = tuple(_operand(p, a) for a in n.args)
-    ragged = any(map(p.varies, shape_of(n.type)))
+    xs = tuple(_operand(padding, a) for a in n.args)
+    ragged = any(map(padding.varies, shape_of(n.type)))
     if not ragged and not any(x.ragged for x in xs):
-        p.g.put(replace(n, args=tuple(x.ref for x in xs)))
+        padding.g.put(replace(n, args=tuple(x.ref for x in xs)))
         return
     rule = rule_of(type(n.op))
     if rule is None:
-        p.refuse(
+        padding.refuse(
             "it cannot take an axis whose length changes with a dim",
             "give the axis a static length: .cut(..), .index(..) or a reduction before it",
         )
-    _put(p, rule(p, *xs))
+    _put(padding, rule(padding, *xs))
 
 
-def _put(p: Padding, made: Made) -> None:
+def _put(padding: Padding, made: Made) -> None:
     """Files the padded equation; its type must come out static."""
-    n = p.n
-    type_ = made.op.infer(*map(p.g.type, made.args))
+    n = padding.n
+    type_ = made.op.infer(*map(padding.g.type, made.args))
     assert isinstance(type_, Type)
     valid = shape_of(n.type)
     for have, want in zip(type_.shape, valid, strict=True):
-        assert have == want if not p.varies(want) else not p.varies(have), f"{n} became {type_}"
-    p.g.put(replace(n, op=made.op, args=made.args, type=type_))
+        assert have == want if not padding.varies(want) else not padding.varies(have), (
+            f"{n} became {type_}"
+        )
+    padding.g.put(replace(n, op=made.op, args=made.args, type=type_))
     fills = zip(made.fill, valid, strict=True)
-    p.lengths[n.name] = valid
-    p.fills[n.name] = tuple(f if p.varies(s) else None for f, s in fills)
+    padding.lengths[n.name] = valid
+    padding.fills[n.name] = tuple(f if padding.varies(s) else None for f, s in fills)
 
 
-def _sliced(p: Padding, a: Ref) -> Ref:
+def _sliced(padding: Padding, ref: Ref) -> Ref:
     """A read whose ranges have static lengths."""
-    source = p.graph[a.name]
-    _, ranges = a.parts(source.domain)
+    source = padding.graph[ref.name]
+    _, ranges = ref.parts(source.domain)
     for s in shape_of(source.type):
         if symbols(s) & ranges.keys():
-            p.refuse(f"the elements of {a} have different lengths, {s}", "read one of them")
+            padding.refuse(f"the elements of {ref} have different lengths, {s}", "read one of them")
 
-    def static(e: Index, r: Range) -> Index:
-        if not isinstance(e, Slice) or not p.varies(e.size) or _streamed(p, e, r):
-            return e
-        return replace(e, pad=p.static(e.size))
+    def static(index: Index, extent: Range) -> Index:
+        if (
+            not isinstance(index, Slice)
+            or not padding.varies(index.size)
+            or _streamed(padding, index, extent)
+        ):
+            return index
+        return replace(index, pad=padding.static(index.size))
 
-    pairs = zip(a.index, source.domain, strict=True)
-    return Ref(a.name, tuple(static(e, r) for e, r in pairs))
+    pairs = zip(ref.index, source.domain, strict=True)
+    return Ref(ref.name, tuple(static(e, r) for e, r in pairs))
 
 
-def _streamed(p: Padding, e: Slice, r: Range) -> bool:
+def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
     """A fold over all of a dim, how many points that may have: it reads them one by one."""
-    return isinstance(p.n.op, Fold) and e == Slice(r.lo, r.hi)
+    return isinstance(padding.n.op, Fold) and slice_ == Slice(extent.lo, extent.hi)
 
 
-def _operand(p: Padding, a: Ref) -> Operand:
+def _operand(padding: Padding, a: Ref) -> Operand:
     """What equation `p.n` reads, with the padding it has."""
-    ref = _sliced(p, a)
-    valid = shape_of(p.graph.read_type(a))
-    slices = [_beyond(p, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
-    own = p.fills.get(a.name) or (None,) * len(shape_of(p.graph[a.name].type))
+    ref = _sliced(padding, a)
+    valid = shape_of(padding.graph.read_type(a))
+    slices = [_beyond(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
+    own = padding.fills.get(a.name) or (None,) * len(shape_of(padding.graph[a.name].type))
     x = Operand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
-        if x.fill[k] is not None and not p.varies(length):  # x[3] of f32[t+1] is f32[4]
-            x = p.fitted(x, k, length)
+        if x.fill[k] is not None and not padding.varies(length):  # x[3] of f32[t+1] is f32[4]
+            x = padding.fitted(x, k, length)
             x = replace(x, fill=(*x.fill[:k], None, *x.fill[k + 1 :]))
     return x
 
 
-def _beyond(p: Padding, padded: Slice, s: Slice) -> Fill | None:
+def _beyond(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
     """What a padded range holds past its end."""
-    if not p.varies(s.size) or padded.pad is None:
+    if not padding.varies(slice_.size) or padded.pad is None:
         return None
-    return FINITE if s.loose else 0.0
+    return FINITE if slice_.loose else 0.0
 
 
-def _merge(p: Padding) -> None:
+def _merge(padding: Padding) -> None:
     """A choice of branches: all get one size, each where it is defined, since only one is read."""
-    n = p.n
+    n = padding.n
     assert isinstance(n.type, Type)
-    target = tuple(map(p.static, n.type.shape))
+    target = tuple(map(padding.static, n.type.shape))
     args: list[Ref] = []
     fills: list[tuple[Fill | None, ...]] = []
     for a in n.args:
-        ref, lead = _sliced(p, a), len(a.slices)
+        ref, lead = _sliced(padding, a), len(a.slices)
         padded = list(ref.slices)
         for j, s in enumerate(padded):
-            if p.varies(a.slices[j].size):
+            if padding.varies(a.slices[j].size):
                 padded[j] = replace(s, pad=target[j])
         rest = iter(padded)
         ref = Ref(a.name, tuple(next(rest) if isinstance(e, Slice) else e for e in ref.index))
-        ref, own = _branch(p, ref, target[lead:])
+        ref, own = _branch(padding, ref, target[lead:])
         args.append(ref)
         fills.append((*(0.0 for _ in a.slices), *(f if f is not None else 0.0 for f in own)))
     fill = tuple(
-        join(*column) if p.varies(s) else None
+        join(*column) if padding.varies(s) else None
         for column, s in zip(zip(*fills, strict=True), n.type.shape, strict=True)
     )
-    p.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
-    p.lengths[n.name] = n.type.shape
-    p.fills[n.name] = fill
+    padding.g.put(replace(n, args=tuple(args), type=Type(n.type.dtype, target)))
+    padding.lengths[n.name] = n.type.shape
+    padding.fills[n.name] = fill
 
 
 def _branch(
-    p: Padding, ref: Ref, shape: tuple[Expr | int, ...]
+    padding: Padding, ref: Ref, shape: tuple[Expr | int, ...]
 ) -> tuple[Ref, tuple[Fill | None, ...]]:
     """A read, with its fills, of `ref` cut or grown to `shape` where its source is defined."""
-    source = p.g.source(ref)
-    fill = p.fills.get(ref.name) or (None,) * len(shape)
+    source = padding.g.source(ref)
+    fill = padding.fills.get(ref.name) or (None,) * len(shape)
     if shape_of(source.type) == shape:
         return ref, fill
-    free = [isinstance(e, Slice) or p.varies(e) for e in ref.index]
+    free = [isinstance(e, Slice) or padding.varies(e) for e in ref.index]
     ranges = tuple(r for r, f in zip(source.domain, free, strict=True) if f)
     inner = tuple(r.sym if f else e for r, e, f in zip(source.domain, ref.index, free, strict=True))
     x = Operand(Ref(ref.name, inner), shape, fill)
@@ -215,10 +223,10 @@ def _branch(
     def fit() -> Operand:
         y = x
         for k, size in enumerate(shape):
-            y = p.fitted(y, k, size)
+            y = padding.fitted(y, k, size)
         return y
 
-    y = p.outside(p.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)
+    y = padding.outside(padding.within(Domain(ranges), fit), replace(x, ref=ref), source.domain)
     return y.ref, y.fill
 
 

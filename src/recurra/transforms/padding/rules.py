@@ -34,184 +34,193 @@ def rule_of(op: type[Op]) -> PadRule | None:
     return next((RULES[c] for c in op.__mro__ if c in RULES), None)
 
 
-def _elementwise(p: Padding, *xs: Operand) -> Made:
+def _elementwise(padding: Padding, *xs: Operand) -> Made:
     """Axes keep their lengths by their labels."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     ins, out = op.parts(tuple(x.rank for x in xs))
-    xs = tuple(p.agreed(xs, ins))
-    dtypes = [p.g.type(x.ref).dtype for x in xs]
-    fill = [pointwise(op, p.states(xs, ins, c), dtypes, [c in s for s in ins]) for c in out]
+    xs = tuple(padding.agreed(xs, ins))
+    dtypes = [padding.g.type(x.ref).dtype for x in xs]
+    fill = [pointwise(op, padding.states(xs, ins, c), dtypes, [c in s for s in ins]) for c in out]
     return Made(op, tuple(x.ref for x in xs), fill)
 
 
-def _left_out(p: Padding, x: Operand) -> Operand:
+def _left_out(padding: Padding, operand: Operand) -> Operand:
     """The operand with what leaves the result alone in the padding of what the op folds."""
-    for _, axis, value in folded(p.n.op, p.g.type(x.ref).dtype):
-        x = p.masked(x, axis, value)
-    return x
+    for _, axis, value in folded(padding.n.op, padding.g.type(operand.ref).dtype):
+        operand = padding.masked(operand, axis, value)
+    return operand
 
 
-def _reduction(p: Padding, x: Operand) -> Made:
+def _reduction(padding: Padding, operand: Operand) -> Made:
     """The padding of a reduced axis becomes the identity of the monoid."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     if op.monoid is None:
-        p.refuse("its partial results cannot be joined, so padding cannot be left out")
-    return _fold(p, x, op.monoid, op.axes)
+        padding.refuse("its partial results cannot be joined, so padding cannot be left out")
+    return _fold(padding, operand, op.monoid, op.axes)
 
 
-def _streamed(p: Padding, x: Operand) -> Made:
-    op: Any = p.n.op
-    return _fold(p, x, op.monoid_of, tuple(range(op.rank)))
+def _streamed(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    return _fold(padding, operand, op.monoid_of, tuple(range(op.rank)))
 
 
-def _fold(p: Padding, x: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
-    neutral = identity(monoid, p.g.type(x.ref).dtype)
-    masked = any(x.fill[a] is not None for a in axes)
-    x = _left_out(p, x)
-    kept = [f for k, f in enumerate(x.fill) if k not in axes]
+def _fold(padding: Padding, operand: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
+    neutral = identity(monoid, padding.g.type(operand.ref).dtype)
+    masked = any(operand.fill[a] is not None for a in axes)
+    operand = _left_out(padding, operand)
+    kept = [f for k, f in enumerate(operand.fill) if k not in axes]
     fill = [None if f is None else reduced(f, monoid, neutral, masked) for f in kept]
-    return Made(p.n.op, (x.ref,), fill)
+    return Made(padding.n.op, (operand.ref,), fill)
 
 
-def _argmax(p: Padding, x: Operand) -> Made:
+def _argmax(padding: Padding, operand: Operand) -> Made:
     """The padding is the lowest number; of equals the first wins, which is valid."""
-    op: Any = p.n.op
-    x = _left_out(p, x)
-    kept = [f for k, f in enumerate(x.fill) if k not in op.axes]
-    return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
+    op: Any = padding.n.op
+    operand = _left_out(padding, operand)
+    kept = [f for k, f in enumerate(operand.fill) if k not in op.axes]
+    return Made(op, (operand.ref,), [None if f is None else FINITE for f in kept])
 
 
-def _einsum(p: Padding, *xs: Operand) -> Made:
+def _einsum(padding: Padding, *xs: Operand) -> Made:
     """Over a padded label one operand must be zero there, and the others finite."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     ins, out = op.parts()
-    ops = p.agreed(xs, ins)
+    ops = padding.agreed(xs, ins)
     summed = [c for c in dict.fromkeys("".join(ins)) if c not in out]
     for c in summed:
         for k, s in enumerate(ins):
             if c in s and (f := ops[k].fill[s.index(c)]) is not None and not finite(f):
-                ops[k] = p.masked(ops[k], s.index(c), 0.0)
+                ops[k] = padding.masked(ops[k], s.index(c), 0.0)
     for c in summed:
         has = [k for k, s in enumerate(ins) if c in s and ops[k].fill[s.index(c)] is not None]
         if has and not any(ops[k].fill[ins[k].index(c)] == 0 for k in has):
             k = min(has, key=lambda k: ops[k].rank)
-            ops[k] = p.masked(ops[k], ins[k].index(c), 0.0)
-    fill = [contracted(p.states(ops, ins, c)) for c in out]
+            ops[k] = padding.masked(ops[k], ins[k].index(c), 0.0)
+    fill = [contracted(padding.states(ops, ins, c)) for c in out]
     return Made(op, tuple(x.ref for x in ops), fill)
 
 
-def _discounted_sum(p: Padding, x: Operand) -> Made:
-    op: Any = p.n.op
-    x = _left_out(p, x)
-    kept = [f for k, f in enumerate(x.fill) if k != op.axis]
-    return Made(op, (x.ref,), [None if f is None else contracted([f]) for f in kept])
+def _discounted_sum(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    operand = _left_out(padding, operand)
+    kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
+    return Made(op, (operand.ref,), [None if f is None else contracted([f]) for f in kept])
 
 
-def _softmax(p: Padding, x: Operand) -> Made:
+def _softmax(padding: Padding, operand: Operand) -> Made:
     """The padding weighs nothing."""
-    op: Any = p.n.op
-    fill: list[Fill | None] = [None if f is None else FINITE if finite(f) else ANY for f in x.fill]
-    if x.fill[op.axis] is None:
-        return Made(op, (x.ref,), fill)
-    dtype = p.g.type(x.ref).dtype
-    full = p.never_empty(x.valid[op.axis])
+    op: Any = padding.n.op
+    fill: list[Fill | None] = [
+        None if f is None else FINITE if finite(f) else ANY for f in operand.fill
+    ]
+    if operand.fill[op.axis] is None:
+        return Made(op, (operand.ref,), fill)
+    dtype = padding.g.type(operand.ref).dtype
+    full = padding.never_empty(operand.valid[op.axis])
     bottom = lowest(dtype) if full else -6e4 if dtype == "f16" else -3e38
-    finite_elsewhere = all(f is None or finite(f) for k, f in enumerate(x.fill) if k != op.axis)
-    x = p.masked(x, op.axis, bottom)
+    finite_elsewhere = all(
+        f is None or finite(f) for k, f in enumerate(operand.fill) if k != op.axis
+    )
+    operand = padding.masked(operand, op.axis, bottom)
     if isinstance(op, LogSoftmax):
         fill = [None if f is None else ANY for f in fill]
     else:
         fill[op.axis] = (0.0 if full else FINITE) if finite_elsewhere else ANY
-    return Made(op, (x.ref,), fill)
+    return Made(op, (operand.ref,), fill)
 
 
-def _attention(p: Padding, *xs: Operand) -> Made:
+def _attention(padding: Padding, *xs: Operand) -> Made:
     """The padding of the range weighs nothing: the op is told how long that is."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     roles = op.roles()
     labels = (roles.q, roles.k, roles.v, roles.seen)[: len(xs)]
-    ops = p.agreed(xs, labels)
+    ops = padding.agreed(xs, labels)
     for x, mine in zip(ops, labels, strict=True):
         if any(f is not None and c != roles.n for c, f in zip(mine, x.fill, strict=True)):
-            p.refuse("only the axis of what is attended to can have a length that changes")
+            padding.refuse("only the axis of what is attended to can have a length that changes")
     at = roles.k.index(roles.n)
     length = ops[1].valid[at]
-    if not p.never_empty(length):
-        p.refuse("its range may be empty, and then nothing has any weight")
+    if not padding.never_empty(length):
+        padding.refuse("its range may be empty, and then nothing has any weight")
     for j in (1, 2):
         f = ops[j].fill[labels[j].index(roles.n)]
         if f is not None and not finite(f):
-            ops[j] = p.masked(ops[j], labels[j].index(roles.n), 0.0)
+            ops[j] = padding.masked(ops[j], labels[j].index(roles.n), 0.0)
     rank = len(roles.y)
     return Made(replace(op, length=length), tuple(x.ref for x in ops), [None] * rank)
 
 
-def _cumsum(p: Padding, x: Operand) -> Made:
+def _cumsum(padding: Padding, operand: Operand) -> Made:
     """The padding comes last, so no valid element sees it; from the end it comes first."""
-    op: Any = p.n.op
-    x = _left_out(p, x)
-    fill = [None if f is None else contracted([f]) for f in x.fill]
-    f = x.fill[op.axis]
+    op: Any = padding.n.op
+    operand = _left_out(padding, operand)
+    fill = [None if f is None else contracted([f]) for f in operand.fill]
+    f = operand.fill[op.axis]
     fill[op.axis] = None if f is None else FINITE if finite(f) else ANY
-    return Made(op, (x.ref,), fill)
+    return Made(op, (operand.ref,), fill)
 
 
-def _cumprod(p: Padding, x: Operand) -> Made:
+def _cumprod(padding: Padding, operand: Operand) -> Made:
     """The padding comes last, and no product of finite numbers need be finite."""
-    return Made(p.n.op, (x.ref,), [None if f is None else ANY for f in x.fill])
+    return Made(padding.n.op, (operand.ref,), [None if f is None else ANY for f in operand.fill])
 
 
-def _cummax(p: Padding, x: Operand) -> Made:
+def _cummax(padding: Padding, operand: Operand) -> Made:
     """The padding comes last; a maximum is one of the elements."""
-    kind = FINITE if x.finite else ANY
-    return Made(p.n.op, (x.ref,), [None if f is None else kind for f in x.fill])
+    kind = FINITE if operand.finite else ANY
+    return Made(padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill])
 
 
-def _sorted(p: Padding, x: Operand) -> Made:
+def _sorted(padding: Padding, operand: Operand) -> Made:
     """The padding comes last, also in order: NaN does, of equals the padding."""
-    x, kind = _left_out(p, x), FINITE if isinstance(p.n.op, ArgSort) else ANY
-    return Made(p.n.op, (x.ref,), [None if f is None else kind for f in x.fill])
+    operand, kind = (
+        _left_out(padding, operand),
+        FINITE if isinstance(padding.n.op, ArgSort) else ANY,
+    )
+    return Made(padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill])
 
 
-def _topk(p: Padding, x: Operand) -> Made:
+def _topk(padding: Padding, operand: Operand) -> Made:
     """The padding is the lowest number; of equals the first wins, which is valid."""
-    op: Any = p.n.op
-    if p.varies(op.size):
-        p.refuse("so many elements as a dim says", hint="take a fixed number of them")
-    x = _left_out(p, x)
-    kept = [None if k == op.axis else f for k, f in enumerate(x.fill)]
-    return Made(op, (x.ref,), [None if f is None else FINITE for f in kept])
+    op: Any = padding.n.op
+    if padding.varies(op.size):
+        padding.refuse("so many elements as a dim says", hint="take a fixed number of them")
+    operand = _left_out(padding, operand)
+    kept = [None if k == op.axis else f for k, f in enumerate(operand.fill)]
+    return Made(op, (operand.ref,), [None if f is None else FINITE for f in kept])
 
 
-def _scatter(p: Padding, *xs: Operand) -> Made:
+def _scatter(padding: Padding, *xs: Operand) -> Made:
     """Nothing is put where the padding of the places says: they are off the axis."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     axes = LETTERS[: xs[0].rank]
     places = axes.replace(axes[op.axis], fresh_label(axes))
-    x, i, v = p.agreed(xs, (axes, places, places))
-    i = p.masked(i, op.axis, -1)
+    x, i, v = padding.agreed(xs, (axes, places, places))
+    i = padding.masked(i, op.axis, -1)
     return Made(op, (x.ref, i.ref, v.ref), [None if f is None else ANY for f in x.fill])
 
 
-def _discounts(p: Padding, x: Operand) -> Made:
-    op: Any = p.n.op
-    rest = [None if f is None else contracted([f]) for f in x.fill]
-    new = contracted([p.fill(x, None, op.size)])
+def _discounts(padding: Padding, operand: Operand) -> Made:
+    op: Any = padding.n.op
+    rest = [None if f is None else contracted([f]) for f in operand.fill]
+    new = contracted([padding.fill(operand, None, op.size)])
     return Made(
-        replace(op, size=p.static(op.size)), (x.ref,), [*rest[: op.axis], new, *rest[op.axis :]]
+        replace(op, size=padding.static(op.size)),
+        (operand.ref,),
+        [*rest[: op.axis], new, *rest[op.axis :]],
     )
 
 
-def _windows(p: Padding, x: Operand) -> Made:
+def _windows(padding: Padding, operand: Operand) -> Made:
     """The axes that are cut into windows are whole; others keep their padding."""
-    op: Any = p.n.op
+    op: Any = padding.n.op
     n = len(op.sizes)
     before, after = (n, 2 * n) if isinstance(op, Windows) else (2 * n, n)
     end = op.axis + before
-    if any(f is not None for f in x.fill[op.axis : end]):
-        p.refuse("its windows would reach into the padding")
-    rest = [None if f is None else contracted([f]) for f in x.fill]
-    return Made(op, (x.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
+    if any(f is not None for f in operand.fill[op.axis : end]):
+        padding.refuse("its windows would reach into the padding")
+    rest = [None if f is None else contracted([f]) for f in operand.fill]
+    return Made(op, (operand.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
 
 
 RULES: dict[type[Op], PadRule] = {

@@ -40,8 +40,8 @@ Fill = float | Unknown
 FINITE, ANY = Unknown.FINITE, Unknown.ANY
 
 
-def finite(f: Fill) -> bool:
-    return isfinite(f) if not isinstance(f, Unknown) else f is FINITE
+def finite(fill: Fill) -> bool:
+    return isfinite(fill) if not isinstance(fill, Unknown) else fill is FINITE
 
 
 def known(number: float) -> Fill:
@@ -110,29 +110,29 @@ class Padding:
         """Does a size mention dims?"""
         return bool(symbols(e) & self.dims)
 
-    def static(self, e: Expr | int) -> Expr | int:
-        """`e`, or the largest that it gets over the domain of the equation."""
-        if not self.varies(e):
-            return e
-        top = isl.largest(e, self.n.domain)
-        return top if top is not None else self._number(e)
+    def static(self, expr: Expr | int) -> Expr | int:
+        """`expr`, or the largest that it gets over the domain of the equation."""
+        if not self.varies(expr):
+            return expr
+        top = isl.largest(expr, self.n.domain)
+        return top if top is not None else self._number(expr)
 
-    def _number(self, e: Expr | int) -> int:
-        """The largest value of `e` for the given sizes."""
+    def _number(self, expr: Expr | int) -> int:
+        """The largest value of `expr` for the given sizes."""
         by = dict(self.sizes)
-        box = self.n.domain.of(symbols(e))
+        box = self.n.domain.of(symbols(expr))
         ranges = tuple(Range(r.dim, evaluate(r.hi, by), evaluate(r.lo, by)) for r in box)
-        top = isl.largest(substitute(e, by), Domain(ranges))
+        top = isl.largest(substitute(expr, by), Domain(ranges))
         if not isinstance(top, int):
-            self.refuse(f"the length {e} has no largest value that can be written down")
+            self.refuse(f"the length {expr} has no largest value that can be written down")
         return top
 
-    def excess(self, x: Operand, e: Expr | int) -> Any:
-        """max(e, 0) of a size; without the max where that follows from `x` being read at all."""
+    def excess(self, operand: Operand, expr: Expr | int) -> Any:
+        """max(e, 0) of a size; without the max where that follows from `operand` being read at all."""
         mine = self.n.domain.ranges
-        other = (r for r in self.g.source(x.ref).domain if r.dim not in self.n.domain)
-        top = isl.largest(e, Domain((*mine, *other)))
-        return maximum(e, 0) if top is None else top
+        other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
+        top = isl.largest(expr, Domain((*mine, *other)))
+        return maximum(expr, 0) if top is None else top
 
     def below(self, at: Expr | int, length: Expr | int) -> bool:
         """Is a position before the end of an axis at every point?"""
@@ -141,8 +141,8 @@ class Padding:
     def never_empty(self, length: Expr | int) -> bool:
         return self.below(0, length)
 
-    def size(self, x: Operand, axis: int) -> Any:
-        return self.g.type(x.ref).shape[axis]
+    def size(self, operand: Operand, axis: int) -> Any:
+        return self.g.type(operand.ref).shape[axis]
 
     def constant(self, x: Operand) -> float | None:
         """The number that all of `x` is, padding included."""
@@ -157,15 +157,15 @@ class Padding:
         pairs = zip(xs, labels, strict=True)
         return [self.fill(x, s.index(c) if c in s else None, length) for x, s in pairs]
 
-    def fill(self, x: Operand, axis: int | None, length: Expr | int) -> Fill:
-        """What `x` holds in the padding of an axis of a length; None: an axis it does not have."""
-        f = None if axis is None else x.fill[axis]
+    def fill(self, operand: Operand, axis: int | None, length: Expr | int) -> Fill:
+        """What `operand` holds in the padding of an axis of a length; None: an axis it does not have."""
+        f = None if axis is None else operand.fill[axis]
         if f is not None:
             return f
-        value = self.constant(x)
+        value = self.constant(operand)
         if value is not None:
             return known(value)
-        return FINITE if x.finite and self.never_empty(length) else ANY
+        return FINITE if operand.finite and self.never_empty(length) else ANY
 
     def emit(self, op: Op, args: Sequence[Ref], stem: str) -> Ref:
         ref = self.g.emit(op, args, self.n.domain, stem)
@@ -186,11 +186,11 @@ class Padding:
         self.n = n
         return made
 
-    def outside(self, y: Operand, x: Operand, domain: Domain) -> Operand:
-        """`y`, made over the domain of the source of `x`, read where `x` is."""
+    def outside(self, operand: Operand, x: Operand, domain: Domain) -> Operand:
+        """`operand`, made over the domain of the source of `x`, read where `x` is."""
         by = dict(zip(domain.dims, x.ref.index, strict=True))
-        index = tuple(by[r.dim] for r in self.g.source(y.ref).domain)
-        return Operand(Ref(y.ref.name, index), x.valid, y.fill)
+        index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
+        return Operand(Ref(operand.ref.name, index), x.valid, operand.fill)
 
     def mask(self, size: Expr | int, length: Expr | int) -> Ref:
         """k < length, along an axis."""
@@ -198,50 +198,58 @@ class Padding:
         op = Value(expr=inside, dtype="bool", bind=((self.iota, size, 0),))
         return self.emit(op, (), "valid")
 
-    def masked(self, x: Operand, axis: int, value: float) -> Operand:
-        """`x` with `value` in the padding of an axis."""
-        if x.fill[axis] is None or x.fill[axis] == value:
-            return x
-        source = self.g.source(x.ref)
-        valid = self.lengths.get(x.ref.name)
-        if valid and _renames(x.ref, source.domain):  # one mask of the source for all its readers
-            inner = Operand(self.g.read(source.name), valid, x.fill)
+    def masked(self, operand: Operand, axis: int, value: float) -> Operand:
+        """`operand` with `value` in the padding of an axis."""
+        if operand.fill[axis] is None or operand.fill[axis] == value:
+            return operand
+        source = self.g.source(operand.ref)
+        valid = self.lengths.get(operand.ref.name)
+        if valid and _renames(
+            operand.ref, source.domain
+        ):  # one mask of the source for all its readers
+            inner = Operand(self.g.read(source.name), valid, operand.fill)
             y = self.within(source.domain, lambda: self.masked(inner, axis, value))
-            return self.outside(y, x, source.domain)
-        axes = LETTERS[: x.rank]
+            return self.outside(y, operand, source.domain)
+        axes = LETTERS[: operand.rank]
         labels = join_labels((axes[axis], axes, ""), axes)
-        mask = self.mask(self.size(x, axis), x.valid[axis])
-        other = self.emit(Const(value=value, dtype=self.g.type(x.ref).dtype), (), "fill")
-        ref = self.emit(Where(labels=labels), (mask, x.ref, other), f"{x.ref.name}_masked")
-        return self.now(x, ref, axis, known(value))
+        mask = self.mask(self.size(operand, axis), operand.valid[axis])
+        other = self.emit(Const(value=value, dtype=self.g.type(operand.ref).dtype), (), "fill")
+        ref = self.emit(
+            Where(labels=labels), (mask, operand.ref, other), f"{operand.ref.name}_masked"
+        )
+        return self.now(operand, ref, axis, known(value))
 
-    def now(self, x: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
-        """`x` as `ref`, some of whose padding along `axis` was set to `value`."""
-        fill = [f if f is None else join(f, value) for f in x.fill]
-        fill[axis] = None if x.fill[axis] is None else value
-        self.lengths[ref.name] = x.valid
-        return Operand(ref, x.valid, tuple(fill))
+    def now(self, operand: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
+        """`operand` as `ref`, some of whose padding along `axis` was set to `value`."""
+        fill = [f if f is None else join(f, value) for f in operand.fill]
+        fill[axis] = None if operand.fill[axis] is None else value
+        self.lengths[ref.name] = operand.valid
+        return Operand(ref, operand.valid, tuple(fill))
 
-    def fitted(self, x: Operand, axis: int, size: Expr | int) -> Operand:
-        """`x` with another padded size, no less than its valid length."""
-        gap = size - self.size(x, axis)
+    def fitted(self, operand: Operand, axis: int, size: Expr | int) -> Operand:
+        """`operand` with another padded size, no less than its valid length."""
+        gap = size - self.size(operand, axis)
         if gap == 0:
-            return x
-        lead = [k for k, e in enumerate(x.ref.index) if isinstance(e, Slice)]
+            return operand
+        lead = [k for k, e in enumerate(operand.ref.index) if isinstance(e, Slice)]
         if axis < len(lead):
             k = lead[axis]
-            s: Any = x.ref.index[k]
-            index = (*x.ref.index[:k], replace(s, pad=size), *x.ref.index[k + 1 :])
-            return replace(x, ref=Ref(x.ref.name, index))
-        after = self.excess(x, gap)
+            s: Any = operand.ref.index[k]
+            index = (*operand.ref.index[:k], replace(s, pad=size), *operand.ref.index[k + 1 :])
+            return replace(operand, ref=Ref(operand.ref.name, index))
+        after = self.excess(operand, gap)
         if after != 0:
-            f = x.fill[axis]
-            ref = self.emit(Pad(axis=axis, before=0, after=after), (x.ref,), f"{x.ref.name}_grown")
-            x = self.now(x, ref, axis, 0.0 if f is None else join(f, 0.0))
-        if self.size(x, axis) != size:
-            cut = self.emit(Cut(axis=axis, start=0, size=size), (x.ref,), f"{x.ref.name}_cut")
-            x = replace(x, ref=cut)
-        return x
+            f = operand.fill[axis]
+            ref = self.emit(
+                Pad(axis=axis, before=0, after=after), (operand.ref,), f"{operand.ref.name}_grown"
+            )
+            operand = self.now(operand, ref, axis, 0.0 if f is None else join(f, 0.0))
+        if self.size(operand, axis) != size:
+            cut = self.emit(
+                Cut(axis=axis, start=0, size=size), (operand.ref,), f"{operand.ref.name}_cut"
+            )
+            operand = replace(operand, ref=cut)
+        return operand
 
     def agreed(self, xs: Sequence[Operand], labels: Sequence[str]) -> list[Operand]:
         """Operands with one padded size for every label."""
@@ -255,18 +263,22 @@ class Padding:
                     out[k] = self.fitted(out[k], at[k], size)
         return out
 
-    def placed(self, x: Operand, axis: int, before: Any, size: Any, value: float) -> tuple[Op, Ref]:
-        """An op and its operand: `x` from `before` on, in an axis of `size`, `value` elsewhere."""
-        x = self.masked(x, axis, value)
-        have = self.size(x, axis)
+    def placed(
+        self, operand: Operand, axis: int, before: Any, size: Any, value: float
+    ) -> tuple[Op, Ref]:
+        """An op and its operand: `operand` from `before` on, in an axis of `size`, `value` elsewhere."""
+        operand = self.masked(operand, axis, value)
+        have = self.size(operand, axis)
         lead: Any = self.static(before)
-        after = self.excess(x, size - have - (0 if self.varies(before) else before))
+        after = self.excess(operand, size - have - (0 if self.varies(before) else before))
         wide = Pad(axis=axis, before=lead, after=after, value=value)
         if lead - before == 0 and lead + have + after == size:
-            return wide, x.ref
+            return wide, operand.ref
         if lead != 0 or after != 0:
-            x = replace(x, ref=self.emit(wide, (x.ref,), f"{x.ref.name}_wide"))
-        return Cut(axis=axis, start=lead - before, size=size), x.ref
+            operand = replace(
+                operand, ref=self.emit(wide, (operand.ref,), f"{operand.ref.name}_wide")
+            )
+        return Cut(axis=axis, start=lead - before, size=size), operand.ref
 
 
 def least(sizes: Sequence[Any]) -> Any:

@@ -37,7 +37,7 @@ from recurra.transforms.recurrences.scans import Running
 from recurra.transforms.rewriter.pattern_rewriter import Rewriting
 from recurra.transforms.strip_mine.align_ranges import widened
 from recurra.transforms.strip_mine.split_concat import unjoined
-from recurra.transforms.strip_mine.strip_mine import normalised_last, strips, tiled
+from recurra.transforms.strip_mine.strip_mine import normalized_last, strips, tiled
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
 
 
@@ -71,7 +71,7 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
     if two is None:
         return None
     graph, sums = two
-    graph = normalised_last(unjoined(graph, dim, sizes), sizes, size, free)
+    graph = normalized_last(unjoined(graph, dim, sizes), sizes, size, free)
     while True:
         along = GrowingAxes(graph, sizes, size, free)
         wider = {g: _wider(g, dim, size) for g in along.ranges.values()}
@@ -91,17 +91,17 @@ def chunked(graph: Graph, dim: str, size: int, cut: int, sizes: Mapping[str, int
     return made.graph_in_chunks() if made.possible() else None
 
 
-def _wider(g: Growing, dim: str, size: int) -> Slice:
+def _wider(growing: Growing, dim: str, size: int) -> Slice:
     """The range that a chunk reads of one: of every n-th point it is all of them.
 
     It begins with the tile that has the range's beginning at the first point of the chunk.
     """
-    if g.most is not None and g.most <= size:
-        return Slice(0, g.most)
-    if g.lo == 0 or g.step != 1:
-        return Slice(0, g.hi)
-    start: Any = substitute(g.lo, {dim: div(Sym(dim), size) * size})
-    return Slice(div(start, size) * size, g.hi)
+    if growing.most is not None and growing.most <= size:
+        return Slice(0, growing.most)
+    if growing.lo == 0 or growing.step != 1:
+        return Slice(0, growing.hi)
+    start: Any = substitute(growing.lo, {dim: div(Sym(dim), size) * size})
+    return Slice(div(start, size) * size, growing.hi)
 
 
 @dataclass(frozen=True)
@@ -126,17 +126,19 @@ class _Chunks:
             for e, r in zip(a.index, self.graph[a.name].domain, strict=True)
         )
 
-    def sayable(self, n: Node, a: Ref, e: Index, r: Range) -> bool:
+    def sayable(self, node: Node, ref: Ref, index: Index, extent: Range) -> bool:
         """Can an index be said in chunks: a point, or a range of one chunk?"""
-        mine = self.t.dim in n.domain
-        if r.dim == self.t.dim and a.name in self.of_chunks:
-            return not mine or a.name not in self.sums or n.name in self.of_chunks
-        if not isinstance(e, Slice):
-            inside = self.t.inner in symbols(self.t.at(e))
-            return r.dim != self.t.dim or not mine or not inside or e == Sym(self.t.dim)
-        if r.dim != self.t.dim or self.t.part(e, mine) is None:
-            return r.dim != self.t.dim
-        return isinstance(e.hi, int) or (mine and self.t.inner not in symbols(self.t.at(e.lo)))
+        mine = self.t.dim in node.domain
+        if extent.dim == self.t.dim and ref.name in self.of_chunks:
+            return not mine or ref.name not in self.sums or node.name in self.of_chunks
+        if not isinstance(index, Slice):
+            inside = self.t.inner in symbols(self.t.at(index))
+            return extent.dim != self.t.dim or not mine or not inside or index == Sym(self.t.dim)
+        if extent.dim != self.t.dim or self.t.part(index, mine) is None:
+            return extent.dim != self.t.dim
+        return isinstance(index.hi, int) or (
+            mine and self.t.inner not in symbols(self.t.at(index.lo))
+        )
 
     def graph_in_chunks(self) -> Graph:
         nodes: dict[str, Node] = {}
@@ -159,25 +161,32 @@ class _Chunks:
         which = Sym(self.t.outer) if inside else div(last, self.t.size)
         return Ref(a.name, (*a.index[:k], which, *a.index[k + 1 :]))
 
-    def sum_of_chunk(self, s: Running) -> Mapping[str, Node]:
+    def sum_of_chunk(self, running: Running) -> Mapping[str, Node]:
         """s[z] = s[z-1] + the sum over a chunk, all at once."""
-        n, z = self.graph[s.name], Sym(self.t.outer)
+        n, z = self.graph[running.name], Sym(self.t.outer)
         assert isinstance(n.type, Type)
         domain = Domain(tuple(self.t.split(r)[0] for r in n.domain))
         back = domain.point(self.t.outer, z - 1)
         when = (compare("==", z, 0), compare(">", z, 0))
         out = LETTERS[: n.type.rank]
-        terms = factors(Rewriting.of(self.graph, {}), out, s.point)
+        terms = factors(Rewriting.of(self.graph, {}), out, running.point)
         N = fresh_label(out)
         op: Op = product([(N + labels, a) for labels, a in terms], out)
         op = op if len(terms) > 1 else Sum(axes=(0,))
         reads = tuple(self.all_of(a) for _, a in terms)
-        part = Node(f"{s.name}_of_chunk", op, reads, domain, n.type, n.loc)
-        begin = Node(s.begin, Merge(when=when), (s.zero, Ref(s.name, back)), domain, n.type, n.loc)
+        part = Node(f"{running.name}_of_chunk", op, reads, domain, n.type, n.loc)
+        begin = Node(
+            running.begin,
+            Merge(when=when),
+            (running.zero, Ref(running.name, back)),
+            domain,
+            n.type,
+            n.loc,
+        )
         args = (Ref(part.name, domain.identity), Ref(begin.name, domain.identity))
-        total = Node(s.name, Add(), args, domain, n.type, n.loc)
+        total = Node(running.name, Add(), args, domain, n.type, n.loc)
         return {x.name: x for x in (part, begin, total)}
 
-    def all_of(self, a: Ref) -> Ref:
+    def all_of(self, ref: Ref) -> Ref:
         """What is read at a point, at all points of its chunk."""
-        return Ref(a.name, tuple(self.t.one if e == Sym(self.t.dim) else e for e in a.index))
+        return Ref(ref.name, tuple(self.t.one if e == Sym(self.t.dim) else e for e in ref.index))

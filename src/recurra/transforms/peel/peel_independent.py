@@ -90,10 +90,10 @@ def _begun_late(graph: Graph, sizes: Mapping[str, int], step: int, fewest: int) 
 
 
 def _in_chunks(
-    graph: Graph, sizes: Mapping[str, int], m: Node, dim: str, cut: int, step: int, rows: int
+    graph: Graph, sizes: Mapping[str, int], node: Node, dim: str, cut: int, step: int, rows: int
 ) -> Made | None:
     """The points in chunks, where they are more than two, or read windows."""
-    batch = prod(r.size(sizes) for r in m.domain.without(dim) if not r.mentions() - sizes.keys())
+    batch = prod(r.size(sizes) for r in node.domain.without(dim) if not r.mentions() - sizes.keys())
     if not batch:
         return None
     ranges = GrowingAxes(graph, sizes, None).ranges.values()
@@ -102,13 +102,13 @@ def _in_chunks(
     few = cut <= 2 * min(MAX_CHUNK_POINTS, rows // batch)
     rounded = (cut, most, -(-cut // most) * most)
     for until, size, points in (rounded, (*sizes_of(cut, step, rows, batch), 0)):
-        work = _Split(graph, sizes, m, dim, until, points)
+        work = _Split(graph, sizes, node, dim, until, points)
         if not until or size == 1 or (few and work.whole()) or not work.worthwhile():
             return None
         made = work.made()
         if not work.there(made) or not work.summed(made):
             continue
-        if not fuel().burn("given points → chunks of them", m.name):
+        if not fuel().burn("given points → chunks of them", node.name):
             return None
         made = chunked(work.late(made, step), work.inner, size, until, sizes)
         if made is not None:
@@ -116,11 +116,13 @@ def _in_chunks(
     return None
 
 
-def _cut(graph: Graph, m: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int) -> int:
+def _cut(
+    graph: Graph, node: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int
+) -> int:
     """The points of a merge that are given before a loop; 0: none, or not `fewest`."""
-    if not isinstance(m.op, Merge) or dim not in m.domain or len(m.op.when) != 2:
+    if not isinstance(node.op, Merge) or dim not in node.domain or len(node.op.when) != 2:
         return 0
-    r, when = m.domain[dim], m.op.when[0]
+    r, when = node.domain[dim], node.op.when[0]
     if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != frozenset((dim,)):
         return 0
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
@@ -175,40 +177,40 @@ class _Split:
     def box(self) -> Domain:
         return Domain((Range(self.dim, self.cut),))
 
-    def branch(self, n: Node) -> Ref | None:
+    def branch(self, node: Node) -> Ref | None:
         """What a merge reads at all of the early points."""
-        assert isinstance(n.op, Merge)
-        for k, a in enumerate(n.args):
-            when = merge_condition(n, k)
+        assert isinstance(node.op, Merge)
+        for k, a in enumerate(node.args):
+            when = merge_condition(node, k)
             if when is not None and isl.always(when, self.box):
                 return a
         return None
 
-    def free(self, n: Node, members: set[str]) -> bool:
+    def free(self, node: Node, members: set[str]) -> bool:
         """Can the early points be said of early points, in any order?"""
-        if not n.op.pure or isinstance(n.type, Tuple) or n.name in self.graph.outputs:
+        if not node.op.pure or isinstance(node.type, Tuple) or node.name in self.graph.outputs:
             return False
-        if isinstance(n.op, Going):  # it ends the loop
+        if isinstance(node.op, Going):  # it ends the loop
             return False
-        args = n.args
-        if n.name in self.sums:
-            return self.sums[n.name] in members
-        if isinstance(n.op, Merge):
-            one = self.branch(n) if self.dim in n.op.mentions() else None
-            if one is None and self.dim in n.op.mentions():
+        args = node.args
+        if node.name in self.sums:
+            return self.sums[node.name] in members
+        if isinstance(node.op, Merge):
+            one = self.branch(node) if self.dim in node.op.mentions() else None
+            if one is None and self.dim in node.op.mentions():
                 return False
-            args = (one,) if one is not None else n.args
+            args = (one,) if one is not None else node.args
         return all(self.reads(a, members) for a in args)
 
-    def reads(self, a: Ref, members: set[str]) -> bool:
-        if a.name not in self.cycle:
+    def reads(self, ref: Ref, members: set[str]) -> bool:
+        if ref.name not in self.cycle:
             return True
-        if a.name != self.m.name and a.name not in members:
+        if ref.name != self.m.name and ref.name not in members:
             return False
-        for e, r in zip(a.index, self.graph[a.name].domain, strict=True):
+        for e, r in zip(ref.index, self.graph[ref.name].domain, strict=True):
             if r.dim == self.dim:
                 prefix = isinstance(e, Slice) and e.pad is None
-                if e != Sym(self.dim) and not (prefix and a.name in members):
+                if e != Sym(self.dim) and not (prefix and ref.name in members):
                     return False
             elif self.dim in index_symbols(e):
                 return False
@@ -363,41 +365,41 @@ class _Split:
             return self.below(nodes, ref, within)
         return ref
 
-    def below(self, nodes: dict[str, Node], a: Ref, within: Domain) -> Ref:
+    def below(self, nodes: dict[str, Node], ref: Ref, within: Domain) -> Ref:
         """What is given, and at points that nobody asks for the last of it: they may hold any."""
-        if any(isinstance(e, Slice) for e in a.index):
-            return a
-        if a not in self.given_below:
-            n = self.graph[a.name]
+        if any(isinstance(e, Slice) for e in ref.index):
+            return ref
+        if ref not in self.given_below:
+            n = self.graph[ref.name]
             assert isinstance(n.type, Type)
-            used = set().union(*map(index_symbols, a.index))
+            used = set().union(*map(index_symbols, ref.index))
             domain = Domain(tuple(r for r in within if r.dim in used))
-            seen, new = fresh_name("seen", nodes), fresh_name(f"{a.name}_head", nodes)
+            seen, new = fresh_name("seen", nodes), fresh_name(f"{ref.name}_head", nodes)
             when = Value(expr=compare("<", Sym(self.inner), self.cut), dtype="bool")
             nodes[seen] = Node(seen, when, (), domain.of({self.inner}), Type("bool"), n.loc)
             axes = LETTERS[: n.type.rank]
-            reads = (Ref(seen, (Sym(self.inner),)), a, a.at({self.inner: self.cut - 1}))
+            reads = (Ref(seen, (Sym(self.inner),)), ref, ref.at({self.inner: self.cut - 1}))
             where = Where(labels=f",{axes},{axes}->{axes}")
             nodes[new] = Node(new, where, reads, domain, n.type, n.loc)
-            self.given_below[a] = Ref(new, domain.identity)
-        return self.given_below[a]
+            self.given_below[ref] = Ref(new, domain.identity)
+        return self.given_below[ref]
 
-    def alike(self, a: Ref) -> bool:
+    def alike(self, ref: Ref) -> bool:
         """Can what does not belong to the cycle be said over the early points, too?"""
-        n = self.graph[a.name]
+        n = self.graph[ref.name]
         if not n.op.pure or isinstance(n.op, (Input, Merge)) or isinstance(n.type, Tuple):
             return False
         at = n.domain.dims.index(self.dim)
-        e = a.index[at]
+        e = ref.index[at]
         mine = e == Sym(self.dim) or isinstance(e, Slice)
         return mine and all(
             self.dim not in self.graph[x.name].domain or self.alike(x) or self.given(x)
             for x in n.args
         )
 
-    def given(self, a: Ref) -> bool:
-        n = self.graph[a.name]
-        return isinstance(n.op, Input) and a == self.graph.read(a.name)
+    def given(self, ref: Ref) -> bool:
+        n = self.graph[ref.name]
+        return isinstance(n.op, Input) and ref == self.graph.read(ref.name)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

@@ -65,9 +65,9 @@ class Promotion:
             nodes[n.name] = replace(n, domain=self.domain(n, graph)) if member else n
         return replace(graph, nodes=nodes)
 
-    def domain(self, n: Node, graph: Graph) -> Domain:
+    def domain(self, node: Node, graph: Graph) -> Domain:
         """The domain of a member with the dim, in the order of declaration."""
-        ranges = {r.dim: r for r in n.domain}
+        ranges = {r.dim: r for r in node.domain}
         ranges[self.dim] = Range(self.dim, lin([(self.at, 1), (1, 1)]), self.at)
         return Domain(tuple(ranges[d] for d in graph.declared if d in ranges))
 

@@ -56,20 +56,20 @@ def demands(
 
 def least(
     graph: Graph,
-    n: Node,
-    k: int,
-    a: Ref,
+    node: Node,
+    index: int,
+    ref: Ref,
     dim: str,
     sizes: Mapping[str, int],
     first: int | None,
 ) -> int | None:
-    """The least point along `dim` that an operand asks for, of `n` from its point `first` on."""
-    e = a.index[graph[a.name].domain.dims.index(dim)]
+    """The least point along `dim` that an operand asks for, of `node` from its point `first` on."""
+    e = ref.index[graph[ref.name].domain.dims.index(dim)]
     start = e.lo if isinstance(e, Slice) else e
     if isinstance(start, Expr) and any(isinstance(x, Prod) for x in walk(start)):
         return 0
-    late = (r if first is None or r.dim != dim else replace(r, lo=first) for r in n.domain)
-    box, when = box_of(Domain(tuple(late)), sizes), merge_condition(n, k)
+    late = (r if first is None or r.dim != dim else replace(r, lo=first) for r in node.domain)
+    box, when = box_of(Domain(tuple(late)), sizes), merge_condition(node, index)
     if when is not None and box is not None:
         box = narrow(box, substitute(when, sizes))
     if box is None:

@@ -48,61 +48,73 @@ def prefix(
     return Graph({k: g.nodes[k] for k in (*names, *rest)}, graph.outputs, graph.dims), said
 
 
-def _points(r: Range, sizes: Mapping[str, int]) -> int:
-    return 0 if varies(r, sizes) else r.size(sizes)
+def _points(extent: Range, sizes: Mapping[str, int]) -> int:
+    return 0 if varies(extent, sizes) else extent.size(sizes)
 
 
-def _first(graph: Graph, n: Node, r: Range, sizes: Mapping[str, int]) -> int:
+def _first(graph: Graph, node: Node, extent: Range, sizes: Mapping[str, int]) -> int:
     """How many first points of a dim are all that far reads ask for; 0 where it is not so.
 
     Who reads the last points after the loop over it waits for no more than the loop does.
     """
-    if isinstance(n.op, Input) or isinstance(n.type, Tuple) or n.name in graph.outputs:
+    if isinstance(node.op, Input) or isinstance(node.type, Tuple) or node.name in graph.outputs:
         return 0
-    if varies(r, sizes) or evaluate(r.lo, sizes) != 0:
+    if varies(extent, sizes) or evaluate(extent.lo, sizes) != 0:
         return 0
-    firsts, inside, points = [0], False, r.size(sizes)
-    for reader, k in graph.readers[n.name]:
-        if not _is_far(reader, k, n, r, points):
+    firsts, inside, points = [0], False, extent.size(sizes)
+    for reader, k in graph.readers[node.name]:
+        if not _is_far(reader, k, node, extent, points):
             continue
-        end = _end(reader, reader.args[k], n, r)
+        end = _end(reader, reader.args[k], node, extent)
         if 0 < end * MIN_PREFIX_RATIO <= points:
             firsts.append(end)
-            inside = inside or r.dim in reader.domain
-        elif r.dim in reader.domain:
+            inside = inside or extent.dim in reader.domain
+        elif extent.dim in reader.domain:
             return 0
-    return max(firsts) if inside and len(firsts) <= len(graph.readers[n.name]) else 0
+    return max(firsts) if inside and len(firsts) <= len(graph.readers[node.name]) else 0
 
 
-def _is_far(reader: Node, k: int, n: Node, r: Range, points: int) -> bool:
+def _is_far(reader: Node, index: int, node: Node, extent: Range, points: int) -> bool:
     """May a read be any number of steps behind?"""
-    e = reader.args[k].index[n.domain.dims.index(r.dim)]
-    if r.dim not in reader.domain:
+    e = reader.args[index].index[node.domain.dims.index(extent.dim)]
+    if extent.dim not in reader.domain:
         return True
-    behind = lag(r.dim, e, reader.domain, merge_condition(reader, k))
+    behind = lag(extent.dim, e, reader.domain, merge_condition(reader, index))
     return behind.exact is None and (behind.high is None or behind.high + 1 >= points)
 
 
-def _end(reader: Node, a: Ref, n: Node, r: Range) -> int:
+def _end(reader: Node, ref: Ref, node: Node, extent: Range) -> int:
     """One past the last point that is asked for; 0: nobody knows."""
-    e = a.index[n.domain.dims.index(r.dim)]
+    e = ref.index[node.domain.dims.index(extent.dim)]
     top = isl.largest(e.hi if isinstance(e, Slice) else e + 1, at_sizes(reader.domain, {}))
     return top if isinstance(top, int) else 0
 
 
 def _apart(
-    graph: Graph, g: Rewriting, n: Node, r: Range, count: int, sizes: Mapping[str, int]
+    graph: Graph,
+    rewriting: Rewriting,
+    node: Node,
+    extent: Range,
+    count: int,
+    sizes: Mapping[str, int],
 ) -> str:
     """Has far reads read a copy of the first points; returns its name."""
-    domain = n.domain.with_range(replace(r, hi=count))
-    first = Node(g.fresh(f"{n.name}_first"), Copy(), (g.read(n.name),), domain, n.type, n.loc)
-    g.put(first)
-    for reader, k in graph.readers[n.name]:
-        far = _is_far(reader, k, n, r, r.size(sizes))
-        if far and 0 < _end(reader, reader.args[k], n, r) <= count:
-            now = g[reader.name]
+    domain = node.domain.with_range(replace(extent, hi=count))
+    first = Node(
+        rewriting.fresh(f"{node.name}_first"),
+        Copy(),
+        (rewriting.read(node.name),),
+        domain,
+        node.type,
+        node.loc,
+    )
+    rewriting.put(first)
+    for reader, k in graph.readers[node.name]:
+        far = _is_far(reader, k, node, extent, extent.size(sizes))
+        if far and 0 < _end(reader, reader.args[k], node, extent) <= count:
+            now = rewriting[reader.name]
             args = (*now.args[:k], replace(now.args[k], name=first.name), *now.args[k + 1 :])
-            g.put(replace(now, args=args))
+            rewriting.put(replace(now, args=args))
     return first.name
 
 

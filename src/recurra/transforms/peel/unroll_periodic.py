@@ -57,9 +57,9 @@ def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
     return graph, why
 
 
-def _in_turns(graph: Graph, r: Range, sizes: Mapping[str, int]) -> _Rounds:
-    bound = {r.hi.name: r.size(sizes)} if isinstance(r.hi, Sym) else {}
-    return _Rounds(bind(graph, bound), r, turns(graph, r.dim), sizes)
+def _in_turns(graph: Graph, extent: Range, sizes: Mapping[str, int]) -> _Rounds:
+    bound = {extent.hi.name: extent.size(sizes)} if isinstance(extent.hi, Sym) else {}
+    return _Rounds(bind(graph, bound), extent, turns(graph, extent.dim), sizes)
 
 
 def turns(graph: Graph, dim: str) -> int:
@@ -116,14 +116,14 @@ class _Rounds:
         )
         return any(len(found) > 1 for found in ranges)
 
-    def plain(self, n: Node) -> bool:
+    def plain(self, node: Node) -> bool:
         """Can an equation be said turn by turn?"""
-        mine = [x for x in n.domain if x.dim == self.r.dim]
-        apart = isinstance(n.op, (Call, Going))
+        mine = [x for x in node.domain if x.dim == self.r.dim]
+        apart = isinstance(node.op, (Call, Going))
         if any(x.mentions() - self.sizes.keys() for x in mine) or (mine and apart):
             return False
         every = range(self.n) if mine else (0,)
-        for a in n.args:
+        for a in node.args:
             source = self.graph[a.name].domain
             if self.r.dim in source:
                 e = a.index[source.dims.index(self.r.dim)]
@@ -140,15 +140,15 @@ class _Rounds:
         """The point of a turn, of its round."""
         return {self.r.dim: lin([(Sym(self.dim), self.n), (turn, 1)])}
 
-    def turn(self, e: Expr | int, reader: int) -> tuple[int, Expr | int] | None:
+    def turn(self, expr: Expr | int, reader: int) -> tuple[int, Expr | int] | None:
         """(turn, round) of an index, as the turn `reader` reads it; None: of no one turn."""
-        at = substitute(e, self.by(reader))
+        at = substitute(expr, self.by(reader))
         turn = mod(at, self.n)
         return (turn, div(at, self.n)) if isinstance(turn, int) else None
 
-    def range(self, r: Range, turn: int) -> Range:
+    def range(self, extent: Range, turn: int) -> Range:
         """The rounds in which there is such a point."""
-        lo, hi = (evaluate(e, self.sizes) - turn for e in (r.lo, r.hi))
+        lo, hi = (evaluate(e, self.sizes) - turn for e in (extent.lo, extent.hi))
         return Range(self.dim, max(-(-hi // self.n), 0), max(-(-lo // self.n), 0))
 
     # ---- equations
@@ -202,22 +202,26 @@ class _Rounds:
         return Ref(self.name(a.name, theirs), (*a.index[:k], at, *a.index[k + 1 :]))
 
 
-def reduced(c: Expr | int) -> Any:
+def reduced(condition: Expr | int) -> Any:
     """A condition with common factors taken out: 2*r == 2 is r == 1, 2*r < 3 is r < 2."""
-    if not isinstance(c, Cmp) or not isinstance(c.a, Lin) or not isinstance(c.b, int):
-        return rebuild(c, reduced)
-    n = gcd(*(k for _, k in c.a.terms))
-    a = lin([(e, k // n) for e, k in c.a.terms])
-    if n == 1 or c.a.const:
-        return c
-    match c.op:
+    if (
+        not isinstance(condition, Cmp)
+        or not isinstance(condition.a, Lin)
+        or not isinstance(condition.b, int)
+    ):
+        return rebuild(condition, reduced)
+    n = gcd(*(k for _, k in condition.a.terms))
+    a = lin([(e, k // n) for e, k in condition.a.terms])
+    if n == 1 or condition.a.const:
+        return condition
+    match condition.op:
         case "==" | "!=":
-            none = Logic("|" if c.op == "==" else "&", ())
-            return compare(c.op, a, c.b // n) if c.b % n == 0 else none
+            none = Logic("|" if condition.op == "==" else "&", ())
+            return compare(condition.op, a, condition.b // n) if condition.b % n == 0 else none
         case "<" | ">=":
-            return compare(c.op, a, -(-c.b // n))
+            return compare(condition.op, a, -(-condition.b // n))
         case _:
-            return compare(c.op, a, c.b // n)
+            return compare(condition.op, a, condition.b // n)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

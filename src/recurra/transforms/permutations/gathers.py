@@ -67,15 +67,17 @@ class Gather:
         return Ref(self.source.name, index)
 
 
-def gather(graph: Graph, n: Node) -> Gather | None:
+def gather(graph: Graph, node: Node) -> Gather | None:
     """Return what an equation gathers."""
-    match n.op:
+    match node.op:
         case Samples(order=order):
-            source, numbers = n.args
+            source, numbers = node.args
             ranks = (len(graph.read_type(a).shape) for a in (numbers, source))
-            return Gather(source, order or tuple(range(n.op.lead(*ranks))), numbers)
-        case Take(axis=axis, labels=labels) if labels[0] == axis and graph.is_identity(n.args[0]):
-            flat, numbers = graph[n.args[0].name], n.args[1]
+            return Gather(source, order or tuple(range(node.op.lead(*ranks))), numbers)
+        case Take(axis=axis, labels=labels) if labels[0] == axis and graph.is_identity(
+            node.args[0]
+        ):
+            flat, numbers = graph[node.args[0].name], node.args[1]
             if not isinstance(flat.op, Reshape):
                 return None
             (source,) = flat.args
@@ -88,15 +90,15 @@ def gather(graph: Graph, n: Node) -> Gather | None:
             return None
 
 
-def untransposed(graph: Graph, g: Gather) -> Gather:
+def untransposed(graph: Graph, gather: Gather) -> Gather:
     """Return the gather of what a transpose of points moves, if that is the source."""
-    moved, points = graph[g.source.name], len(g.order)
-    if not isinstance(moved.op, Transpose) or not graph.is_identity(g.source):
-        return g
+    moved, points = graph[gather.source.name], len(gather.order)
+    if not isinstance(moved.op, Transpose) or not graph.is_identity(gather.source):
+        return gather
     to = moved.op.order
     if to[points:] != tuple(range(points, len(to))):
-        return g
-    return Gather(moved.args[0], tuple(to[a] for a in g.order), g.numbers)
+        return gather
+    return Gather(moved.args[0], tuple(to[a] for a in gather.order), gather.numbers)
 
 
 def as_they_lie(graph: Graph) -> Graph:
@@ -113,26 +115,28 @@ def as_they_lie(graph: Graph) -> Graph:
     return graph.live()
 
 
-def _renumbered(graph: Graph, n: Node, g: Gather) -> Graph:
-    flat = graph[n.args[0].name]
-    sizes = graph.read_type(g.source).shape[: len(g.order)]
-    made = _once(graph, replace(flat, name=f"{flat.name}_lies", args=(g.source,)))
-    op = Renumber(sizes=sizes, order=g.order)
-    to = Node("place", op, (g.numbers,), n.domain, graph.read_type(g.numbers), n.loc)
+def _renumbered(graph: Graph, node: Node, gather: Gather) -> Graph:
+    flat = graph[node.args[0].name]
+    sizes = graph.read_type(gather.source).shape[: len(gather.order)]
+    made = _once(graph, replace(flat, name=f"{flat.name}_lies", args=(gather.source,)))
+    op = Renumber(sizes=sizes, order=gather.order)
+    to = Node(
+        "place", op, (gather.numbers,), node.domain, graph.read_type(gather.numbers), node.loc
+    )
     number = _once(graph, to)
-    args = (Ref(made.name, flat.domain.identity), Ref(number.name, n.domain.identity))
+    args = (Ref(made.name, flat.domain.identity), Ref(number.name, node.domain.identity))
     nodes = dict[str, Node]()
     for name, x in graph.nodes.items():
-        before = (made, number) if name == n.name else ()
+        before = (made, number) if name == node.name else ()
         nodes |= {y.name: y for y in before if y.name not in nodes}
-        nodes[name] = replace(n, args=args) if name == n.name else x
+        nodes[name] = replace(node, args=args) if name == node.name else x
     return replace(graph, nodes=nodes)
 
 
-def _once(graph: Graph, n: Node) -> Node:
+def _once(graph: Graph, node: Node) -> Node:
     """Return the node of the graph that differs by its name alone, or this one with a new name."""
-    same = (x for x in graph.nodes.values() if replace(x, name=n.name, loc=n.loc) == n)
-    return next(same, replace(n, name=graph.fresh(n.name)))
+    same = (x for x in graph.nodes.values() if replace(x, name=node.name, loc=node.loc) == node)
+    return next(same, replace(node, name=graph.fresh(node.name)))
 
 
 def unshuffle(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -156,20 +160,20 @@ class AllSamples:
     taken: Mapping[str, Ref]  # take -> what it takes from, at the dims of `over`
 
 
-def all_samples(graph: Graph, p: Node, sizes: Mapping[str, int]) -> AllSamples | None:
+def all_samples(graph: Graph, node: Node, sizes: Mapping[str, int]) -> AllSamples | None:
     """Return what a permutation shuffles, if each of its samples goes into sums only."""
-    op = p.op
+    op = node.op
     assert isinstance(op, Permutation)
-    if not isinstance(op.at_, Sym) or op.at_.name not in p.domain or op.bind:
+    if not isinstance(op.at_, Sym) or op.at_.name not in node.domain or op.bind:
         return None
     dim = op.at_.name
-    r = p.domain[dim]
+    r = node.domain[dim]
     size = evaluate(op.size, dict(sizes))
     if r.lo != 0 or r.size(sizes) != size:
         return None
     over: tuple[Range, ...] | None = None
     taken: dict[str, Ref] = {}
-    for reader, k in graph.readers[p.name]:
+    for reader, k in graph.readers[node.name]:
         g = gather(graph, reader)
         mine = g.over(graph, sizes) if g is not None and k == 1 else None
         if g is None or mine is None or (over is not None and mine != over):
@@ -179,63 +183,69 @@ def all_samples(graph: Graph, p: Node, sizes: Mapping[str, int]) -> AllSamples |
         return None
     members = frozenset(n.name for n in graph.nodes.values() if dim in n.domain)
     for n in map(graph.__getitem__, members):
-        if not _free(graph, n, dim, over, members, p.name):
+        if not _free(graph, n, dim, over, members, node.name):
             return None
         outside = (r.args[k] for r, k in graph.readers[n.name] if r.name not in members)
         alone = all(len(a.slices) == 1 for a in outside)
         if not alone or not own_or_joined(graph, n, dim, members, sizes):
             return None
-    return AllSamples(p.name, dim, over, members, taken)
+    return AllSamples(node.name, dim, over, members, taken)
 
 
 def _free(
     graph: Graph,
-    n: Node,
+    node: Node,
     dim: str,
     over: tuple[Range, ...],
     members: frozenset[str],
     shuffled: str,
 ) -> bool:
     """Is it the same for every sample, whatever its number?"""
-    mentions = n.op.mentions() if n.name != shuffled else set[str]()
-    if isinstance(n.type, Type):
-        mentions |= n.type.mentions()
-    if not n.op.pure or isinstance(n.op, Input) or n.name in graph.outputs:
+    mentions = node.op.mentions() if node.name != shuffled else set[str]()
+    if isinstance(node.type, Type):
+        mentions |= node.type.mentions()
+    if not node.op.pure or isinstance(node.op, Input) or node.name in graph.outputs:
         return False
     if mentions & {dim, *(r.dim for r in over)}:
         return False
-    outside = (a for a in n.args if a.name not in members)
+    outside = (a for a in node.args if a.name not in members)
     known = any(dim in index_symbols(e) for a in outside for e in a.index)
-    return not known and not any(r.dim in n.domain for r in over)
+    return not known and not any(r.dim in node.domain for r in over)
 
 
-def in_order(graph: Graph, s: AllSamples) -> Graph:
+def in_order(graph: Graph, all_samples: AllSamples) -> Graph:
     """The graph with the dims of the samples instead of their number."""
     order = {d: k for k, d in enumerate(graph.declared)}
 
-    def spread(d: Domain) -> Domain:
-        ranges = [x for r in d for x in (s.over if r.dim == s.dim else (r,))]
+    def spread(domain: Domain) -> Domain:
+        ranges = [
+            x for r in domain for x in (all_samples.over if r.dim == all_samples.dim else (r,))
+        ]
         return Domain(tuple(sorted(ranges, key=lambda r: order[r.dim])))
 
-    def read(a: Ref) -> Ref:
-        if a.name not in s.members:
-            return a
-        old = dict(zip(graph[a.name].domain.dims, a.index, strict=True))
-        e = old.pop(s.dim)
-        every = {r.dim: Slice(r.lo, r.hi) if isinstance(e, Slice) else r.sym for r in s.over}
-        return Ref(a.name, tuple({**old, **every}[d] for d in spread(graph[a.name].domain).dims))
+    def read(ref: Ref) -> Ref:
+        if ref.name not in all_samples.members:
+            return ref
+        old = dict(zip(graph[ref.name].domain.dims, ref.index, strict=True))
+        e = old.pop(all_samples.dim)
+        every = {
+            r.dim: Slice(r.lo, r.hi) if isinstance(e, Slice) else r.sym for r in all_samples.over
+        }
+        return Ref(
+            ref.name, tuple({**old, **every}[d] for d in spread(graph[ref.name].domain).dims)
+        )
 
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
-        if n.name in s.taken:
-            n = replace(n, op=Merge(when=(TRUE,)), args=(s.taken[n.name],))
+        if n.name in all_samples.taken:
+            n = replace(n, op=Merge(when=(TRUE,)), args=(all_samples.taken[n.name],))
         elif isinstance(n.op, Reduction):
             (a,) = n.args
-            if a.name in s.members and a.slices and n.name not in s.members:
-                more = len(s.over) - 1
-                axes = (*range(len(s.over)), *(k + more for k in n.op.axes if k))
+            if a.name in all_samples.members and a.slices and n.name not in all_samples.members:
+                more = len(all_samples.over) - 1
+                axes = (*range(len(all_samples.over)), *(k + more for k in n.op.axes if k))
                 n = replace(n, op=replace(n.op, axes=axes))
-        args = n.args if n.name in s.taken else tuple(map(read, n.args))
-        domain = spread(n.domain) if n.name in s.members else n.domain
+        args = n.args if n.name in all_samples.taken else tuple(map(read, n.args))
+        domain = spread(n.domain) if n.name in all_samples.members else n.domain
         nodes[n.name] = replace(n, args=args, domain=domain)
     return Graph(nodes, graph.outputs, graph.dims).live()

@@ -47,16 +47,16 @@ def fetch(
     return graph.live() if told else graph, told
 
 
-def _numbered(graph: Graph, g: Gather, own: list[Range]) -> bool:
+def _numbered(graph: Graph, gather: Gather, own: list[Range]) -> bool:
     """Do all dims that order nothing count samples only?"""
-    known = set[str]().union(*(index_symbols(e) for e in g.source.index))
-    numbers = graph[g.numbers.name].domain
+    known = set[str]().union(*(index_symbols(e) for e in gather.source.index))
+    numbers = graph[gather.numbers.name].domain
     return bool(own) and all(r.dim in numbers and r.dim not in known for r in own)
 
 
-def _taken(graph: Graph, n: Node, sizes: Mapping[str, int], wanted: Wanted) -> Gather | None:
+def _taken(graph: Graph, node: Node, sizes: Mapping[str, int], wanted: Wanted) -> Gather | None:
     """Return what an equation gathers, if that is all points of what is to be swapped, one each."""
-    g = _points(graph, n, sizes)
+    g = _points(graph, node, sizes)
     if g is None or not graph.is_identity(g.numbers):
         return None
     of, over = graph[g.source.name], g.over(graph, sizes)
@@ -67,46 +67,49 @@ def _taken(graph: Graph, n: Node, sizes: Mapping[str, int], wanted: Wanted) -> G
     return g if one and wanted(of.name, nbytes) else None
 
 
-def _points(graph: Graph, n: Node, sizes: Mapping[str, int]) -> Gather | None:
+def _points(graph: Graph, node: Node, sizes: Mapping[str, int]) -> Gather | None:
     """Return what an equation takes one row of, of all points of some dims."""
-    g = gather(graph, n) if isinstance(n.op, Take) and ",->" in n.op.labels else None
+    g = gather(graph, node) if isinstance(node.op, Take) and ",->" in node.op.labels else None
     return g if g is not None and g.over(graph, sizes) is not None else None
 
 
-def _one(graph: Graph, n: Node, k: int, last: Range, sizes: Mapping[str, int]) -> bool:
+def _one(graph: Graph, node: Node, index: int, last: Range, sizes: Mapping[str, int]) -> bool:
     """Does a reader read one point of a dim at a time, or is it there for samples only?"""
-    a = n.args[k]
+    a = node.args[index]
     e = dict(zip(graph[a.name].domain.dims, a.index, strict=True))[last.dim]
-    takes = (_points(graph, reader, sizes) for reader, _ in graph.readers[n.name])
+    takes = (_points(graph, reader, sizes) for reader, _ in graph.readers[node.name])
     return not isinstance(e, Slice) or None not in takes
 
 
-def _by_host(graph: Graph, n: Node, g: Gather, own: list[Range]) -> Graph:
-    """The graph with the rows that `n` takes read by the host, those of its `own` dims at once."""
-    k, row = g.numbers, n.type
+def _by_host(graph: Graph, node: Node, gather: Gather, own: list[Range]) -> Graph:
+    """The graph with the rows that `node` takes read by the host, those of its `own` dims at once."""
+    k, row = gather.numbers, node.type
     assert isinstance(row, Type)
     every = {r.dim: Slice(r.lo, r.hi) for r in own}
     numbers = tuple(every.get(d, Sym(d)) for d in graph[k.name].domain.dims)
-    outer = n.domain.without(*every)
+    outer = node.domain.without(*every)
     rows = Type(row.dtype, (*(lin([(r.hi, 1), (r.lo, -1)]) for r in own), *row.shape))
     op = Samples(
-        fn=FUNCTION, results=((rows.dtype, rows.shape),), batch_dims=tuple(every), order=g.moved
+        fn=FUNCTION,
+        results=((rows.dtype, rows.shape),),
+        batch_dims=tuple(every),
+        order=gather.moved,
     )
-    call = graph.fresh(f"{n.name}_found")
-    args = (g.source, Ref(k.name, numbers))
-    made = [Node(call, op, args, outer, Tuple((rows,)), n.loc)]
-    made.append(Node(f"{call}_0", Item(k=0), (Ref(call, outer.identity),), outer, rows, n.loc))
+    call = graph.fresh(f"{node.name}_found")
+    args = (gather.source, Ref(k.name, numbers))
+    made = [Node(call, op, args, outer, Tuple((rows,)), node.loc)]
+    made.append(Node(f"{call}_0", Item(k=0), (Ref(call, outer.identity),), outer, rows, node.loc))
     for j, r in enumerate(own, 1):
-        before, domain = made[-1], n.domain.without(*(x.dim for x in own[j:]))
+        before, domain = made[-1], node.domain.without(*(x.dim for x in own[j:]))
         pick = Pick(axis=0, at_=lin([(Sym(r.dim), 1), (r.lo, -1)]))
         assert isinstance(before.type, Type)
         type_ = Type(row.dtype, before.type.shape[1:])
-        name = n.name if r is own[-1] else f"{call}_{r.dim}"
+        name = node.name if r is own[-1] else f"{call}_{r.dim}"
         read = (Ref(before.name, before.domain.identity),)
-        made.append(Node(name, pick, read, domain, type_, n.loc))
+        made.append(Node(name, pick, read, domain, type_, node.loc))
     nodes = dict[str, Node]()
     for name, x in graph.nodes.items():
-        nodes |= {y.name: y for y in made} if name == n.name else {name: x}
+        nodes |= {y.name: y for y in made} if name == node.name else {name: x}
     return replace(graph, nodes=nodes)
 
 

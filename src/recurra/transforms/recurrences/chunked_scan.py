@@ -47,39 +47,57 @@ def in_two(
     return Graph(g.nodes, graph.outputs, graph.dims).live(), out
 
 
-def _begin(g: Rewriting, s: Running, dim: str, size: int) -> str:
+def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
     """What the chunk of a point begins with."""
     at: Any = div(Sym(dim), size) * size
-    n = g[s.name]
+    n = rewriting[running.name]
     index = n.domain.point(dim, at - 1)
     when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
-    name = g.fresh(f"{s.name}_begin")
-    g.put(Node(name, Merge(when=when), (s.zero, Ref(s.name, index)), n.domain, n.type, n.loc))
+    name = rewriting.fresh(f"{running.name}_begin")
+    rewriting.put(
+        Node(
+            name,
+            Merge(when=when),
+            (running.zero, Ref(running.name, index)),
+            n.domain,
+            n.type,
+            n.loc,
+        )
+    )
     return name
 
 
-def _in_two(g: Rewriting, s: Running, n: Node, k: int, dim: str, size: int) -> bool:
+def _in_two(
+    rewriting: Rewriting, running: Running, node: Node, index: int, dim: str, size: int
+) -> bool:
     """One product with a running sum as two."""
-    if not isinstance(n.op, Einsum) or n.args[k] != g.read(s.name):
+    if not isinstance(node.op, Einsum) or node.args[index] != rewriting.read(running.name):
         return False
-    ins, out = n.op.parts()
-    named: list[Factor] = list(zip(ins, n.args, strict=True))
-    rest = [f for j, f in enumerate(named) if j != k]
+    ins, out = node.op.parts()
+    named: list[Factor] = list(zip(ins, node.args, strict=True))
+    rest = [f for j, f in enumerate(named) if j != index]
     N = fresh_label("".join((*ins, out)))
-    own = [(N + x, _own(g, a, dim, size)) for x, a in factors(g, ins[k], s.point)]
+    own = [
+        (N + x, _own(rewriting, a, dim, size))
+        for x, a in factors(rewriting, ins[index], running.point)
+    ]
     parts = [(x, a) for x, a in own if a is not None]
-    if len(parts) != len(own) or any(a.name == s.name for _, a in rest):
+    if len(parts) != len(own) or any(a.name == running.name for _, a in rest):
         return False
-    g.loc = n.loc
-    args = tuple(g.read(s.begin) if j == k else a for j, a in enumerate(n.args))
-    before = g.emit(n.op, args, n.domain, f"{n.name}_before")
-    g.put(replace(n, op=Add(), args=(before, _within(g, n, rest, parts, N, out))))
+    rewriting.loc = node.loc
+    args = tuple(
+        rewriting.read(running.begin) if j == index else a for j, a in enumerate(node.args)
+    )
+    before = rewriting.emit(node.op, args, node.domain, f"{node.name}_before")
+    rewriting.put(
+        replace(node, op=Add(), args=(before, _within(rewriting, node, rest, parts, N, out)))
+    )
     return True
 
 
-def factors(g: Rewriting, labels: str, point: Ref) -> list[Factor]:
+def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
     """What a point is the product of."""
-    inner = g.producer(point, Einsum)
+    inner = rewriting.producer(point, Einsum)
     if inner is None or not isinstance(inner.op, Einsum):
         return [(labels, point)]
     ins, have = inner.op.parts()
@@ -89,49 +107,59 @@ def factors(g: Rewriting, labels: str, point: Ref) -> list[Factor]:
     return [("".join(to[x] for x in s), a) for s, a in zip(ins, inner.args, strict=True)]
 
 
-def _own(g: Rewriting, a: Ref, dim: str, size: int) -> Ref | None:
+def _own(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
     """The same at the points of the chunk, up to this one."""
-    if dim not in g[a.name].domain or a != g.read(a.name):
+    if dim not in rewriting[ref.name].domain or ref != rewriting.read(ref.name):
         return None
     lo: Any = div(Sym(dim), size) * size
     own = Slice(lo, Sym(dim) + 1, loose=True)
-    return Ref(a.name, tuple(own if e == Sym(dim) else e for e in a.index))
+    return Ref(ref.name, tuple(own if e == Sym(dim) else e for e in ref.index))
 
 
 def _within(
-    g: Rewriting, n: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
+    rewriting: Rewriting, node: Node, rest: list[Factor], parts: list[Factor], N: str, out: str
 ) -> Ref:
     """Σ over N of a product: first what is contracted with the rest, then the others."""
     asked = {c for labels, _ in rest for c in labels} - set(out)
     first, *others = sorted(parts, key=lambda f: not asked & set(f[0]))
     inner = [*rest, first]
     if not others:
-        return g.emit(product(inner, out), [a for _, a in inner], n.domain, f"{n.name}_own")
+        return rewriting.emit(
+            product(inner, out), [a for _, a in inner], node.domain, f"{node.name}_own"
+        )
     used = set(out).union(*(labels for labels, _ in others)) - {N}
     kept = "".join(dict.fromkeys(c for labels, _ in inner for c in labels if c in used)) + N
-    w = g.emit(product(inner, kept), [a for _, a in inner], n.domain, f"{n.name}_weights")
+    w = rewriting.emit(
+        product(inner, kept), [a for _, a in inner], node.domain, f"{node.name}_weights"
+    )
     outer = [(kept, w), *others]
-    return g.emit(product(outer, out), [a for _, a in outer], n.domain, f"{n.name}_own")
+    return rewriting.emit(
+        product(outer, out), [a for _, a in outer], node.domain, f"{node.name}_own"
+    )
 
 
 def product(terms: Sequence[Factor], out: str) -> Einsum:
     return Einsum(labels=f"{','.join(labels for labels, _ in terms)}->{out}")
 
 
-def _ended(g: Rewriting, s: Running, dim: str, cut: int) -> Running:
+def _ended(rewriting: Rewriting, running: Running, dim: str, cut: int) -> Running:
     """The sum of points that are given: of later ones one factor is 0."""
-    n = g[s.point.name]
+    n = rewriting[running.point.name]
     if isl.always(compare("<", Sym(dim), cut), n.domain):
-        return s
-    g.loc = n.loc
-    (labels, a), *others = factors(g, LETTERS[: g.type(s.point).rank], s.point)
-    there = g.emit(Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given")
-    none = g.emit(Const(value=0.0, dtype=g.type(a).dtype), (), n.domain, "none")
+        return running
+    rewriting.loc = n.loc
+    (labels, a), *others = factors(
+        rewriting, LETTERS[: rewriting.type(running.point).rank], running.point
+    )
+    there = rewriting.emit(
+        Value(expr=compare("<", Sym(dim), cut), dtype="bool"), (), n.domain, "given"
+    )
+    none = rewriting.emit(Const(value=0.0, dtype=rewriting.type(a).dtype), (), n.domain, "none")
     where = Where(labels=join_labels(("", labels, ""), labels))
-    only = g.emit(where, (there, a, none), n.domain, f"{a.name}_given")
+    only = rewriting.emit(where, (there, a, none), n.domain, f"{a.name}_given")
     if others:
         terms = [(labels, only), *others]
-        op = product(terms, LETTERS[: g.type(s.point).rank])
-        only = g.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
-    g.put(replace(g[s.name], args=(only, g.read(s.before))))
-    return replace(s, point=only)
+        op = product(terms, LETTERS[: rewriting.type(running.point).rank])
+        only = rewriting.emit(op, [x for _, x in terms], n.domain, f"{n.name}_given")
+    rewriting.put(replace(rewriting[running.name], args=(only, rewriting.read(running.before))))
+    return replace(running, point=only)

@@ -38,36 +38,36 @@ def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 @rule(Reduction, DiscountedSum)
-def lift_reduction(n: Node, g: Rewriting) -> Node | None:
+def lift_reduction(node: Node, rewriting: Rewriting) -> Node | None:
     """x[0] ∘ .. ∘ x[t] over 0:t+1 (or t:T) → x[t] ∘ a·y[t-1] (or a·y[t+1])"""
-    (a,), rest, axis = n.args, (), 0
-    match n.op:
+    (a,), rest, axis = node.args, (), 0
+    match node.op:
         case DiscountedSum(axis=axis):
             monoid = "add"
         case Reduction(axes=axes, monoid=str(monoid)) if 0 in axes and len(a.slices) == 1:
             rest = tuple(k - 1 for k in axes if k)
         case _:
             return None
-    found = grows(n, a, g, axis)
-    if found is None or (isinstance(n.op, DiscountedSum) and found[0].direction > 0):
+    found = grows(node, a, rewriting, axis)
+    if found is None or (isinstance(node.op, DiscountedSum) and found[0].direction > 0):
         return None
     way, point = found
     if rest:
-        point = g.emit(replace(n.op, axes=rest), (point,), n.domain, n.op.name)
-    assert isinstance(n.type, Type)
-    by = Monoid(monoid, identity(monoid, n.type.dtype))
-    if isinstance(n.op, DiscountedSum):
-        by = replace(by, act=partial(_discounted, n, n.op.gamma, g))
-    return scanned(n, g, by, point, way)
+        point = rewriting.emit(replace(node.op, axes=rest), (point,), node.domain, node.op.name)
+    assert isinstance(node.type, Type)
+    by = Monoid(monoid, identity(monoid, node.type.dtype))
+    if isinstance(node.op, DiscountedSum):
+        by = replace(by, act=partial(_discounted, node, node.op.gamma, rewriting))
+    return scanned(node, rewriting, by, point, way)
 
 
-def _discounted(n: Node, gamma: float, g: Rewriting, later: Ref) -> Ref:
+def _discounted(node: Node, gamma: float, rewriting: Rewriting, later: Ref) -> Ref:
     """Return γ · y[t+1]."""
-    assert isinstance(n.type, Type)
-    axes = LETTERS[: n.type.rank]
-    by = g.emit(Const(value=gamma, dtype=n.type.dtype), (), n.domain, "gamma")
+    assert isinstance(node.type, Type)
+    axes = LETTERS[: node.type.rank]
+    by = rewriting.emit(Const(value=gamma, dtype=node.type.dtype), (), node.domain, "gamma")
     op = el.Mul(labels=f",{axes}->{axes}" if axes else "")
-    return g.emit(op, (by, later), n.domain, "discounted")
+    return rewriting.emit(op, (by, later), node.domain, "discounted")
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:

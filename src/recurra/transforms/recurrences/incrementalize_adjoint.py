@@ -26,32 +26,38 @@ from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
 
 
 @rule(Sum)
-def lift_adjoint(n: Node, g: Rewriting) -> Node | None:
+def lift_adjoint(node: Node, rewriting: Rewriting) -> Node | None:
     """Σ over u = t:T of (a[u]·b[0:u+1])[t] → a[t:T] · b[t]"""
-    found = _received(n, g)
+    found = _received(node, rewriting)
     if found is None:
         return None
     e, dim, ahead, axis = found
     assert isinstance(e.op, Einsum)
     ins, out = e.op.parts()
     c = out[axis]
-    every = products(list(zip(ins, e.args, strict=True)), c, g)
+    every = products(list(zip(ins, e.args, strict=True)), c, rewriting)
     new = fresh_label("".join(s for p in every for s, _ in p) + out)
-    terms = [_term(e, p, dim, ahead, c, new, g) for p in every]
+    terms = [_term(e, p, dim, ahead, c, new, rewriting) for p in every]
     found = [t for t in terms if t is not None and any(new in s for s, _ in t)]
-    return total(n, found, out.replace(c, ""), g) if len(found) == len(terms) else None
+    return total(node, found, out.replace(c, ""), rewriting) if len(found) == len(terms) else None
 
 
 def _term(
-    e: Node, factors: Sequence[Factor], dim: str, ahead: Slice, c: str, new: str, g: Rewriting
+    node: Node,
+    factors: Sequence[Factor],
+    dim: str,
+    ahead: Slice,
+    c: str,
+    new: str,
+    rewriting: Rewriting,
 ) -> list[Factor] | None:
     """What steps send, along `new`: points of the past at the receiver, the rest along them."""
     made: list[Factor] = []
     for labels, a in factors:
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]
         if c in labels:
-            one = grows(e, a, g, 0) if labels[0] == c and len(a.slices) == 1 else None
-            if one is None or one[0] != Way(e.domain[dim], 1) or e.domain[dim].lo != 0:
+            one = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
+            if one is None or one[0] != Way(node.domain[dim], 1) or node.domain[dim].lo != 0:
                 return None
             made.append((labels[1:], one[1].at({dim: ahead.lo})))
         elif not mine:
@@ -64,16 +70,16 @@ def _term(
     return made
 
 
-def _received(n: Node, g: Rewriting) -> tuple[Node, str, Slice, int] | None:
+def _received(node: Node, rewriting: Rewriting) -> tuple[Node, str, Slice, int] | None:
     """The contraction, its dim, the steps that are summed over, and its axis of receivers."""
-    (a,) = n.args
-    if n.op != Sum(axes=(0,)) or len(a.slices) != 1 or not isinstance(n.type, Type):
+    (a,) = node.args
+    if node.op != Sum(axes=(0,)) or len(a.slices) != 1 or not isinstance(node.type, Type):
         return None
-    p = g.source(a)
-    if not isinstance(p.op, Pick) or not is_float(n.type.dtype):
+    p = rewriting.source(a)
+    if not isinstance(p.op, Pick) or not is_float(node.type.dtype):
         return None
     (read,) = p.args
-    e = g.source(read)
+    e = rewriting.source(read)
     (k,) = [k for k, x in enumerate(a.index) if isinstance(x, Slice)]
     ahead, u = a.index[k], p.domain.ranges[k]
     dims = e.domain.dims
@@ -87,7 +93,7 @@ def _received(n: Node, g: Rewriting) -> tuple[Node, str, Slice, int] | None:
         return None
     receiver = substitute(p.op.at_, _points(by))
     whole = ahead.step == 1 and ahead.pad is None and ahead.hi == u.hi == e.domain.ranges[at[0]].hi
-    if not whole or receiver != ahead.lo or dims[at[0]] not in n.domain:
+    if not whole or receiver != ahead.lo or dims[at[0]] not in node.domain:
         return None
     return e, dims[at[0]], ahead, p.op.axis
 

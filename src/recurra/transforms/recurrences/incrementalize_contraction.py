@@ -36,59 +36,65 @@ class Split:
 
 
 @rule(Einsum)
-def lift_contraction(n: Node, g: Rewriting) -> Node | None:
+def lift_contraction(node: Node, rewriting: Rewriting) -> Node | None:
     """Σ over 0:t+1 of a·b·c[t] → c · s[t], s[t] = a[t]·b[t] + s[t-1]"""
-    assert isinstance(n.op, Einsum)
-    if not isinstance(n.type, Type) or not is_float(n.type.dtype):
+    assert isinstance(node.op, Einsum)
+    if not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
-    ins, out = n.op.parts()
-    factors = list(zip(ins, n.args, strict=True))
+    ins, out = node.op.parts()
+    factors = list(zip(ins, node.args, strict=True))
     for c in dict.fromkeys("".join(ins)):
         if c in out:
             continue
-        splits = [_split(n, g, product, c) for product in products(factors, c, g)]
-        found = [s for s in splits if s is not None and _pays(s, out, g)]
+        splits = [
+            _split(node, rewriting, product, c) for product in products(factors, c, rewriting)
+        ]
+        found = [s for s in splits if s is not None and _pays(s, out, rewriting)]
         if len(found) == len(splits):
-            return total(n, [(_state(n, g, s, out), *s.rest) for s in found], out, g)
+            return total(
+                node, [(_state(node, rewriting, s, out), *s.rest) for s in found], out, rewriting
+            )
     return None
 
 
-def total(n: Node, terms: Sequence[Sequence[Factor]], out: str, g: Rewriting) -> Node:
+def total(node: Node, terms: Sequence[Sequence[Factor]], out: str, rewriting: Rewriting) -> Node:
     """The equation as a sum of products of factors."""
     ops = [Einsum(labels=f"{','.join(x for x, _ in t)}->{out}") for t in terms]
     reads = [tuple(a for _, a in t) for t in terms]
     if len(terms) == 1:
-        return replace(n, op=ops[0], args=reads[0])
-    *parts, last = (g.emit(op, a, n.domain, "term") for op, a in zip(ops, reads, strict=True))
-    first = reduce(lambda x, y: g.emit(Add(), (x, y), n.domain, "terms"), parts)
-    return replace(n, op=Add(), args=(first, last))
+        return replace(node, op=ops[0], args=reads[0])
+    *parts, last = (
+        rewriting.emit(op, a, node.domain, "term") for op, a in zip(ops, reads, strict=True)
+    )
+    first = reduce(lambda x, y: rewriting.emit(Add(), (x, y), node.domain, "terms"), parts)
+    return replace(node, op=Add(), args=(first, last))
 
 
-def products(factors: list[Factor], c: str, g: Rewriting) -> list[list[Factor]]:
+def products(factors: list[Factor], c: str, rewriting: Rewriting) -> list[list[Factor]]:
     """(a + b)·d as a·d + b·d, where the sum has label `c`."""
-    factors = joined(factors, c, g)
+    factors = joined(factors, c, rewriting)
     for k, (labels, a) in enumerate(factors):
-        both = g.producer(a, Add) if c in labels else None
+        both = rewriting.producer(a, Add) if c in labels else None
         if both is None:
             continue
-        ins, out = g.labels(both)
+        ins, out = rewriting.labels(both)
         to = dict(zip(out, labels, strict=True))
         terms = [("".join(to[x] for x in s), b) for s, b in zip(ins, both.args, strict=True)]
         every = ([*factors[:k], term, *factors[k + 1 :]] for term in terms)
-        return [product for alone in every for product in products(alone, c, g)]
+        return [product for alone in every for product in products(alone, c, rewriting)]
     return [factors]
 
 
-def joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
+def joined(factors: list[Factor], c: str, rewriting: Rewriting) -> list[Factor]:
     """The factors, where one that has label `c` is a contraction: its factors."""
     out: list[Factor] = []
     used = "".join(labels for labels, _ in factors)
     for labels, a in factors:
-        inner = g.producer(a, Einsum) if c in labels else None
+        inner = rewriting.producer(a, Einsum) if c in labels else None
         if inner is None:
             out.append((labels, a))
             continue
-        ins, have = g.labels(inner)
+        ins, have = rewriting.labels(inner)
         to = dict(zip(have, labels, strict=True))
         for x in dict.fromkeys("".join(ins)):
             if x not in to:
@@ -98,14 +104,14 @@ def joined(factors: list[Factor], c: str, g: Rewriting) -> list[Factor]:
     return out
 
 
-def _split(n: Node, g: Rewriting, factors: list[Factor], c: str) -> Split | None:
+def _split(node: Node, rewriting: Rewriting, factors: list[Factor], c: str) -> Split | None:
     """If every factor with label `c` grows along it with the same dim."""
     ways = set[Way]()
     points: list[Factor] = []
     for labels, a in factors:
         if c not in labels:
             continue
-        found = grows(n, a, g, 0) if labels[0] == c and len(a.slices) == 1 else None
+        found = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
         if found is None:
             return None
         ways.add(found[0])
@@ -121,27 +127,31 @@ def _kept(split: Split, out: str) -> str:
     return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in wanted))
 
 
-def _pays(split: Split, out: str, g: Rewriting) -> bool:
+def _pays(split: Split, out: str, rewriting: Rewriting) -> bool:
     """Is the state smaller than the rows that would be read, and of one size?"""
     sizes: dict[str, int] = {}
     for labels, a in split.points:
-        if any(symbols(x) - set(g.sizes) for x in g.type(a).shape):
+        if any(symbols(x) - set(rewriting.sizes) for x in rewriting.type(a).shape):
             return False
-        sizes.update(zip(labels, g.type(a).sizes(g.sizes), strict=True))
+        sizes.update(zip(labels, rewriting.type(a).sizes(rewriting.sizes), strict=True))
     rows = sum(prod(sizes[x] for x in labels) for labels, _ in split.points)
-    steps = evaluate(split.way.range.hi, g.sizes) - evaluate(split.way.range.lo, g.sizes)
+    steps = evaluate(split.way.range.hi, rewriting.sizes) - evaluate(
+        split.way.range.lo, rewriting.sizes
+    )
     return prod(sizes[x] for x in _kept(split, out)) <= rows * steps
 
 
-def _state(n: Node, g: Rewriting, split: Split, out: str) -> Factor:
+def _state(node: Node, rewriting: Rewriting, split: Split, out: str) -> Factor:
     """s[t] = the product at t + s[t-1]"""
     kept = _kept(split, out)
     (labels, point), *others = split.points
     if others or labels != kept:
         ins = ",".join(s for s, _ in split.points)
         op = Einsum(labels=f"{ins}->{kept}")
-        point = g.emit(op, [a for _, a in split.points], n.domain, "product")
+        point = rewriting.emit(op, [a for _, a in split.points], node.domain, "product")
     used = set().union(*(index_symbols(e) for e in point.index))
-    domain = Domain(tuple(r for r in n.domain if r.dim in used))
-    like = Node("state", Add(), (point,), domain, g.type(point), n.loc)
-    return kept, scan(like, g.fresh("state"), g, Monoid("add", 0.0), point, split.way)
+    domain = Domain(tuple(r for r in node.domain if r.dim in used))
+    like = Node("state", Add(), (point,), domain, rewriting.type(point), node.loc)
+    return kept, scan(
+        like, rewriting.fresh("state"), rewriting, Monoid("add", 0.0), point, split.way
+    )

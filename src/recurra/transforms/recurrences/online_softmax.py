@@ -39,86 +39,104 @@ class Exponential:
     sums: tuple[Node, ...]
 
 
-def online(g: Rewriting, dim: str) -> None:
+def online(rewriting: Rewriting, dim: str) -> None:
     """Rewrites folds over `dim`, in place."""
-    for m in list(g.nodes.values()):
-        if isinstance(m.op, Fold) and m.op.monoid_of == "maximum" and _over(g, m, dim):
+    for m in list(rewriting.nodes.values()):
+        if isinstance(m.op, Fold) and m.op.monoid_of == "maximum" and _over(rewriting, m, dim):
             assert isinstance(m.type, Type)
-            found = _exponentials(g, m, dim) if is_float(m.type.dtype) else []
+            found = _exponentials(rewriting, m, dim) if is_float(m.type.dtype) else []
             if found and fuel().burn(LAW, m.name):
-                _rescale(g, m, found, dim)
+                _rescale(rewriting, m, found, dim)
 
 
-def _over(g: Rewriting, fold: Node, dim: str) -> bool:
+def _over(rewriting: Rewriting, fold: Node, dim: str) -> bool:
     (a,) = fold.args
-    return dim in g[a.name].domain and dim not in fold.domain
+    return dim in rewriting[a.name].domain and dim not in fold.domain
 
 
-def _exponentials(g: Rewriting, m: Node, dim: str) -> list[Exponential]:
+def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponential]:
     """What is an exponential of something less m, all of it summed; [] if m holds up more."""
     out: list[Exponential] = []
-    shifts = [m]
-    for name in sorted(g.readers[m.name]):
-        c = g[name]
-        if dim not in c.domain and isinstance(c.op, Elementwise) and c.domain == m.domain:
+    shifts = [node]
+    for name in sorted(rewriting.readers[node.name]):
+        c = rewriting[name]
+        if dim not in c.domain and isinstance(c.op, Elementwise) and c.domain == node.domain:
             shifts.append(c)
     for c in shifts:
-        for name in sorted(g.readers[c.name]):
-            less = g[name]
+        for name in sorted(rewriting.readers[c.name]):
+            less = rewriting[name]
             if dim in less.domain:
-                found = _exponential(g, m, c, less, dim)
+                found = _exponential(rewriting, node, c, less, dim)
                 if found is None:
                     return []
                 out.append(found)
     return out
 
 
-def _exponential(g: Rewriting, m: Node, c: Node, less: Node, dim: str) -> Exponential | None:
-    if not isinstance(less.op, el.Sub) or less.args[1] != g.read(c.name):
+def _exponential(
+    rewriting: Rewriting, node: Node, c: Node, less: Node, dim: str
+) -> Exponential | None:
+    if not isinstance(less.op, el.Sub) or less.args[1] != rewriting.read(c.name):
         return None
-    if less.args[0].name == c.name or len(g.readers[less.name]) != 1 or less.name in g.outputs:
+    if (
+        less.args[0].name == c.name
+        or len(rewriting.readers[less.name]) != 1
+        or less.name in rewriting.outputs
+    ):
         return None
-    (e,) = (g[x] for x in g.readers[less.name])
-    if not isinstance(e.op, el.Exp) or e.args != (g.read(less.name),) or e.name in g.outputs:
+    (e,) = (rewriting[x] for x in rewriting.readers[less.name])
+    if (
+        not isinstance(e.op, el.Exp)
+        or e.args != (rewriting.read(less.name),)
+        or e.name in rewriting.outputs
+    ):
         return None
     sums: list[Node] = []
-    masked = {n for n in g.readers[e.name] if _masked(g, g[n], e)}
-    if masked & set(g.outputs):
+    masked = {n for n in rewriting.readers[e.name] if _masked(rewriting, rewriting[n], e)}
+    if masked & set(rewriting.outputs):
         return None
     for x in (e.name, *sorted(masked)):
-        for name in sorted(g.readers[x].keys() - masked):
-            part = g[name]
-            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(g.read(x)) == 1
-            folds = [g[f] for f in g.readers[name]]
+        for name in sorted(rewriting.readers[x].keys() - masked):
+            part = rewriting[name]
+            linear = isinstance(part.op, (Sum, Einsum)) and part.args.count(rewriting.read(x)) == 1
+            folds = [rewriting[f] for f in rewriting.readers[name]]
             if not linear or len(folds) != 1 or _labels(less, e, x, part) is None:
                 return None
             (fold,) = folds
             if not (isinstance(fold.op, Fold) and fold.op.monoid_of == "add"):
                 return None
-            if not _over(g, fold, dim):
+            if not _over(rewriting, fold, dim):
                 return None
             sums.append(fold)
-    return Exponential(m, c, less, e, tuple(sums)) if sums else None
+    return Exponential(node, c, less, e, tuple(sums)) if sums else None
 
 
-def _masked(g: Rewriting, n: Node, e: Node) -> bool:
+def _masked(rewriting: Rewriting, node: Node, e: Node) -> bool:
     """Is it e where something holds, else 0?"""
-    if not isinstance(n.op, el.Where) or n.args[1] != g.read(e.name) or n.type != e.type:
+    if (
+        not isinstance(node.op, el.Where)
+        or node.args[1] != rewriting.read(e.name)
+        or node.type != e.type
+    ):
         return False
     rank = e.type.rank if isinstance(e.type, Type) else 0
-    (_, mine, _), out = n.op.parts((rank, rank, rank))
-    return mine == out and is_const(g, n.args[2], 0.0) is not None and n.args[0].name != e.name
+    (_, mine, _), out = node.op.parts((rank, rank, rank))
+    return (
+        mine == out
+        and is_const(rewriting, node.args[2], 0.0) is not None
+        and node.args[0].name != e.name
+    )
 
 
-def _labels(less: Node, e: Node, name: str, part: Node) -> str | None:
+def _labels(less: Node, node: Node, name: str, part: Node) -> str | None:
     """Labels of c · part, c what is subtracted in `less`; None where part has lost an axis.
 
     `name`: what part reads of e.
     """
     assert isinstance(less.op, el.Sub)
-    assert isinstance(e.type, Type)
+    assert isinstance(node.type, Type)
     assert isinstance(part.type, Type)
-    rank = e.type.rank
+    rank = node.type.rank
     (_, shift), whole = less.op.parts((rank, rank))
     if isinstance(part.op, Einsum):
         ins, out = part.op.parts()
@@ -132,63 +150,74 @@ def _labels(less: Node, e: Node, name: str, part: Node) -> str | None:
     return join_labels((below, out), out) if set(below) <= set(out) else None
 
 
-def _rescale(g: Rewriting, m: Node, found: list[Exponential], dim: str) -> None:
-    (peak,) = m.args
-    part = g[peak.name]
+def _rescale(rewriting: Rewriting, node: Node, found: list[Exponential], dim: str) -> None:
+    (peak,) = node.args
+    part = rewriting[peak.name]
     assert isinstance(part.type, Type)
     start = LOWEST[part.type.dtype]
-    running = _so_far(g, part, Monoid("maximum", start), dim, m.name)
-    before = g[running].args[1]
+    running = _so_far(rewriting, part, Monoid("maximum", start), dim, node.name)
+    before = rewriting[running].args[1]
     scales: dict[str, tuple[Ref, Ref]] = {}
     for x in found:
-        scales[x.shift.name] = _running(g, x.shift, m, running, before)
+        scales[x.shift.name] = _running(rewriting, x.shift, node, running, before)
     for x in found:
         now, was = scales[x.shift.name]
-        grown = g.emit(el.Sub(), (was, now), g[running].domain, f"{x.less.name}_growth")
-        factor = g.emit(el.Exp(), (grown,), g[running].domain, f"{x.e.name}_scale")
-        g.put(replace(x.less, args=(x.less.args[0], now)))
+        grown = rewriting.emit(
+            el.Sub(), (was, now), rewriting[running].domain, f"{x.less.name}_growth"
+        )
+        factor = rewriting.emit(el.Exp(), (grown,), rewriting[running].domain, f"{x.e.name}_scale")
+        rewriting.put(replace(x.less, args=(x.less.args[0], now)))
         for fold in x.sums:
-            _sum(g, x, fold, factor, dim)
-    _last(g, m, running, dim)
+            _sum(rewriting, x, fold, factor, dim)
+    _last(rewriting, node, running, dim)
 
 
-def _running(g: Rewriting, c: Node, m: Node, running: str, before: Ref) -> tuple[Ref, Ref]:
+def _running(
+    rewriting: Rewriting, node: Node, m: Node, running: str, before: Ref
+) -> tuple[Ref, Ref]:
     """c of the maximum up to this tile, and up to the one before."""
-    if c.name == m.name:
-        return g.read(running), before
-    within = g[running].domain
+    if node.name == m.name:
+        return rewriting.read(running), before
+    within = rewriting[running].domain
 
     def at(value: Ref, stem: str) -> Ref:
-        args = [value if a.name == m.name else a for a in c.args]
-        return g.emit(c.op, args, within, stem)
+        args = [value if a.name == m.name else a for a in node.args]
+        return rewriting.emit(node.op, args, within, stem)
 
-    return at(g.read(running), f"{c.name}_so_far"), at(before, f"{c.name}_before")
+    return at(rewriting.read(running), f"{node.name}_so_far"), at(before, f"{node.name}_before")
 
 
-def _sum(g: Rewriting, x: Exponential, fold: Node, factor: Ref, dim: str) -> None:
+def _sum(rewriting: Rewriting, exponential: Exponential, fold: Node, factor: Ref, dim: str) -> None:
     (a,) = fold.args
-    part = g[a.name]
-    mine = {x.e.name, *(n for n in g.readers[x.e.name] if _masked(g, g[n], x.e))}
+    part = rewriting[a.name]
+    mine = {
+        exponential.e.name,
+        *(
+            n
+            for n in rewriting.readers[exponential.e.name]
+            if _masked(rewriting, rewriting[n], exponential.e)
+        ),
+    }
     read = next(y.name for y in part.args if y.name in mine)
-    labels = _labels(x.less, x.e, read, part)
+    labels = _labels(exponential.less, exponential.e, read, part)
     assert labels is not None
 
     def rescaled(before: Ref) -> Ref:
         op = el.Mul(labels=labels)
-        return g.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
+        return rewriting.emit(op, (factor, before), part.domain, f"{fold.name}_rescaled")
 
-    total = _so_far(g, part, Monoid("add", 0.0, rescaled), dim, fold.name)
-    _last(g, fold, total, dim)
+    total = _so_far(rewriting, part, Monoid("add", 0.0, rescaled), dim, fold.name)
+    _last(rewriting, fold, total, dim)
 
 
-def _so_far(g: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
+def _so_far(rewriting: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
     """Return the name of the scan of a part over tiles."""
-    way, name = Way(part.domain[dim], 1), g.fresh(f"{stem}_so_far")
-    return scan(part, name, g, by, g.read(part.name), way).name
+    way, name = Way(part.domain[dim], 1), rewriting.fresh(f"{stem}_so_far")
+    return scan(part, name, rewriting, by, rewriting.read(part.name), way).name
 
 
-def _last(g: Rewriting, fold: Node, running: str, dim: str) -> None:
+def _last(rewriting: Rewriting, fold: Node, running: str, dim: str) -> None:
     """What read the fold reads the last running value."""
-    r = g[running].domain[dim]
+    r = rewriting[running].domain[dim]
     end: Expr | int = r.hi - 1  # pyright: ignore[reportOperatorIssue]
-    g.forward(fold, Ref(running, g[running].domain.point(dim, end)))
+    rewriting.forward(fold, Ref(running, rewriting[running].domain.point(dim, end)))

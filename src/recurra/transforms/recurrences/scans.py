@@ -49,33 +49,33 @@ class Way:
     direction: int
 
 
-def scanned(n: Node, g: Rewriting, m: Monoid, point: Ref, way: Way) -> Node:
+def scanned(node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Node:
     """Return the equation as one combine of a point with its own value a step before."""
-    before = m.act(neighbour(n, g, way, m.unit))
-    return replace(n, op=Op.registry[m.op](), args=(point, before))
+    before = monoid.act(neighbor(node, rewriting, way, monoid.unit))
+    return replace(node, op=Op.registry[monoid.op](), args=(point, before))
 
 
-def scan(like: Node, name: str, g: Rewriting, m: Monoid, point: Ref, way: Way) -> Ref:
+def scan(like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Ref:
     """Return the read of a new equation, over the domain of another, that scans points."""
-    n = replace(like, name=name, op=Op.registry[m.op](), args=(point, point), locs=())
-    g.put(n)
-    g.put(scanned(n, g, m, point, way))
-    return g.read(name)
+    n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
+    rewriting.put(n)
+    rewriting.put(scanned(n, rewriting, monoid, point, way))
+    return rewriting.read(name)
 
 
-def grows(n: Node, a: Ref, g: Rewriting, axis: int) -> tuple[Way, Ref] | None:
+def grows(node: Node, ref: Ref, rewriting: Rewriting, axis: int) -> tuple[Way, Ref] | None:
     """Return the way and the read of its last point if an axis is 0:t+1 or t:T of a dim."""
-    slices = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
+    slices = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
     if axis >= len(slices):
         return None
     k = slices[axis]
-    s, r = a.index[k], g.source(a).domain.ranges[k]
-    if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in n.domain:
+    s, r = ref.index[k], rewriting.source(ref).domain.ranges[k]
+    if not isinstance(s, Slice) or s.step != 1 or s.pad is not None or r.dim not in node.domain:
         return None
-    if any(r.dim in index_symbols(e) for j, e in enumerate(a.index) if j != k):
+    if any(r.dim in index_symbols(e) for j, e in enumerate(ref.index) if j != k):
         return None  # what is read at t-1 is not a part of what is read at t
-    mine = n.domain[r.dim]
-    point = Ref(a.name, (*a.index[:k], r.sym, *a.index[k + 1 :]))
+    mine = node.domain[r.dim]
+    point = Ref(ref.name, (*ref.index[:k], r.sym, *ref.index[k + 1 :]))
     if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
         return Way(mine, -1), point
     if is_shift(s.hi, r.dim) == 1 and s.lo == mine.lo == r.lo:
@@ -83,18 +83,24 @@ def grows(n: Node, a: Ref, g: Rewriting, axis: int) -> tuple[Way, Ref] | None:
     return None
 
 
-def neighbour(n: Node, g: Rewriting, way: Way, unit: float) -> Ref:
-    """Return the value of `n` one step behind; `unit` at the first point."""
-    assert isinstance(n.type, Type)
+def neighbor(node: Node, rewriting: Rewriting, way: Way, unit: float) -> Ref:
+    """Return the value of `node` one step behind; `unit` at the first point."""
+    assert isinstance(node.type, Type)
     r, direction = way.range, way.direction
-    start = g.emit(Const(value=unit, dtype=n.type.dtype, shape=n.type.shape), (), n.domain, "start")
+    start = rewriting.emit(
+        Const(value=unit, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "start"
+    )
     edge: Any = r.lo if direction > 0 else r.hi
     edge = edge if direction > 0 else edge - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
-    step = n.domain.point(r.dim, r.sym - direction)
-    name = g.fresh(n.name + ("_before" if direction > 0 else "_after"))
-    g.put(Node(name, Merge(when=when), (start, Ref(n.name, step)), n.domain, n.type, n.loc))
-    return g.read(name)
+    step = node.domain.point(r.dim, r.sym - direction)
+    name = rewriting.fresh(node.name + ("_before" if direction > 0 else "_after"))
+    rewriting.put(
+        Node(
+            name, Merge(when=when), (start, Ref(node.name, step)), node.domain, node.type, node.loc
+        )
+    )
+    return rewriting.read(name)
 
 
 @dataclass(frozen=True)
@@ -116,18 +122,23 @@ def running(graph: Graph, dim: str) -> list[Running]:
     return [s for n in graph.nodes.values() if (s := _running(graph, n, dim)) is not None]
 
 
-def _running(graph: Graph, n: Node, dim: str) -> Running | None:
-    if not isinstance(n.op, Add) or dim not in n.domain or n.op.labels:
+def _running(graph: Graph, node: Node, dim: str) -> Running | None:
+    if not isinstance(node.op, Add) or dim not in node.domain or node.op.labels:
         return None
-    back = n.domain.point(dim, Sym(dim) - 1)
-    for k, a in enumerate(n.args):
+    back = node.domain.point(dim, Sym(dim) - 1)
+    for k, a in enumerate(node.args):
         m = graph[a.name]
         if not isinstance(m.op, Merge) or len(m.args) != 2 or not graph.is_identity(a):
             continue
         zero, mine = m.args
         first = graph[zero.name].op
-        begins = m.op.when[0] == compare("==", Sym(dim), n.domain[dim].lo)
+        begins = m.op.when[0] == compare("==", Sym(dim), node.domain[dim].lo)
         is_zero = isinstance(first, Const) and first.value == 0
-        if is_zero and begins and mine == Ref(n.name, back) and graph.is_identity(n.args[1 - k]):
-            return Running(n.name, m.name, zero, n.args[1 - k])
+        if (
+            is_zero
+            and begins
+            and mine == Ref(node.name, back)
+            and graph.is_identity(node.args[1 - k])
+        ):
+            return Running(node.name, m.name, zero, node.args[1 - k])
     return None

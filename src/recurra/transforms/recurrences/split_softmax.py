@@ -21,20 +21,20 @@ def taken_apart(names: set[str]) -> Rule:
     """The law for some softmaxes."""
 
     @rule(Softmax)
-    def apart(n: Node, g: Rewriting) -> Node | None:
+    def apart(node: Node, rewriting: Rewriting) -> Node | None:
         """softmax x → eˣ⁻ᵐ / Σ eˣ⁻ᵐ, m = max x"""
-        assert isinstance(n.op, Softmax)
-        if n.name not in names:
+        assert isinstance(node.op, Softmax)
+        if node.name not in names:
             return None
-        (x,) = n.args
-        axes = LETTERS[: g.type(x).rank]
-        rest = axes.replace(axes[n.op.axis], "")
-        labels, gone = join_labels((axes, rest), axes), (n.op.axis,)
-        most = g.emit(Max(axes=gone), (x,), n.domain, "most")
-        less = g.emit(el.Sub(labels=labels), (x, most), n.domain, "less")
-        e = g.emit(el.Exp(), (less,), n.domain, "e")
-        total = g.emit(Sum(axes=gone), (e,), n.domain, "total")
-        return Node(n.name, el.Div(labels=labels), (e, total), n.domain, n.type, n.loc)
+        (x,) = node.args
+        axes = LETTERS[: rewriting.type(x).rank]
+        rest = axes.replace(axes[node.op.axis], "")
+        labels, gone = join_labels((axes, rest), axes), (node.op.axis,)
+        most = rewriting.emit(Max(axes=gone), (x,), node.domain, "most")
+        less = rewriting.emit(el.Sub(labels=labels), (x, most), node.domain, "less")
+        e = rewriting.emit(el.Exp(), (less,), node.domain, "e")
+        total = rewriting.emit(Sum(axes=gone), (e,), node.domain, "total")
+        return Node(node.name, el.Div(labels=labels), (e, total), node.domain, node.type, node.loc)
 
     return apart
 
@@ -43,13 +43,13 @@ def divided_last(contracted: Mapping[str, set[str]]) -> Rule:
     """The law for sums over some labels of some contractions."""
 
     @rule(Einsum)
-    def last(n: Node, g: Rewriting) -> Node | None:
+    def last(node: Node, rewriting: Rewriting) -> Node | None:
         """Σ (x / y)·v, y the same in all terms → (Σ x·v) / y"""
-        assert isinstance(n.op, Einsum)
-        ins, out = n.op.parts()
-        for k, (axes, a) in enumerate(zip(ins, n.args, strict=True)):
-            div = g.producer(a, el.Div)
-            if div is None or not contracted.get(n.name, set()) & set(axes):
+        assert isinstance(node.op, Einsum)
+        ins, out = node.op.parts()
+        for k, (axes, a) in enumerate(zip(ins, node.args, strict=True)):
+            div = rewriting.producer(a, el.Div)
+            if div is None or not contracted.get(node.name, set()) & set(axes):
                 continue
             assert isinstance(div.op, el.Div)
             (top, bottom), whole = div.op.parts((len(axes), len(axes)))
@@ -57,11 +57,16 @@ def divided_last(contracted: Mapping[str, set[str]]) -> Rule:
             below = "".join(named[c] for c in bottom)
             if top != whole or not set(below) <= set(out):
                 continue
-            args = (*n.args[:k], div.args[0], *n.args[k + 1 :])
-            above = g.emit(n.op, args, n.domain, f"{n.name}_undivided")
+            args = (*node.args[:k], div.args[0], *node.args[k + 1 :])
+            above = rewriting.emit(node.op, args, node.domain, f"{node.name}_undivided")
             labels = join_labels((out, below), out)
             return Node(
-                n.name, el.Div(labels=labels), (above, div.args[1]), n.domain, n.type, n.loc
+                node.name,
+                el.Div(labels=labels),
+                (above, div.args[1]),
+                node.domain,
+                node.type,
+                node.loc,
             )
         return None
 

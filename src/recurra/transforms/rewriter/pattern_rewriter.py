@@ -34,10 +34,10 @@ class Rule:
 def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
     """Registers nothing: a pass lists its rules by hand, in order."""
 
-    def wrap(f: Rewrite) -> Rule:
-        law = (f.__doc__ or "").splitlines()[0] if f.__doc__ else ""
-        assert "→" in law, f"{f.__name__} needs a law, e.g. 'x + 0 → x'"
-        return Rule(roots, law, f)
+    def wrap(rewrite: Rewrite) -> Rule:
+        law = (rewrite.__doc__ or "").splitlines()[0] if rewrite.__doc__ else ""
+        assert "→" in law, f"{rewrite.__name__} needs a law, e.g. 'x + 0 → x'"
+        return Rule(roots, law, rewrite)
 
     return wrap
 
@@ -117,11 +117,11 @@ class Rewriting:
     def read(self, name: str) -> Ref:
         return Ref(name, self.nodes[name].domain.identity)
 
-    def labels(self, n: Node) -> tuple[tuple[str, ...], str]:
+    def labels(self, node: Node) -> tuple[tuple[str, ...], str]:
         """The labels of the axes of each operand, and of the result, of an op that has labels."""
-        op: Any = n.op
+        op: Any = node.op
         if isinstance(op, Elementwise):
-            return op.parts(tuple(self.type(a).rank for a in n.args))
+            return op.parts(tuple(self.type(a).rank for a in node.args))
         return op.parts()
 
     def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:

@@ -1,4 +1,4 @@
-"""fronts: tables whose cells wait for neighbours along two dims, and what their diagonals cost.
+"""fronts: tables whose cells wait for neighbors along two dims, and what their diagonals cost.
 
 d[i<I,j<J] reads d[i-1,j], d[i,j-1]      the sum i + j orders it: every read goes to a smaller one
 """
@@ -61,31 +61,33 @@ class Front:
 
 
 def costs(
-    graph: Graph, f: Front, sizes: Mapping[str, int], prices: Prices = PRICES
+    graph: Graph, front: Front, sizes: Mapping[str, int], prices: Prices = PRICES
 ) -> tuple[float, float]:
     """Nanoseconds of one table, cell by cell and diagonal by diagonal.
 
     On a diagonal every choice is made for all cells, and what is read is moved first.
     """
     batch = set(batch_dims(graph, sizes))
-    return _cost(graph, f, sizes, batch, False, prices), _cost(graph, f, sizes, batch, True, prices)
+    return _cost(graph, front, sizes, batch, False, prices), _cost(
+        graph, front, sizes, batch, True, prices
+    )
 
 
 def _cost(
     graph: Graph,
-    f: Front,
+    front: Front,
     sizes: Mapping[str, int],
     batch: set[str],
     diagonal: bool,
     prices: Prices,
 ) -> float:
-    p, q = f.axis.size(sizes), f.other.size(sizes)
+    p, q = front.axis.size(sizes), front.other.size(sizes)
     steps, wide = (p + q - 1, p) if diagonal else (p * q, 1)
     total = 0.0
-    for name in f.members:
+    for name in front.members:
         n = graph[name]
         rows = prod(r.size(sizes) for r in n.domain if r.dim in batch)
-        moves = [a for a in n.args if a.name not in f.members or a.index != n.domain.identity]
+        moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
         more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
         total += prices.statement * (1 + more)
         total += wide * rows * (compute_ns(graph, n, sizes, prices) + more * prices.plain)
@@ -135,10 +137,10 @@ def _front(
     return Front(mine, theirs, sign, far, tuple(part), tuple(pulled), only)
 
 
-def shifts_of(graph: Graph, a: Ref, axis: str, other: str) -> tuple[int, int] | None:
+def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] | None:
     """How far along both dims a read of the cycle goes; None: it is no shift, or leaves its row."""
     out: dict[str, int] = {}
-    for e, r in zip(a.index, graph[a.name].domain, strict=True):
+    for e, r in zip(ref.index, graph[ref.name].domain, strict=True):
         c = None if isinstance(e, Slice) else is_shift(e, r.dim)
         if c is None or (c and r.dim not in (axis, other)):
             return None
@@ -181,24 +183,26 @@ def _diagonal(graph: Graph, sizes: Mapping[str, int], name: str, axis: str, othe
     return all(_readable(a, graph[a.name], two, sizes) for a in n.args)
 
 
-def _batches(graph: Graph, n: Node) -> bool:
+def _batches(graph: Graph, node: Node) -> bool:
     """Can an operator be applied to all cells of a diagonal at once?"""
-    if isinstance(n.op, (Merge, Value, Uniform, Reshape)):
+    if isinstance(node.op, (Merge, Value, Uniform, Reshape)):
         return True
-    if type(n.op).batch is Op.batch:  # it has no rule for one more axis
+    if type(node.op).batch is Op.batch:  # it has no rule for one more axis
         return False
-    ranks = tuple(len(graph.read_type(a).shape) for a in n.args)
-    return n.op.pure and n.op.batch((True,) * len(ranks), ranks, False) is not None
+    ranks = tuple(len(graph.read_type(a).shape) for a in node.args)
+    return node.op.pure and node.op.batch((True,) * len(ranks), ranks, False) is not None
 
 
-def _readable(a: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> bool:
+def _readable(ref: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -> bool:
     """Is it the same for all cells, or a point for each?"""
-    pairs = [(e, r) for e, r in zip(a.index, source.domain, strict=True) if index_symbols(e) & two]
+    pairs = [
+        (e, r) for e, r in zip(ref.index, source.domain, strict=True) if index_symbols(e) & two
+    ]
     if not pairs:
         return True
     fixed = all(not (symbols(r.lo) | symbols(r.hi)) - set(sizes) for _, r in pairs)
-    return not a.slices and fixed
+    return not ref.slices and fixed
 
 
-def length_of(r: Range) -> Any:
-    return lin([(r.hi, 1), (r.lo, -1)])
+def length_of(extent: Range) -> Any:
+    return lin([(extent.hi, 1), (extent.lo, -1)])

@@ -1,4 +1,4 @@
-"""wavefront: cells that wait for their neighbours along two dims are made diagonal by diagonal.
+"""wavefront: cells that wait for their neighbors along two dims are made diagonal by diagonal.
 
     d[i<I,j<J] = merge(c, y, when=(i == 0 or j == 0, ..))     y = f(d[i-1,j], d[i,j-1], e[i,j])
  →  d_wave[w<I+J]: [I] = merge(0, z, when=(w == 0, w >= 1))   z = where(.., f(later(d_wave[w-1]), ..
@@ -56,7 +56,7 @@ def wavefront(
     while f := next((f for f in fronts(graph, sizes) if f.cells not in seen), None):
         seen.add(f.cells)
         dear, cheap = costs(graph, f, sizes, prices)
-        law = "cells that wait for neighbours → diagonals"
+        law = "cells that wait for neighbors → diagonals"
         if f.only or (dear >= gain * cheap and fuel().burn(law, f.cells[0])):
             graph = _Skew(graph, f, sizes).rewritten()
             made.append(f)
@@ -104,8 +104,8 @@ class _Skew:
             if n.name in self.f.members and happens(n.domain, merge_condition(n, k))
         ]
 
-    def shifts(self, a: Ref) -> tuple[int, int] | None:
-        return shifts_of(self.graph, a, self.f.axis.dim, self.f.other.dim)
+    def shifts(self, ref: Ref) -> tuple[int, int] | None:
+        return shifts_of(self.graph, ref, self.f.axis.dim, self.f.other.dim)
 
     def rewritten(self) -> Graph:
         f = self.f
@@ -135,16 +135,16 @@ class _Skew:
         own = [a for a in self.graph[name].args if a.name in self.f.members]
         return [a.name for a in own if self.shifts(a) == (0, 0)]
 
-    def domain(self, n: Node, steps: Range) -> Domain:
+    def domain(self, node: Node, steps: Range) -> Domain:
         """The rows of an equation, and steps."""
         two = (self.f.axis.dim, self.f.other.dim)
-        ranges = [*(r for r in n.domain if r.dim not in two), steps]
+        ranges = [*(r for r in node.domain if r.dim not in two), steps]
         order = [d.name for d in self.g.dims]
         return Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
 
-    def type(self, n: Node) -> Type:
-        assert isinstance(n.type, Type)
-        return Type(n.type.dtype, (self.f.length, *n.type.shape))
+    def type(self, node: Node) -> Type:
+        assert isinstance(node.type, Type)
+        return Type(node.type.dtype, (self.f.length, *node.type.shape))
 
     def keep(self, name: str, made: Ref) -> None:
         """What later diagonals read: zero before the first."""
@@ -160,45 +160,45 @@ class _Skew:
 
     # ---- one equation
 
-    def made(self, n: Node) -> Ref:
+    def made(self, node: Node) -> Ref:
         """An equation on a diagonal: [cells, *shape]."""
-        within, op = self.domain(n, self.inside), n.op
+        within, op = self.domain(node, self.inside), node.op
         if isinstance(op, Merge):
-            return self.merged(n, op, within)
+            return self.merged(node, op, within)
         if isinstance(op, (Value, Uniform)):
             if op.mentions() & {self.f.axis.dim, self.f.other.dim}:
                 new = op.at(self.cell).batch_symbol(self.f.axis.dim, self.f.length, False)
-                return self.g.emit(new, (), within, n.name, whole=True)
-            return self.wide(self.g.emit(op, (), within, n.name), within)
-        pairs = [self.operand(a, within) for a in n.args]
-        ranks = tuple(len(self.graph.read_type(a).shape) for a in n.args)
+                return self.g.emit(new, (), within, node.name, whole=True)
+            return self.wide(self.g.emit(op, (), within, node.name), within)
+        pairs = [self.operand(a, within) for a in node.args]
+        ranks = tuple(len(self.graph.read_type(a).shape) for a in node.args)
         args, flags = [a for a, _ in pairs], tuple(x for _, x in pairs)
         if not any(flags):
-            return self.wide(self.g.emit(op, args, within, n.name), within)
+            return self.wide(self.g.emit(op, args, within, node.name), within)
         if isinstance(op, Reshape):
             new = op.batch_size(self.f.length, False)
-            return self.g.emit(new, args, within, n.name, whole=True)
+            return self.g.emit(new, args, within, node.name, whole=True)
         new = op.batch(flags, ranks, False)
         if new is None:
             args = [a if x else self.wide(a, within) for a, x in pairs]
             new = op.batch((True,) * len(args), ranks, False)
         assert new is not None, f"{op.name} has no batch rule"
-        return self.g.emit(new, args, within, n.name, whole=True)
+        return self.g.emit(new, args, within, node.name, whole=True)
 
-    def merged(self, n: Node, op: Merge, within: Domain) -> Ref:
+    def merged(self, node: Node, op: Merge, within: Domain) -> Ref:
         """A choice by cell is one by data, and zero where there is no cell."""
-        live = [k for k in range(len(n.args)) if happens(n.domain, merge_condition(n, k))]
-        pairs = [self.operand(n.args[k], within) for k in live]
+        live = [k for k in range(len(node.args)) if happens(node.domain, merge_condition(node, k))]
+        pairs = [self.operand(node.args[k], within) for k in live]
         wide = [a if x else self.wide(a, within) for a, x in pairs]
         if not any(symbols(op.when[k]) & {self.f.axis.dim, self.f.other.dim} for k in live):
             when = tuple(op.when[k] for k in live)
-            chosen = self.g.emit(Merge(when=when), wide, within, n.name, whole=True)
+            chosen = self.g.emit(Merge(when=when), wide, within, node.name, whole=True)
             wide, when = [chosen], (TRUE,)
         else:
             when = tuple(op.when[k] for k in live)
-        assert isinstance(n.type, Type)
-        axes = LETTERS[: n.type.rank]
-        made = self.g.emit(Const(value=0, dtype=n.type.dtype), (), within, "zero")
+        assert isinstance(node.type, Type)
+        axes = LETTERS[: node.type.rank]
+        made = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
         have = ""
         for c, x in zip(reversed(when), reversed(wide), strict=True):
             cell: Any = both(substitute(c, self.cell), self.valid)
@@ -207,15 +207,15 @@ class _Skew:
             )
             on = self.g.emit(mask, (), within, "on")
             labels = join_labels(("Z", f"Z{axes}", have), f"Z{axes}")
-            made = self.g.emit(el.Where(labels=labels), (on, x, made), within, n.name, True)
+            made = self.g.emit(el.Where(labels=labels), (on, x, made), within, node.name, True)
             have = f"Z{axes}"
         return made
 
-    def wide(self, a: Ref, within: Domain) -> Ref:
+    def wide(self, ref: Ref, within: Domain) -> Ref:
         """The same for all cells of a diagonal."""
-        axes = LETTERS[: self.g.type(a).rank]
+        axes = LETTERS[: self.g.type(ref).rank]
         op = Expand(labels=f"{axes}->Z{axes}", sizes=(self.f.length,))
-        return self.g.emit(op, (a,), within, "wide")
+        return self.g.emit(op, (ref,), within, "wide")
 
     # ---- reads
 
@@ -224,22 +224,22 @@ class _Skew:
         """The first and the last diagonal."""
         return evaluate(self.inside.lo, self.sizes), evaluate(self.inside.hi, self.sizes) - 1
 
-    def operand(self, a: Ref, within: Domain) -> tuple[Ref, bool]:
+    def operand(self, ref: Ref, within: Domain) -> tuple[Ref, bool]:
         """What a cell reads, and whether that differs from cell to cell."""
         f, two = self.f, {self.f.axis.dim, self.f.other.dim}
-        if a.name in f.members:
-            shifts = self.shifts(a)
-            assert shifts is not None, "a cell reads its neighbours by shifts"
-            return self.neighbour(a, *shifts, within), True
-        if not any(index_symbols(e) & two for e in a.index):
-            return a, False
-        return self.taken(a, within), True
+        if ref.name in f.members:
+            shifts = self.shifts(ref)
+            assert shifts is not None, "a cell reads its neighbors by shifts"
+            return self.neighbor(ref, *shifts, within), True
+        if not any(index_symbols(e) & two for e in ref.index):
+            return ref, False
+        return self.taken(ref, within), True
 
     def zeros(self, t: Any, within: Domain) -> Ref:
         """What no cell reads."""
         return self.g.emit(Const(value=0, dtype=t.dtype, shape=t.shape), (), within, "zero")
 
-    def neighbour(self, a: Ref, along: int, across: int, within: Domain) -> Ref:
+    def neighbor(self, a: Ref, along: int, across: int, within: Domain) -> Ref:
         """Another diagonal, moved by some cells; zeros come in."""
         source = self.g[self.waves[a.name]]
         at: Any = self.wave + (along + across)
@@ -257,13 +257,13 @@ class _Skew:
             pad, (self.g.emit(cut, (ref,), within, "cut", True),), within, "moved", True
         )
 
-    def taken(self, a: Ref, within: Domain) -> Ref:
+    def taken(self, ref: Ref, within: Domain) -> Ref:
         """An element for each cell, of all that there are; past the table's end any will do."""
-        source, two = self.graph[a.name], {self.f.axis.dim, self.f.other.dim}
-        index, at, total = list(a.index), lin([]), 1
-        shape = list(self.graph[a.name].type.shape)  # pyright: ignore
+        source, two = self.graph[ref.name], {self.f.axis.dim, self.f.other.dim}
+        index, at, total = list(ref.index), lin([]), 1
+        shape = list(self.graph[ref.name].type.shape)  # pyright: ignore
         lengths: list[Any] = []
-        for k, (e, r) in enumerate(zip(a.index, source.domain, strict=True)):
+        for k, (e, r) in enumerate(zip(ref.index, source.domain, strict=True)):
             if index_symbols(e) & two:
                 assert not isinstance(e, Slice), "a cell reads points"
                 size: Any = length_of(r)
@@ -273,33 +273,33 @@ class _Skew:
                 index[k] = Slice(r.lo, r.hi)
                 lengths.append(size)
                 total = size if len(lengths) == 1 else total * size
-        x = Ref(a.name, tuple(index))
+        x = Ref(ref.name, tuple(index))
         if not all(evaluate(n, self.sizes) > 0 for n in lengths):
             return self.zeros(self.type(source), within)
         if len(lengths) == 1:
-            better = self.aligned(a, x, within) or self.passing(a, x, within)
+            better = self.aligned(ref, x, within) or self.passing(ref, x, within)
             if better is not None:
                 return better
         if len(lengths) > 1:
-            x = self.g.emit(Reshape(shape=(total, *shape)), (x,), within, f"{a.name}_flat")
+            x = self.g.emit(Reshape(shape=(total, *shape)), (x,), within, f"{ref.name}_flat")
         i = Value(expr=at).batch_symbol(self.f.axis.dim, self.f.length, False)
         places = self.g.emit(i, (), within, "cells")
         rest = LETTERS[: len(shape)]
         op = Take(labels=f"Y{rest},Z->Z{rest}", axis="Y")
-        return self.g.emit(op, (x, places), within, f"{a.name}_cells")
+        return self.g.emit(op, (x, places), within, f"{ref.name}_cells")
 
-    def shift(self, a: Ref, every: Ref, dim: Range) -> tuple[int, Range, Any]:
+    def shift(self, ref: Ref, every: Ref, dim: Range) -> tuple[int, Range, Any]:
         """Which dim is read at a point for each cell; c of dim + c, None if it is no such sum."""
         (k,) = [k for k, e in enumerate(every.index) if isinstance(e, Slice)]
-        e = a.index[k]
+        e = ref.index[k]
         c: Any = None if isinstance(e, Slice) else lin([(e, 1), (dim.sym, -1)])
         known = c is not None and not symbols(c) - set(self.sizes)
-        return k, self.graph[a.name].domain.ranges[k], c if known else None
+        return k, self.graph[ref.name].domain.ranges[k], c if known else None
 
-    def aligned(self, a: Ref, every: Ref, within: Domain) -> Ref | None:
+    def aligned(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
         """What varies along the axis alone: all of it, zeros where there is none."""
         f = self.f
-        _, r, c = self.shift(a, every, f.axis)
+        _, r, c = self.shift(ref, every, f.axis)
         if c is None:
             return None
         before: Any = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
@@ -310,10 +310,10 @@ class _Skew:
             return None
         return self.g.emit(Pad(axis=0, before=before, after=after), (every,), within, "cells")
 
-    def passing(self, a: Ref, every: Ref, within: Domain) -> Ref | None:
+    def passing(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
         """What varies along the other dim alone: turned round, it passes by the diagonals."""
         f = self.f
-        _, r, c = self.shift(a, every, f.other)
+        _, r, c = self.shift(ref, every, f.other)
         if c is None:
             return None
         # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
@@ -345,48 +345,50 @@ class _Skew:
         self.g.put(Node(name, pick, (ref,), within, source.type, source.loc))
         return self.g.read(name)
 
-    def reread(self, n: Node) -> None:
+    def reread(self, node: Node) -> None:
         """A reader of single cells takes them from their diagonals; others read the table.
 
         Of what is not on the cycle, readers of a border make what they need.
         """
-        args = list(n.args)
+        args = list(node.args)
         for k, a in enumerate(args):
             if a.name not in self.f.members or a.slices:
                 continue
-            self.g.loc = n.loc
-            if not always_inside(a.index, self.graph[a.name].domain, n.domain):
+            self.g.loc = node.loc
+            if not always_inside(a.index, self.graph[a.name].domain, node.domain):
                 continue
             if a.name in self.f.cells:
-                args[k] = self.picked(a, n.domain)
+                args[k] = self.picked(a, node.domain)
             elif len(self.border(a)) < 2:
-                args[k] = self.again(a, n.domain)
-        if tuple(args) != n.args:
-            self.g.put(replace(n, args=tuple(args)))
+                args[k] = self.again(a, node.domain)
+        if tuple(args) != node.args:
+            self.g.put(replace(node, args=tuple(args)))
 
-    def border(self, a: Ref) -> set[str]:
+    def border(self, ref: Ref) -> set[str]:
         """The dims along which a reader goes through a table."""
-        by = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+        by = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
         ends = (by[self.f.axis.dim], by[self.f.other.dim])
         return {d.name for d in self.g.dims} & set().union(*map(index_symbols, ends))
 
-    def again(self, a: Ref, within: Domain) -> Ref:
+    def again(self, ref: Ref, within: Domain) -> Ref:
         """What is pulled onto the diagonals, computed for one reader."""
-        if a.name not in self.f.pulled:
-            return a
-        n = self.graph[a.name]
-        by = {d: e for d, e in zip(n.domain.dims, a.index, strict=True) if not isinstance(e, Slice)}
+        if ref.name not in self.f.pulled:
+            return ref
+        n = self.graph[ref.name]
+        by = {
+            d: e for d, e in zip(n.domain.dims, ref.index, strict=True) if not isinstance(e, Slice)
+        }
         args = [self.again(x.at(by), within) for x in n.args]
         return self.g.emit(n.op.at(by), args, within, n.name)
 
-    def table(self, n: Node) -> None:
+    def table(self, node: Node) -> None:
         """The equation of old, for whoever reads it whole."""
-        self.g.loc = n.loc
-        self.picked(Ref(n.name, n.domain.identity), n.domain, n.name)
+        self.g.loc = node.loc
+        self.picked(Ref(node.name, node.domain.identity), node.domain, node.name)
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether cells of a table wait for neighbours along two dims."""
+    """Tell whether cells of a table wait for neighbors along two dims."""
     return cx.tuning.axes and any(fronts(graph, cx.sizes))
 
 

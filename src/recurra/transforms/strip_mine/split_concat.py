@@ -40,61 +40,67 @@ def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
     return run(graph, rules, sizes)[0]
 
 
-def symbols_of(n: Node, axis: int) -> set[str]:
+def symbols_of(node: Node, axis: int) -> set[str]:
     """The dims that an axis of an equation is as long as."""
-    shape: Any = getattr(n.type, "shape", ())
+    shape: Any = getattr(node.type, "shape", ())
     return set(symbols(shape[axis]))
 
 
-def _varies(n: Node, dim: str) -> bool:
-    return isinstance(n.op, Concat) and dim in symbols_of(n, n.op.axis)
+def _varies(node: Node, dim: str) -> bool:
+    return isinstance(node.op, Concat) and dim in symbols_of(node, node.op.axis)
 
 
 @rule(Reduction)
-def each_reduced(n: Node, g: Rewriting) -> Node | None:
+def each_reduced(node: Node, rewriting: Rewriting) -> Node | None:
     """fold (a ++ b) → fold a ∘ fold b"""
-    assert isinstance(n.op, Reduction)
-    join = g.producer(n.args[0], Concat)
-    if join is None or n.op.monoid is None or n.op.axes != (join.op.axis,):  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(node.op, Reduction)
+    join = rewriting.producer(node.args[0], Concat)
+    if join is None or node.op.monoid is None or node.op.axes != (join.op.axis,):  # pyright: ignore[reportAttributeAccessIssue]
         return None
     if len(join.args) == 1:
-        return replace(n, args=join.args)
-    *parts, last = (g.emit(n.op, (a,), n.domain, n.op.name) for a in join.args)
-    op: Any = Op.registry[n.op.monoid]
-    first = reduce(lambda x, y: g.emit(op(), (x, y), n.domain, n.op.name), parts)
-    return replace(n, op=op(), args=(first, last))
+        return replace(node, args=join.args)
+    *parts, last = (rewriting.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
+    op: Any = Op.registry[node.op.monoid]
+    first = reduce(lambda x, y: rewriting.emit(op(), (x, y), node.domain, node.op.name), parts)
+    return replace(node, op=op(), args=(first, last))
 
 
 @rule(Elementwise)
-def each_computed(n: Node, g: Rewriting) -> Node | None:
+def each_computed(node: Node, rewriting: Rewriting) -> Node | None:
     """f(a ++ b, c) → f(a, c) ++ f(b, c), c without the axis"""
-    assert isinstance(n.op, Elementwise)
-    joins = [(k, j) for k, a in enumerate(n.args) if (j := g.producer(a, Concat)) is not None]
+    assert isinstance(node.op, Elementwise)
+    joins = [
+        (k, j) for k, a in enumerate(node.args) if (j := rewriting.producer(a, Concat)) is not None
+    ]
     if len(joins) != 1:
         return None
     ((k, join),) = joins
-    ins, out = g.labels(n)
+    ins, out = rewriting.labels(node)
     assert isinstance(join.op, Concat)
     letter = ins[k][join.op.axis]
     if letter not in out or any(letter in s for j, s in enumerate(ins) if j != k):
         return None
     parts = [
-        g.emit(n.op, (*n.args[:k], part, *n.args[k + 1 :]), n.domain, n.name) for part in join.args
+        rewriting.emit(node.op, (*node.args[:k], part, *node.args[k + 1 :]), node.domain, node.name)
+        for part in join.args
     ]
-    return replace(n, op=Concat(axis=out.index(letter)), args=tuple(parts))
+    return replace(node, op=Concat(axis=out.index(letter)), args=tuple(parts))
 
 
 @rule(Cut)
-def cut_from(n: Node, g: Rewriting) -> Ref | None:
+def cut_from(node: Node, rewriting: Rewriting) -> Ref | None:
     """cut a of a ++ b → a"""
-    assert isinstance(n.op, Cut)
-    join = g.producer(n.args[0], Concat)
-    if join is None or join.op.axis != n.op.axis:  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(node.op, Cut)
+    join = rewriting.producer(node.args[0], Concat)
+    if join is None or join.op.axis != node.op.axis:  # pyright: ignore[reportAttributeAccessIssue]
         return None
     start: Any = 0
     for part in join.args:
-        size = g.type(part).shape[n.op.axis]
-        if lin([(start, 1), (n.op.start, -1)]) == 0 and lin([(size, 1), (n.op.size, -1)]) == 0:
+        size = rewriting.type(part).shape[node.op.axis]
+        if (
+            lin([(start, 1), (node.op.start, -1)]) == 0
+            and lin([(size, 1), (node.op.size, -1)]) == 0
+        ):
             return part
         start = lin([(start, 1), (size, 1)])
     return None

@@ -65,9 +65,13 @@ class Strip:
         start: Any = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
-    def whole(self, e: Index) -> bool:
+    def whole(self, index: Index) -> bool:
         """Is it all of the range?"""
-        return isinstance(e, Slice) and (e.lo, e.hi, e.step) == (self.lo, self.hi, 1)
+        return isinstance(index, Slice) and (index.lo, index.hi, index.step) == (
+            self.lo,
+            self.hi,
+            1,
+        )
 
     def __str__(self) -> str:
         return f"{self.lo}:{self.hi}: tiles of {self.size} for {len(self.members)} equations"
@@ -82,7 +86,7 @@ def strip(
     """
     if size == 0 or not GrowingAxes(graph, sizes, size).ranges:
         return loosened(graph, sizes), []
-    apart = normalised_last(graph, sizes, size)
+    apart = normalized_last(graph, sizes, size)
     found = strips(GrowingAxes(apart, sizes, size))
     for s in found:
         apart = tiled(apart, s, sizes)
@@ -97,23 +101,23 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """
     along = GrowingAxes(graph, sizes, None)
 
-    def loose(n: Node, a: Ref) -> Ref:
-        if not isinstance(n.op, Einsum | Attention):
-            return a
-        pairs = zip(a.index, graph[a.name].domain, strict=True)
+    def loose(node: Node, ref: Ref) -> Ref:
+        if not isinstance(node.op, Einsum | Attention):
+            return ref
+        pairs = zip(ref.index, graph[ref.name].domain, strict=True)
         index = (
             replace(e, loose=True)
-            if isinstance(e, Slice) and grows(e, r, along.dims) and along.in_order(n, e.lo, e.hi)
+            if isinstance(e, Slice) and grows(e, r, along.dims) and along.in_order(node, e.lo, e.hi)
             else e
             for e, r in pairs
         )
-        return Ref(a.name, tuple(index))
+        return Ref(ref.name, tuple(index))
 
     nodes = {k: replace(n, args=tuple(loose(n, a) for a in n.args)) for k, n in graph.nodes.items()}
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def normalised_last(
+def normalized_last(
     graph: Graph, sizes: Mapping[str, int], size: int | None, free: frozenset[str] = frozenset()
 ) -> Graph:
     """The graph where a softmax over a range is sums of exponentials, divided by their sum."""
@@ -156,18 +160,18 @@ def strips(along: GrowingAxes) -> list[Strip]:
     return out
 
 
-def tiled(graph: Graph, s: Strip, sizes: Mapping[str, int]) -> Graph:
+def tiled(graph: Graph, strip: Strip, sizes: Mapping[str, int]) -> Graph:
     """The graph with one strip made."""
-    around = next(graph[n].domain for n in graph.nodes if n in s.members)
-    most = isl.largest(s.range.hi, around)
+    around = next(graph[n].domain for n in graph.nodes if n in strip.members)
+    most = isl.largest(strip.range.hi, around)
     if most is None:
-        most = longest(Domain((*around, s.range)), s.dim, sizes)
-    every = replace(s.tiles, range=Range(s.dim, most))
+        most = longest(Domain((*around, strip.range)), strip.dim, sizes)
+    every = replace(strip.tiles, range=Range(strip.dim, most))
     g = Rewriting.of(graph, sizes, (*graph.dims, every))
-    for n in _in_order(graph, s.members):
+    for n in _in_order(graph, strip.members):
         g.loc = n.loc
-        _split(g, s, n)
-    online(g, s.dim)
+        _split(g, strip, n)
+    online(g, strip.dim)
     return Graph({k: g.nodes[k] for k in _order(g, graph)}, g.outputs, g.dims).live()
 
 
@@ -177,33 +181,35 @@ def _in_order(graph: Graph, members: frozenset[str]) -> list[Node]:
     return [graph[n] for n in topological(names, lambda n: [a.name for a in graph[n].args])]
 
 
-def _split(g: Rewriting, s: Strip, n: Node) -> None:
+def _split(rewriting: Rewriting, strip: Strip, node: Node) -> None:
     """An equation in tiles; one that folds the range becomes a fold over them."""
-    args = tuple(_read(g, s, a) for a in n.args)
-    name = n.name if n.name in s.kept else g.fresh(f"{n.name}_part")
-    domain = Domain((*n.domain, s.range))
-    g.put(Node(name, n.op, args, domain, n.op.infer(*map(g.type, args)), n.loc))
-    if name != n.name:
-        monoid = "add" if isinstance(n.op, Einsum) else n.op.monoid
-        assert monoid is not None, f"{n.name} folds what has no monoid"
-        every = Ref(name, (*n.domain.identity, Slice(0, s.range.hi)))
-        g.put(replace(n, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
+    args = tuple(_read(rewriting, strip, a) for a in node.args)
+    name = node.name if node.name in strip.kept else rewriting.fresh(f"{node.name}_part")
+    domain = Domain((*node.domain, strip.range))
+    rewriting.put(
+        Node(name, node.op, args, domain, node.op.infer(*map(rewriting.type, args)), node.loc)
+    )
+    if name != node.name:
+        monoid = "add" if isinstance(node.op, Einsum) else node.op.monoid
+        assert monoid is not None, f"{node.name} folds what has no monoid"
+        every = Ref(name, (*node.domain.identity, Slice(0, strip.range.hi)))
+        rewriting.put(replace(node, op=Fold(monoid_of=monoid, rank=1), args=(every,)))
 
 
-def _read(g: Rewriting, s: Strip, a: Ref) -> Ref:
+def _read(rewriting: Rewriting, strip: Strip, ref: Ref) -> Ref:
     """A read inside of a tile."""
-    if s.dim in g[a.name].domain:
-        return g.read(a.name)
-    return Ref(a.name, tuple(s.part if s.whole(e) else e for e in a.index))
+    if strip.dim in rewriting[ref.name].domain:
+        return rewriting.read(ref.name)
+    return Ref(ref.name, tuple(strip.part if strip.whole(e) else e for e in ref.index))
 
 
-def _order(g: Rewriting, before: Graph) -> list[str]:
+def _order(rewriting: Rewriting, before: Graph) -> list[str]:
     """Equations in the order they were written, what is new behind the first that reads it."""
-    new = [n for n in g.nodes if n not in before.nodes]
+    new = [n for n in rewriting.nodes if n not in before.nodes]
     out: list[str] = []
     for n in before.nodes:
-        if n in g.nodes:
-            out += [x for x in new if x in {a.name for a in g[n].args} and x not in out]
+        if n in rewriting.nodes:
+            out += [x for x in new if x in {a.name for a in rewriting[n].args} and x not in out]
             out.append(n)
     return [*out, *(n for n in new if n not in out)]
 

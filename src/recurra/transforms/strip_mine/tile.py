@@ -115,19 +115,19 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     return Tile(dim, size, frozenset(members), split_dim(graph, dim, size, sizes))
 
 
-def _wide(graph: Graph, n: Node, dim: str, sizes: Mapping[str, int]) -> bool:
+def _wide(graph: Graph, node: Node, dim: str, sizes: Mapping[str, int]) -> bool:
     """Is it a layer, and not a part of a sum over the dim?"""
-    return _layer(n) and not (
-        graph.readers[n.name]
-        and all(joins(graph, reader, k, dim, sizes) for reader, k in graph.readers[n.name])
+    return _layer(node) and not (
+        graph.readers[node.name]
+        and all(joins(graph, reader, k, dim, sizes) for reader, k in graph.readers[node.name])
     )
 
 
-def _layer(n: Node) -> bool:
+def _layer(node: Node) -> bool:
     """Is it a product that sums: not one of each with each, which is summed over the batch?"""
-    if not isinstance(n.op, Einsum):
+    if not isinstance(node.op, Einsum):
         return False
-    ins, out = n.op.parts()
+    ins, out = node.op.parts()
     return bool(set("".join(ins)) - set(out))
 
 
@@ -197,10 +197,12 @@ def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
     return n.type.nbytes(sizes) if made and isinstance(n.type, Type) else 0
 
 
-def untiled(graph: Graph, t: Tile, sizes: Mapping[str, int], but: Collection[str]) -> Node | None:
+def untiled(
+    graph: Graph, tile: Tile, sizes: Mapping[str, int], but: Collection[str]
+) -> Node | None:
     """The first of its members that cannot be tiled; how those in `but` read them is no matter."""
-    members = set(t.members)
-    bad = (n for n in t.members if not _fits(graph, n, t.dim, members, sizes, but))
+    members = set(tile.members)
+    bad = (n for n in tile.members if not _fits(graph, n, tile.dim, members, sizes, but))
     return next((graph[n] for n in sorted(bad)), None)
 
 
@@ -228,20 +230,20 @@ def _fits(
 def read_by_points(
     graph: Graph,
     sizes: Mapping[str, int],
-    t: Tile,
+    tile: Tile,
     batch: Collection[str],
     offloads: Callable[[str, int], bool] | None,
 ) -> str | None:
     """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
     if offloads is None:
         return None
-    for ref in (a for name in t.members for a in graph[name].args):
+    for ref in (a for name in tile.members for a in graph[name].args):
         of = graph[ref.name]
-        if ref.name in t.members or t.dim not in of.domain or len(of.domain) < 2:
+        if ref.name in tile.members or tile.dim not in of.domain or len(of.domain) < 2:
             continue
         if isinstance(of.op, Input):  # what the caller gives is not swapped
             continue
-        points = prod(r.size(sizes) for r in of.domain if r.dim == t.dim or r.dim in batch)
+        points = prod(r.size(sizes) for r in of.domain if r.dim == tile.dim or r.dim in batch)
         if isinstance(of.type, Type) and offloads(ref.name, points * of.type.nbytes(sizes)):
             return ref.name
     return None

@@ -63,11 +63,11 @@ class Tile:
         first: Any = Sym(self.outer) * self.size
         return Slice(first, first + self.size)
 
-    def split(self, r: Range) -> tuple[Range, ...]:
+    def split(self, extent: Range) -> tuple[Range, ...]:
         """Return the ranges in place of one, which is of the dim or may end with it."""
-        if r.dim != self.dim:
-            return (replace(r, lo=self.at(r.lo), hi=self.at(r.hi)),)
-        return Range(self.outer, div(r.hi, self.size)), Range(self.inner, self.size)
+        if extent.dim != self.dim:
+            return (replace(extent, lo=self.at(extent.lo), hi=self.at(extent.hi)),)
+        return Range(self.outer, div(extent.hi, self.size)), Range(self.inner, self.size)
 
     def at(self, e: Any) -> Any:
         """Return an index in terms of tile and element, of which a tile has `size`."""
@@ -85,20 +85,22 @@ class Tile:
         """Return the tile of a point, and its place there."""
         return self._known(div(e, self.size)), self._known(mod(e, self.size))
 
-    def part(self, s: Slice, inside: bool) -> tuple[Expr | int, Slice] | None:
+    def part(self, slice_: Slice, inside: bool) -> tuple[Expr | int, Slice] | None:
         """Return the tile, and its points, of a range that is one, or that lies in the first.
 
         Who reads it `inside` of a tile has a tile, too.
         """
-        lo, hi = self.at(s.lo), self.at(s.hi)
+        lo, hi = self.at(slice_.lo), self.at(slice_.hi)
         which = div(lo, self.size)
         if isinstance(lo, int) and isinstance(hi, int) and which == div(hi - 1, self.size) == 0:
-            return minimum(Sym(self.outer), 0) if inside else 0, s  # so that it stays in their loop
+            return minimum(
+                Sym(self.outer), 0
+            ) if inside else 0, slice_  # so that it stays in their loop
         length = _spread(lin([(hi, 1), (lo, -1)]))
         parts = length.args if isinstance(length, Ext) else (length,)
-        if s.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:
+        if slice_.step != 1 or mod(lo, self.size) != 0 or self.size not in parts:
             return None
-        return which, replace(s, lo=0, hi=length)
+        return which, replace(slice_, lo=0, hi=length)
 
     def __str__(self) -> str:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
@@ -123,25 +125,25 @@ def split_dim(
 
 def own_or_joined(
     graph: Graph,
-    n: Node,
+    node: Node,
     dim: str,
     members: Collection[str],
     sizes: Mapping[str, int],
     but: Collection[str] = (),
 ) -> bool:
     """Tell whether members read the own point of a dim, and all others, except some, join all."""
-    at = n.domain.dims.index(dim)
+    at = node.domain.dims.index(dim)
     return all(
         reader.args[k].index[at] == Sym(dim)
         if reader.name in members
         else reader.name in but or joins(graph, reader, k, dim, sizes)
-        for reader, k in graph.readers[n.name]
+        for reader, k in graph.readers[node.name]
     )
 
 
-def joins(graph: Graph, reader: Node, k: int, dim: str, sizes: Mapping[str, int]) -> bool:
+def joins(graph: Graph, reader: Node, index: int, dim: str, sizes: Mapping[str, int]) -> bool:
     """Tell whether a reader joins all points of a dim, in any order."""
-    a, op = reader.args[k], reader.op
+    a, op = reader.args[index], reader.op
     source = graph[a.name].domain
     at = source.dims.index(dim)
     e, axis = a.index[at], sum(isinstance(x, Slice) for x in a.index[:at])
@@ -156,38 +158,38 @@ def tile(graph: Graph, t: Tile) -> Graph:
     return Graph(nodes, graph.outputs, tuple(dims))
 
 
-def _node(graph: Graph, t: Tile, n: Node) -> Node:
-    inside = n.name in t.members
-    reads = [_read(graph, t, inside, a) for a in n.args]
-    op, split = n.op, [axis for _, axis in reads if axis is not None]
+def _node(graph: Graph, tile: Tile, node: Node) -> Node:
+    inside = node.name in tile.members
+    reads = [_read(graph, tile, inside, a) for a in node.args]
+    op, split = node.op, [axis for _, axis in reads if axis is not None]
     if split:
         assert isinstance(op, Reduction)
         (s,) = split
         axes = (k + (k > s) for k in op.axes)
         op = replace(op, axes=tuple(sorted({*axes, s + 1})))
-    n = replace(n, op=op, args=tuple(a for a, _ in reads))
+    node = replace(node, op=op, args=tuple(a for a, _ in reads))
     if not inside:
-        return n
-    type_ = n.type
+        return node
+    type_ = node.type
     if isinstance(type_, Type):
-        type_ = replace(type_, shape=tuple(_spread(t.at(x)) for x in type_.shape))
-    domain = Domain(tuple(chain(*map(t.split, n.domain))))
-    return replace(n, op=op.at(t.point), domain=domain, type=type_)
+        type_ = replace(type_, shape=tuple(_spread(tile.at(x)) for x in type_.shape))
+    domain = Domain(tuple(chain(*map(tile.split, node.domain))))
+    return replace(node, op=op.at(tile.point), domain=domain, type=type_)
 
 
-def _read(graph: Graph, t: Tile, inside: bool, a: Ref) -> tuple[Ref, int | None]:
+def _read(graph: Graph, tile: Tile, inside: bool, ref: Ref) -> tuple[Ref, int | None]:
     """Return the read, and the axis that was split in two."""
     index: list[Index] = []
     split: int | None = None
-    for e, r in zip(a.index, graph[a.name].domain, strict=True):
-        at = t.at(e) if inside else e
-        if r.dim != t.dim or a.name not in t.members:
+    for e, r in zip(ref.index, graph[ref.name].domain, strict=True):
+        at = tile.at(e) if inside else e
+        if r.dim != tile.dim or ref.name not in tile.members:
             index.append(at)
         elif not isinstance(e, Slice):
-            index += t.place(at)
-        elif (part := t.part(e, inside)) is not None:
+            index += tile.place(at)
+        elif (part := tile.part(e, inside)) is not None:
             index += part
         else:
             split = sum(isinstance(x, Slice) for x in index)
-            index += [Slice(0, div(r.hi, t.size)), Slice(0, t.size)]
-    return Ref(a.name, tuple(index)), split
+            index += [Slice(0, div(r.hi, tile.size)), Slice(0, tile.size)]
+    return Ref(ref.name, tuple(index)), split

@@ -50,17 +50,17 @@ def cut_branches(
     return replace(graph, nodes=nodes), joined
 
 
-def is_concatenation(graph: Graph, n: Node, dim: str) -> bool:
+def is_concatenation(graph: Graph, node: Node, dim: str) -> bool:
     """Is each branch of a merge the next interval of a dim, read in its place?"""
-    if not isinstance(n.op, Merge) or dim not in n.op.mentions():
+    if not isinstance(node.op, Merge) or dim not in node.op.mentions():
         return False
-    at = n.domain[dim].lo
-    for a in n.args:
+    at = node.domain[dim].lo
+    for a in node.args:
         source = graph[a.name].domain
-        if source.dims != n.domain.dims or not graph.is_identity(a) or source[dim].lo != at:
+        if source.dims != node.domain.dims or not graph.is_identity(a) or source[dim].lo != at:
             return False
         at = source[dim].hi
-    return at == n.domain[dim].hi
+    return at == node.domain[dim].hi
 
 
 @dataclass

@@ -26,7 +26,7 @@ from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
 from recurra.transforms.permutations.gathers import as_they_lie
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.vectorize.vectorize import vectorise, with_axis
+from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
 Edge = tuple[str, int]  # an equation and the place of one of its operands
 
@@ -127,12 +127,12 @@ def carried(graph: Graph, part: list[str], edges: list[Edge], dim: str) -> list[
     ]
 
 
-def edge_lag(graph: Graph, name: str, k: int, dim: str) -> Lag:
-    """The lag of operand `k` of an equation along a dim that both ends have."""
+def edge_lag(graph: Graph, name: str, index: int, dim: str) -> Lag:
+    """The lag of operand `index` of an equation along a dim that both ends have."""
     node = graph[name]
-    a = node.args[k]
+    a = node.args[index]
     at = graph[a.name].domain.dims.index(dim)
-    when = merge_condition(node, k)
+    when = merge_condition(node, index)
     return lag(dim, a.index[at], node.domain, when)
 
 
@@ -171,13 +171,15 @@ def batch_last(
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
-def _taken(sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> int:
+def _taken(sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> int:
     """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
-    rows = isinstance(n.op, Take) and n.op.labels[0] == n.op.axis and ",->" in n.op.labels
-    every = [r for r in n.domain if not r.mentions() - sizes.keys()]
-    if not rows or not any(r.dim in dims for r in every) or not isinstance(n.type, Type):
+    rows = (
+        isinstance(node.op, Take) and node.op.labels[0] == node.op.axis and ",->" in node.op.labels
+    )
+    every = [r for r in node.domain if not r.mentions() - sizes.keys()]
+    if not rows or not any(r.dim in dims for r in every) or not isinstance(node.type, Type):
         return 0
-    return prod(r.size(sizes) for r in every) * prod(n.type.sizes(sizes))
+    return prod(r.size(sizes) for r in every) * prod(node.type.sizes(sizes))
 
 
 @dataclass(frozen=True)
@@ -201,16 +203,18 @@ class _Layer:
         return self.widest <= self.rows >= MIN_VECTOR_ROWS
 
 
-def _layer(graph: Graph, sizes: Mapping[str, int], n: Node, dims: Sequence[str]) -> _Layer | None:
-    if n.op.name != "einsum" or not any(d in n.domain for d in dims):
+def _layer(
+    graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]
+) -> _Layer | None:
+    if node.op.name != "einsum" or not any(d in node.domain for d in dims):
         return None
-    shapes = [graph.read_type(a).shape for a in n.args]
+    shapes = [graph.read_type(a).shape for a in node.args]
     widest = max((s for shape in shapes for s in shape if isinstance(s, int)), default=0)
-    points = {r.dim: r.size(sizes) for r in n.domain if not r.mentions() - sizes.keys()}
+    points = {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
     rows, steps = (
         prod(p for d, p in points.items() if (d in dims) is yes) for yes in (True, False)
     )
-    work = compute_ns(graph, n, sizes) * max(rows, MIN_VECTOR_ROWS) * steps
+    work = compute_ns(graph, node, sizes) * max(rows, MIN_VECTOR_ROWS) * steps
     return _Layer(rows, widest, work) if widest else None
 
 
@@ -231,7 +235,7 @@ def granularity(
     for dim in dims if last else reversed(dims):
         cut, members = with_axis(graph, dim, sizes, seldom(graph, sizes, dim))
         if members and fuel().burn("a dim that orders nothing → an axis", dim):
-            graph = vectorise(cut, dim, members, sizes, last)
+            graph = vectorize(cut, dim, members, sizes, last)
             made.append(Decision(dim, frozenset(members), last, why))
     return graph, tuple(made)
 

@@ -1,4 +1,4 @@
-"""vectorise: a dim that orders nothing becomes an axis, first or last, of what varies with it.
+"""vectorize: a dim that orders nothing becomes an axis, first or last, of what varies with it.
 
     y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')
  →  y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
@@ -71,11 +71,11 @@ def candidates(
     return out
 
 
-def _says(graph: Graph, n: Node, dim: str, members: set[str]) -> bool:
+def _says(graph: Graph, node: Node, dim: str, members: set[str]) -> bool:
     """Can every operand be read along the axis?"""
-    if is_concatenation(graph, n, dim):
+    if is_concatenation(graph, node, dim):
         return True
-    return all(reads_along(graph, n, dim, a, a.name in members) for a in n.args)
+    return all(reads_along(graph, node, dim, a, a.name in members) for a in node.args)
 
 
 def cycles(graph: Graph) -> dict[str, int]:
@@ -97,15 +97,15 @@ class _Branches:
     def __post_init__(self) -> None:
         self.cycle = cycles(self.graph)
 
-    def stay(self, n: Node, members: set[str]) -> bool:
-        """Do those that `n` reads, if it is a merge, and `n` as an operand of others?"""
-        mine = [(n, k) for k in range(len(n.args))] if isinstance(n.op, Merge) else []
-        others = [(r, k) for r, k in self.graph.readers[n.name] if isinstance(r.op, Merge)]
+    def stay(self, node: Node, members: set[str]) -> bool:
+        """Do those that `node` reads, if it is a merge, and `node` as an operand of others?"""
+        mine = [(node, k) for k in range(len(node.args))] if isinstance(node.op, Merge) else []
+        others = [(r, k) for r, k in self.graph.readers[node.name] if isinstance(r.op, Merge)]
         return all(self.stays(r, k, members) for r, k in (*mine, *others))
 
-    def stays(self, reader: Node, k: int, members: set[str]) -> bool:
+    def stays(self, reader: Node, index: int, members: set[str]) -> bool:
         """On a cycle nothing else will do: the branch may be what gives the cycle its order."""
-        a, member = reader.args[k], reader.name in members
+        a, member = reader.args[index], reader.name in members
         source = self.graph[a.name]
         if member and self.dim in reader.op.mentions():
             if is_concatenation(self.graph, reader, self.dim):
@@ -113,7 +113,7 @@ class _Branches:
             # a select reads every branch everywhere
             inside = always_inside(a.index, source.domain, reader.domain)
             return inside and self.cycle[a.name] != self.cycle[reader.name]
-        if self.as_it_is(reader, a, source, members) or self.box(reader, k) is not None:
+        if self.as_it_is(reader, a, source, members) or self.box(reader, index) is not None:
             return True
         if self.cycle[a.name] == self.cycle[reader.name]:
             return False
@@ -121,58 +121,62 @@ class _Branches:
             return always_inside(a.index, source.domain, reader.domain)
         return _safe_apart(reader, a, source, self.dim)
 
-    def as_it_is(self, reader: Node, a: Ref, source: Node, members: set[str]) -> bool:
+    def as_it_is(self, reader: Node, ref: Ref, source: Node, members: set[str]) -> bool:
         """Does the reader need nothing but the value of the source itself?"""
-        if a.name not in members:
+        if ref.name not in members:
             return reader.name not in members
-        e = a.index[source.domain.dims.index(self.dim)]
+        e = ref.index[source.domain.dims.index(self.dim)]
         return (
             reader.name in members
             and e == Sym(self.dim)
             and source.domain[self.dim] == reader.domain[self.dim]
-            and not a.slices
+            and not ref.slices
         )
 
-    def box(self, merge: Node, k: int) -> Domain | None:
+    def box(self, merge: Node, index: int) -> Domain | None:
         """The points at which a branch is chosen, looked up once."""
-        if (merge.name, k) not in self.boxes:
-            self.boxes[merge.name, k] = chosen_at(merge, k, self.sizes)
-        return self.boxes[merge.name, k]
+        if (merge.name, index) not in self.boxes:
+            self.boxes[merge.name, index] = chosen_at(merge, index, self.sizes)
+        return self.boxes[merge.name, index]
 
 
-def chosen_at(merge: Node, k: int, sizes: Mapping[str, int]) -> Domain | None:
+def chosen_at(merge: Node, index: int, sizes: Mapping[str, int]) -> Domain | None:
     """The points at which a branch is chosen, if they are a box."""
     assert isinstance(merge.op, Merge)
-    found = split_boxes(merge.domain, merge.op.when[k], sizes)
+    found = split_boxes(merge.domain, merge.op.when[index], sizes)
     return found[0].domain if len(found) == 1 and found[0].where == TRUE else None
 
 
-def _safe_apart(reader: Node, a: Ref, n: Node, dim: str) -> bool:
+def _safe_apart(reader: Node, ref: Ref, node: Node, dim: str) -> bool:
     """May a branch be read outside of its merge? One point of the new axis may: zero outside."""
-    pairs = zip(a.index, n.domain, strict=True)
+    pairs = zip(ref.index, node.domain, strict=True)
     kept = [
         (e, r) for e, r in pairs if r.dim != dim or isinstance(e, Slice) or dim in index_symbols(e)
     ]
     return always_inside([e for e, _ in kept], Domain(tuple(r for _, r in kept)), reader.domain)
 
 
-def _fits(graph: Graph, n: Node, dim: str) -> bool:
-    if isinstance(n.type, Tuple) or isinstance(n.op, Input) or not n.op.pure:
+def _fits(graph: Graph, node: Node, dim: str) -> bool:
+    if isinstance(node.type, Tuple) or isinstance(node.op, Input) or not node.op.pure:
         return False
-    if any(dim in symbols(s) for s in n.type.shape) or n.op.name == "item":
+    if any(dim in symbols(s) for s in node.type.shape) or node.op.name == "item":
         return False
-    r = n.domain[dim]
-    if r.mentions() & set(n.domain.dims) or any(dim in x.mentions() for x in n.domain):
+    r = node.domain[dim]
+    if r.mentions() & set(node.domain.dims) or any(dim in x.mentions() for x in node.domain):
         return False
-    if dim in n.op.mentions() and not isinstance(n.op, (Value, Uniform, Permutation, Pick, Merge)):
+    if dim in node.op.mentions() and not isinstance(
+        node.op, (Value, Uniform, Permutation, Pick, Merge)
+    ):
         return False
-    if not all(reads_once(a, dim) for a in n.args):
+    if not all(reads_once(a, dim) for a in node.args):
         return False
-    return all(is_read_along(graph, reader.args[k], n, dim) for reader, k in graph.readers[n.name])
+    return all(
+        is_read_along(graph, reader.args[k], node, dim) for reader, k in graph.readers[node.name]
+    )
 
 
 @dataclass
-class _Vectorise:
+class _Vectorize:
     """One application: `members` get the axis, their readers are told where it is."""
 
     g: Rewriting
@@ -191,14 +195,14 @@ class _Vectorise:
             self.cycle[ref.name] = self.now
         return ref
 
-    def size(self, r: Range) -> Any:
-        return r.hi - r.lo
+    def size(self, extent: Range) -> Any:
+        return extent.hi - extent.lo
 
-    def new_type(self, n: Node) -> Type:
-        size = self.size(n.domain[self.dim])
-        assert isinstance(n.type, Type)
-        shape = (*n.type.shape, size) if self.last else (size, *n.type.shape)
-        return Type(n.type.dtype, shape)
+    def new_type(self, node: Node) -> Type:
+        size = self.size(node.domain[self.dim])
+        assert isinstance(node.type, Type)
+        shape = (*node.type.shape, size) if self.last else (size, *node.type.shape)
+        return Type(node.type.dtype, shape)
 
     def move(self, ref: Ref, source: int, target: int, within: Domain) -> Ref:
         """The value with one axis moved."""
@@ -208,29 +212,29 @@ class _Vectorise:
         order.insert(target, order.pop(source))
         return self.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
 
-    def operand(self, n: Node, a: Ref, domain: Domain) -> tuple[Ref, bool]:
-        """What `n` reads now, and whether that has the new axis."""
-        source = self.before[a.name]
-        member = n.name in self.members
-        a = self.whole(a, source)
-        if a.name in self.members:
-            return self._axis_of_source(n, a, source, domain, member)
-        if member and any(self.dim in index_symbols(e) for e in a.index):
-            return self._gather(n, a, domain), True
-        return a, False
+    def operand(self, node: Node, ref: Ref, domain: Domain) -> tuple[Ref, bool]:
+        """What `node` reads now, and whether that has the new axis."""
+        source = self.before[ref.name]
+        member = node.name in self.members
+        ref = self.whole(ref, source)
+        if ref.name in self.members:
+            return self._axis_of_source(node, ref, source, domain, member)
+        if member and any(self.dim in index_symbols(e) for e in ref.index):
+            return self._gather(node, ref, domain), True
+        return ref, False
 
-    def whole(self, a: Ref, source: Node) -> Ref:
+    def whole(self, ref: Ref, source: Node) -> Ref:
         """A read whose loose ranges along the dim, or to a point of it, have a static end."""
         index: list[Index] = []
-        for e, r in zip(a.index, source.domain, strict=True):
+        for e, r in zip(ref.index, source.domain, strict=True):
             mine = r.dim == self.dim and source.name in self.members
             loose = isinstance(e, Slice) and (mine or self.dim in index_symbols(e))
             index.append((loose_range(e, r) or e) if isinstance(e, Slice) and loose else e)
-        return Ref(a.name, tuple(index))
+        return Ref(ref.name, tuple(index))
 
-    def _gather(self, n: Node, a: Ref, domain: Domain) -> Ref:
+    def _gather(self, node: Node, a: Ref, domain: Domain) -> Ref:
         """A range of a source that still runs over the dim: all of it, if elements are taken."""
-        r = n.domain[self.dim]
+        r = node.domain[self.dim]
         k = next(k for k, e in enumerate(a.index) if self.dim in index_symbols(e))
         c: Any = shift(a.index[k], self.dim)
         every = self.before[a.name].domain.ranges[k]
@@ -244,7 +248,7 @@ class _Vectorise:
         return self.move(ref, at, rank - 1 if self.last else 0, domain)
 
     def _axis_of_source(
-        self, n: Node, a: Ref, source: Node, domain: Domain, member: bool
+        self, node: Node, a: Ref, source: Node, domain: Domain, member: bool
     ) -> tuple[Ref, bool]:
         k = source.domain.dims.index(self.dim)
         e, r = a.index[k], source.domain[self.dim]
@@ -257,7 +261,7 @@ class _Vectorise:
                 ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain
             ), False
         if member and self.dim in index_symbols(e):
-            mine = n.domain[self.dim]
+            mine = node.domain[self.dim]
             c: Any = shift(e, self.dim)
             if c is None:
                 point: Any = e
@@ -267,73 +271,75 @@ class _Vectorise:
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
         return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
 
-    def _taken(self, ref: Ref, axis: int, at: Any, r: Range, domain: Domain) -> Ref:
+    def _taken(self, ref: Ref, axis: int, at: Any, extent: Range, domain: Domain) -> Ref:
         """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
         axes = LETTERS[: self.g.type(ref).rank]
         out = axes[:axis] + axes[axis + 1 :]
         out = out + "Z" if self.last else "Z" + out
         op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
-        return self.emit(op, (ref, self.symbol(at, r, domain, "i32")), domain, "taken")
+        return self.emit(op, (ref, self.symbol(at, extent, domain, "i32")), domain, "taken")
 
-    def _cut(self, ref: Ref, axis: int, start: Any, size: Any, r: Range, domain: Domain) -> Ref:
-        if start == 0 and size == self.size(r):
+    def _cut(
+        self, ref: Ref, axis: int, start: Any, size: Any, extent: Range, domain: Domain
+    ) -> Ref:
+        if start == 0 and size == self.size(extent):
             return ref
         return self.emit(Cut(axis=axis, start=start, size=size), (ref,), domain, "cut")
 
-    def rebuild(self, n: Node) -> Node:
-        self.now = self.cycle[n.name]
-        member = n.name in self.members
-        domain = n.domain.without(self.dim) if member else n.domain
-        if member and is_concatenation(self.before, n, self.dim):
-            return self.concatenated(n, domain)
-        places = [self.place(n, k, domain) for k in range(len(n.args))]
-        pairs = [self.operand(n, a, at) for a, at in zip(n.args, places, strict=True)]
+    def rebuild(self, node: Node) -> Node:
+        self.now = self.cycle[node.name]
+        member = node.name in self.members
+        domain = node.domain.without(self.dim) if member else node.domain
+        if member and is_concatenation(self.before, node, self.dim):
+            return self.concatenated(node, domain)
+        places = [self.place(node, k, domain) for k in range(len(node.args))]
+        pairs = [self.operand(node, a, at) for a, at in zip(node.args, places, strict=True)]
         args, flags = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
         if not member:
-            return replace(n, args=args)
-        ranks = tuple(len(self.before.read_type(a).shape) for a in n.args)
-        if not any(flags) and self.dim not in n.op.mentions() and not isinstance(n.op, Const):
-            return self.copied(n, args, domain)
-        op, args = self.batched(n, args, flags, ranks, domain, places)
-        locs = n.locs if isinstance(op, Merge) else ()
-        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n), locs=locs)
+            return replace(node, args=args)
+        ranks = tuple(len(self.before.read_type(a).shape) for a in node.args)
+        if not any(flags) and self.dim not in node.op.mentions() and not isinstance(node.op, Const):
+            return self.copied(node, args, domain)
+        op, args = self.batched(node, args, flags, ranks, domain, places)
+        locs = node.locs if isinstance(op, Merge) else ()
+        return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=locs)
 
-    def place(self, n: Node, k: int, domain: Domain) -> Domain:
+    def place(self, node: Node, index: int, domain: Domain) -> Domain:
         """Where an operand is brought into shape: that of a branch where it is chosen alone."""
-        member = n.name in self.members
-        if not isinstance(n.op, Merge) or (member and self.dim in n.op.mentions()):
+        member = node.name in self.members
+        if not isinstance(node.op, Merge) or (member and self.dim in node.op.mentions()):
             return domain
-        box = chosen_at(n, k, self.g.sizes)
+        box = chosen_at(node, index, self.g.sizes)
         return domain if box is None else box.without(self.dim) if member else box
 
-    def concatenated(self, n: Node, domain: Domain) -> Node:
+    def concatenated(self, node: Node, domain: Domain) -> Node:
         """The pieces of a definition, one after another."""
-        assert isinstance(n.type, Type)
+        assert isinstance(node.type, Type)
         args = tuple(
-            Ref(a.name, self.before[a.name].domain.without(self.dim).identity) for a in n.args
+            Ref(a.name, self.before[a.name].domain.without(self.dim).identity) for a in node.args
         )
-        op = Concat(axis=n.type.rank if self.last else 0)
-        return replace(n, op=op, args=args, domain=domain, type=self.new_type(n), locs=())
+        op = Concat(axis=node.type.rank if self.last else 0)
+        return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=())
 
-    def copied(self, n: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
+    def copied(self, node: Node, args: tuple[Ref, ...], domain: Domain) -> Node:
         """An equation that is the same all along the dim: one value, copied."""
-        one = self.emit(n.op, args, domain, f"{n.name}_one")
-        assert isinstance(n.type, Type)
-        axes = LETTERS[: n.type.rank]
+        one = self.emit(node.op, args, domain, f"{node.name}_one")
+        assert isinstance(node.type, Type)
+        axes = LETTERS[: node.type.rank]
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
-        size = self.size(n.domain[self.dim])
+        size = self.size(node.domain[self.dim])
         return replace(
-            n,
+            node,
             op=Expand(labels=labels, sizes=(size,)),
             args=(one,),
             domain=domain,
-            type=self.new_type(n),
+            type=self.new_type(node),
             locs=(),
         )
 
     def batched(
         self,
-        n: Node,
+        node: Node,
         args: tuple[Ref, ...],
         flags: tuple[bool, ...],
         ranks: tuple[int, ...],
@@ -341,9 +347,9 @@ class _Vectorise:
         places: Sequence[Domain],
     ) -> tuple[Op, tuple[Ref, ...]]:
         """The op of one equation with the new axis; operands are expanded only where it insists."""
-        r = n.domain[self.dim]
+        r = node.domain[self.dim]
         size = self.size(r)
-        match n.op:
+        match node.op:
             case Const() | Reshape() as op:
                 return op.batch_size(size, self.last), args
             case Value() | Uniform() | Permutation() as op:
@@ -354,7 +360,7 @@ class _Vectorise:
             case Pick() as op if self.dim in symbols(op.at_):
                 return self.pick_many(op, args, flags, r, domain)
             case Merge() as op if self.dim in op.mentions():
-                return self.choose(n, op, args, flags, domain)
+                return self.choose(node, op, args, flags, domain)
             case op:
                 new = op.batch(flags, ranks, self.last)
                 if new is None:
@@ -366,29 +372,34 @@ class _Vectorise:
                 assert new is not None, f"{op.name} has no batch rule"
                 return new, args
 
-    def widen(self, a: Ref, size: Expr | int, domain: Domain) -> Ref:
+    def widen(self, ref: Ref, size: Expr | int, domain: Domain) -> Ref:
         """An operand copied along the new axis."""
-        axes = LETTERS[: self.g.type(a).rank]
+        axes = LETTERS[: self.g.type(ref).rank]
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
-        return self.emit(Expand(labels=labels, sizes=(size,)), (a,), domain, "wide")
+        return self.emit(Expand(labels=labels, sizes=(size,)), (ref,), domain, "wide")
 
-    def symbol(self, expr: Any, r: Range, domain: Domain, dtype: str) -> Ref:
+    def symbol(self, expr: Any, extent: Range, domain: Domain, dtype: str) -> Ref:
         """An expression of the dim, as a vector along the new axis."""
-        e = substitute(expr, {self.dim: r.sym + r.lo}) if r.lo != 0 else expr
-        op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(r), self.last)
+        e = substitute(expr, {self.dim: extent.sym + extent.lo}) if extent.lo != 0 else expr
+        op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(extent), self.last)
         return self.emit(op, (), domain, "at")
 
     def pick_many(
-        self, op: Pick, args: tuple[Ref, ...], flags: tuple[bool, ...], r: Range, domain: Domain
+        self,
+        op: Pick,
+        args: tuple[Ref, ...],
+        flags: tuple[bool, ...],
+        extent: Range,
+        domain: Domain,
     ) -> tuple[Op, tuple[Ref, ...]]:
         """pick at a point per element: a take, with zeros where it falls outside."""
         (x,), (has,) = args, flags
         rank = self.g.type(x).rank - has
         if (
             not has
-            and op.at_ == r.sym
-            and r.lo == 0
-            and self.g.type(x).shape[op.axis] == self.size(r)
+            and op.at_ == extent.sym
+            and extent.lo == 0
+            and self.g.type(x).shape[op.axis] == self.size(extent)
         ):
             order = [
                 k for k in range(rank) if k != op.axis
@@ -399,8 +410,8 @@ class _Vectorise:
         rest = axes.replace(axes[op.axis], "")
         out = rest + "Z" if self.last else "Z" + rest
         size = self.g.type(x).shape[full.index(axes[op.axis])]
-        at = self.symbol(op.at_, r, domain, "i32")
-        safe = self.symbol(maximum(minimum(op.at_, size - 1), 0), r, domain, "i32")
+        at = self.symbol(op.at_, extent, domain, "i32")
+        safe = self.symbol(maximum(minimum(op.at_, size - 1), 0), extent, domain, "i32")
         take = Take(labels=f"{full},Z->{out}", axis=axes[op.axis])
         taken = self.emit(take, (x, safe), domain, "taken")
         inside = self.emit(el.Equal(), (at, safe), domain, "inside")
@@ -409,33 +420,33 @@ class _Vectorise:
         return where, (inside, taken, zero)
 
     def choose(
-        self, n: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
+        self, node: Node, op: Merge, args: tuple[Ref, ...], flags: tuple[bool, ...], domain: Domain
     ) -> tuple[Op, tuple[Ref, ...]]:
         """A merge whose conditions vary along the new axis: a select."""
-        assert isinstance(n.type, Type)
-        axes = LETTERS[: n.type.rank]
+        assert isinstance(node.type, Type)
+        axes = LETTERS[: node.type.rank]
         out = axes + "Z" if self.last else "Z" + axes
         labels = [out if f else axes for f in flags]
         value, have = args[-1], labels[-1]
         for k in range(len(args) - 2, 0, -1):
-            cond = self._condition(op, k, n, domain)
+            cond = self._condition(op, k, node, domain)
             select = el.Where(labels=f"{cond[1]},{labels[k]},{have}->{out}")
             value, have = self.emit(select, (cond[0], args[k], value), domain, "chosen"), out
-        cond = self._condition(op, 0, n, domain)
+        cond = self._condition(op, 0, node, domain)
         return el.Where(labels=f"{cond[1]},{labels[0]},{have}->{out}"), (cond[0], args[0], value)
 
-    def _condition(self, op: Merge, k: int, n: Node, domain: Domain) -> tuple[Ref, str]:
-        if self.dim in symbols(op.when[k]):
-            return self.symbol(op.when[k], n.domain[self.dim], domain, "bool"), "Z"
-        return self.emit(Value(expr=op.when[k], dtype="bool"), (), domain, "cond"), ""
+    def _condition(self, op: Merge, index: int, node: Node, domain: Domain) -> tuple[Ref, str]:
+        if self.dim in symbols(op.when[index]):
+            return self.symbol(op.when[index], node.domain[self.dim], domain, "bool"), "Z"
+        return self.emit(Value(expr=op.when[index], dtype="bool"), (), domain, "cond"), ""
 
 
-def vectorise(
+def vectorize(
     graph: Graph, dim: str, members: set[str], sizes: Mapping[str, int], last: bool = False
 ) -> Graph:
     """`graph` with `dim` as an axis of every equation in `members` (a subset of `candidates`)."""
     g = Rewriting({}, graph.outputs, graph.dims, sizes)
-    v = _Vectorise(g, graph, dim, members, last, cycles(graph))
+    v = _Vectorize(g, graph, dim, members, last, cycles(graph))
     for n in graph.nodes.values():  # types first: reads are typed by their sources
         new = (
             n

@@ -193,7 +193,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   }
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const at::Tensor* t : *list) {
-      if (auto why = engine->spoilt(*t)) raise(*why);
+      if (auto why = engine->spoiled(*t)) raise(*why);
     }
   }
   const Alone here;
@@ -293,7 +293,7 @@ void defer(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
 // until a block begins when it is to be examined again. Nor in a block that `begins`, if those
 // before it were alike: then its time is enough.
 void choose(double now, bool begins) {
-  if (engine->any_spoilt()) return;
+  if (engine->any_spoiled()) return;
   if (program->off(now)) {
     mode = Mode::out;
     ++counts.off;
@@ -376,7 +376,7 @@ void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   const std::size_t count = op.schema().arguments().size(), base = stack->size() - count;
   for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], false);
   for (const at::Tensor* t : touched.reads) {
-    if (auto why = engine->spoilt(*t)) raise(*why);
+    if (auto why = engine->spoiled(*t)) raise(*why);
   }
   const Alone here;
   plainly(op, keys, stack);
@@ -467,7 +467,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return run_alone(op, keys, stack, touched, kind.only_reads, "its result is not a new tensor");
   }
   if (program) weigh(learned);
-  if (mode == Mode::aside && !engine->any_spoilt()) {
+  if (mode == Mode::aside && !engine->any_spoiled()) {
     return run_aside(op, keys, stack, touched, kind, learned, entered);
   }
   if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {

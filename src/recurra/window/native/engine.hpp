@@ -77,7 +77,7 @@ class Engine {
   bool free_for(const Accesses& accesses) {
     if ((state_ & kEmpty) && !spoiling_) return true;
     const auto lock = locked();
-    return window_.waiting() == 0 && window_.upstream_of(accesses) == 0 && spoilt_.empty();
+    return window_.waiting() == 0 && window_.upstream_of(accesses) == 0 && spoiled_.empty();
   }
 
   // The next operator of the program. Runs others while the window is full. A tiny one joins the
@@ -154,7 +154,7 @@ class Engine {
   double hand_us() const { return hand_us_; }
 
   // Why a tensor has no value, or nothing.
-  std::shared_ptr<const Failure> spoilt(const at::Tensor& t) {
+  std::shared_ptr<const Failure> spoiled(const at::Tensor& t) {
     const auto lock = locked();
     return blame(t);
   }
@@ -162,8 +162,8 @@ class Engine {
   // Why the storage of this address has no value; it is told now.
   std::shared_ptr<const Failure> told(const c10::StorageImpl* storage) {
     std::lock_guard lock(mutex_);
-    auto found = spoilt_.find(storage);
-    if (found == spoilt_.end()) return nullptr;
+    auto found = spoiled_.find(storage);
+    if (found == spoiled_.end()) return nullptr;
     untold_ = nullptr;
     return found->second.why;
   }
@@ -173,9 +173,9 @@ class Engine {
     untold_ = nullptr;
   }
 
-  bool any_spoilt() {
+  bool any_spoiled() {
     std::lock_guard lock(mutex_);
-    return !spoilt_.empty();
+    return !spoiled_.empty();
   }
 
   // The first failure that nobody was told of; and forgets all.
@@ -183,7 +183,7 @@ class Engine {
     std::lock_guard lock(mutex_);
     auto why = std::move(untold_);
     untold_ = nullptr;
-    spoilt_.clear();
+    spoiled_.clear();
     spoiling_ = false;
     return why;
   }
@@ -191,7 +191,7 @@ class Engine {
   std::atomic<std::uint64_t> by_workers{0}, by_callers{0}, joined{0};  // counted with the lock
 
  private:
-  struct Spoilt {
+  struct Spoiled {
     c10::Storage held;  // its address must not be given to another
     std::shared_ptr<const Failure> why;
   };
@@ -406,9 +406,9 @@ class Engine {
   }
 
   std::shared_ptr<const Failure> blame(const at::Tensor& t) const {
-    if (spoilt_.empty() || !t.has_storage()) return nullptr;
-    auto found = spoilt_.find(t.storage().unsafeGetStorageImpl());
-    return found == spoilt_.end() ? nullptr : found->second.why;
+    if (spoiled_.empty() || !t.has_storage()) return nullptr;
+    auto found = spoiled_.find(t.storage().unsafeGetStorageImpl());
+    return found == spoiled_.end() ? nullptr : found->second.why;
   }
 
   template <class Values>
@@ -424,7 +424,7 @@ class Engine {
 
   void spoil(const Call& call, const std::shared_ptr<const Failure>& why, bool first) {
     auto spoil_one = [&](const c10::Storage& storage) {
-      spoilt_.insert_or_assign(storage.unsafeGetStorageImpl(), Spoilt{storage, why});
+      spoiled_.insert_or_assign(storage.unsafeGetStorageImpl(), Spoiled{storage, why});
     };
     for (const c10::Storage& storage : call.writes) spoil_one(storage);
     for (const Promise& promise : call.outputs) {
@@ -484,7 +484,7 @@ class Engine {
   std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
   std::vector<std::unique_ptr<Bundle>> done_bundles_, spare_;
   std::atomic<int> ran_{0};  // as many
-  std::unordered_map<const c10::StorageImpl*, Spoilt> spoilt_;
+  std::unordered_map<const c10::StorageImpl*, Spoiled> spoiled_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;
   std::vector<std::thread> threads_;

@@ -1,5 +1,5 @@
 // Segments that came before -> graphs of the driver, at most so many; the ones used longest ago go.
-// Not synchronised: one thread issues.
+// Not synchronized: one thread issues.
 #pragma once
 
 #include <list>

@@ -1,6 +1,6 @@
 // Kernels in program order -> streams of a GPU. The host never waits for a kernel, unless the
 // window is full: who must follow another is put behind it on its stream, or waits there for its
-// event. A segment that came before is one graph. Not synchronised: one thread issues.
+// event. A segment that came before is one graph. Not synchronized: one thread issues.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
 // Segments of the tasks in a window, in columns of slots: row k holds the k-th segment of every
-// slot, so that comparing one segment with row k is one pass over neighbouring words, whose lanes
+// slot, so that comparing one segment with row k is one pass over neighboring words, whose lanes
 // are the bits of an upstream set.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The window: tasks in program order -> which of them may run now. Twin of window/core.py.
-// Not synchronised: pool.hpp is.
+// Not synchronized: pool.hpp is.
 #pragma once
 
 #include <algorithm>

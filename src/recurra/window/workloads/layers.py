@@ -1,4 +1,4 @@
-"""Layers that mobile networks are made of. Inference only: normalisation uses stored statistics."""
+"""Layers that mobile networks are made of. Inference only: normalization uses stored statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class Separable(nn.Module):
-    """relu, depthwise convolution k×k, convolution 1×1, normalisation; `times` in a row."""
+    """relu, depthwise convolution k×k, convolution 1×1, normalization; `times` in a row."""
 
     def __init__(self, channels: int, kernel: int, times: int = 1, stride: int = 1):
         super().__init__()

@@ -1,7 +1,7 @@
 """rl-games, driven by its discrete agent as its own `train` drives it, summaries left out.
 
 Its value loss is halved like ours. Adam's ε is 1e-8 there and cannot be set. The runner turns TF32
-and the like on, as it does for users; advantages are normalised over all steps.
+and the like on, as it does for users; advantages are normalized over all steps.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def make(work: Work) -> Contestant:
     agent.init_tensors()
     agent.obs = agent.env_reset()
 
-    def iterate(k: int) -> None:
+    def iterate(index: int) -> None:
         assert folder, "kept as long as the agent is"
-        for _ in range(k):
+        for _ in range(index):
             agent.update_epoch()
             agent.train_epoch()
             agent.dataset.update_values_dict(None)

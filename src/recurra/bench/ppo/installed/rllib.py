@@ -1,4 +1,4 @@
-"""RLlib, in one process: no remote workers, its own vectoriser around environments of one row.
+"""RLlib, in one process: no remote workers, its own vectorizer around environments of one row.
 
 Ray's daemons run beside it and are not in its process CPU. KL terms are off; values are clipped by
 RLlib's own rule, which bounds the squared error. A row spends a step on its reset, so an iteration
@@ -87,8 +87,8 @@ def make(work: Work) -> Contestant:
     )  # fmt: skip
     algorithm = config.build_algo()
 
-    def iterate(k: int) -> None:
-        for _ in range(k):
+    def iterate(index: int) -> None:
+        for _ in range(index):
             algorithm.train()
         rows.taken = Single.taken // work.B * work.B
 

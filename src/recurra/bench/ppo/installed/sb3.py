@@ -1,6 +1,6 @@
 """Stable-Baselines3, driven by `learn` on a vector environment.
 
-Its value loss is E (v - R)², without the half: the coefficient is halved. It normalises advantages
+Its value loss is E (v - R)², without the half: the coefficient is halved. It normalizes advantages
 and clips as we do, logs what it logs, keeps a list of one dictionary per row and step.
 """
 
@@ -86,7 +86,7 @@ def make(work: Work) -> Contestant:
         },
     )  # fmt: skip
 
-    def iterate(k: int) -> None:
-        ppo.learn(k * batch, reset_num_timesteps=False)
+    def iterate(index: int) -> None:
+        ppo.learn(index * batch, reset_num_timesteps=False)
 
     return counted("SB3", work, rows, iterate, lambda: of_modules(ppo.policy))

@@ -1,7 +1,7 @@
 """TorchRL, from its parts as its PPO tutorial puts them together.
 
 A synchronous collector, GAE over the whole batch, the clipped loss with value clipping, advantages
-normalised over all steps; one pass over the batch, not shuffled. Its value loss is E max(..)²: the
+normalized over all steps; one pass over the batch, not shuffled. Its value loss is E max(..)²: the
 coefficient is halved.
 """
 
@@ -112,8 +112,8 @@ def make(work: Work) -> Contestant:
     )
     batches = iter(collector)
 
-    def iterate(k: int) -> None:
-        for _ in range(k):
+    def iterate(index: int) -> None:
+        for _ in range(index):
             batch = next(batches)
             with torch.no_grad():
                 gae(batch)
