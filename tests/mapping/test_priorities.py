@@ -1,4 +1,4 @@
-"""Priorities learned over programs: who is held out has no part in them; what is shipped is used."""
+"""Priorities learned over programs: who is held out has no part; what is shipped is used."""
 
 from __future__ import annotations
 

@@ -193,7 +193,8 @@ def pick(
     return ShapeError(
         f"element {expr} is not on its axis",
         facts=(
-            f"the axis is 0:{divisor}; {spot}element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
+            f"the axis is 0:{divisor}; {spot}"
+            f"element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
         ),
         hint=f"index within 0:{divisor}, or guard it with rc.where",
         loc=node.loc,

@@ -112,7 +112,8 @@ def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:
     domain = graph[until.done.name].domain
     if mine[0] not in domain.ranges:
         raise DomainError(
-            f"the bound {bound} is set by {until.done.name}, which does not vary with {mine[0].dim}",
+            f"the bound {bound} is set by {until.done.name}, "
+            f"which does not vary with {mine[0].dim}",
             facts=f"it is defined over {domain or 'no dim'}, and ends {mine[0]}",
             hint=f"give a tensor with a value at every point of {mine[0].dim}",
             loc=until.loc,

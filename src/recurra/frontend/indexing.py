@@ -248,7 +248,8 @@ def _row(x: Any, value: Any, slice_: Slice, extent: Range) -> Any:
     """The element of the first axis of a value that goes to a point of a range."""
     if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
-            f"{x.name} is defined over {slice_}, which are {slice_.count} points, by {value.shape[0]} values",
+            f"{x.name} is defined over {slice_}, which are {slice_.count} points, "
+            f"by {value.shape[0]} values",
             facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
@@ -273,7 +274,8 @@ def _fixed_place(x: Any, e: Any, extent: Range) -> Expr | int:
     if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
         raise DomainError(
             f"{x.name} cannot be defined at {_written(e)}",
-            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, or free of dims",
+            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
+            "or free of dims",
             hint=_other_place(x, e, extent),
             loc=here(),
         )

@@ -105,7 +105,7 @@ class Read:
 
 
 def _within(extent: Range, source: Range, index: Index) -> Range:
-    """The part of `extent` where index `index` is a point of `source`, as far as constants can tell."""
+    """The part of `extent` where `index` is a point of `source`, as far as constants can tell."""
     first, last = (index.lo, index.hi) if isinstance(index, Slice) else (index, index)
     lo, hi = extent.lo, extent.hi
     if (c := is_shift(first, extent.dim)) is not None:

@@ -85,12 +85,14 @@ def _alone(
     if placement.offset < 0 or placement.offset + buffer.size > problem.fast_size:
         yield Violation(
             "fast memory",
-            f"buffer {index} takes {placement.offset}..{placement.offset + buffer.size} of {problem.fast_size} B",
+            f"buffer {index} takes {placement.offset}..{placement.offset + buffer.size} "
+            f"of {problem.fast_size} B",
         )
     if not 0 <= placement.start <= buffer.target_time <= placement.end <= problem.steps - 1:
         yield Violation(
             "target time",
-            f"buffer {index} is used at step {buffer.target_time}, and placed at {placement.start}..{placement.end}",
+            f"buffer {index} is used at step {buffer.target_time}, "
+            f"and placed at {placement.start}..{placement.end}",
         )
     used = placement.start if buffer.is_output else placement.end
     if used != buffer.target_time:

@@ -216,7 +216,8 @@ def _check_access(access: Access, problem: Problem) -> None:
     if access is problem.output and RESULTS[access.dtype] != access.dtype:
         raise ShapeError(
             f"{access.name} would be {access.dtype}",
-            facts=f"products of {access.dtype} are added up in {RESULTS[access.dtype]}, and written so",
+            facts=f"products of {access.dtype} are added up in {RESULTS[access.dtype]}, "
+            "and written so",
             hint=f"make {access.name} {RESULTS[access.dtype]}",
         )
     if access.dtype != problem.dtype and RESULTS[access.dtype] != problem.dtype:

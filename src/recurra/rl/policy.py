@@ -281,7 +281,8 @@ class Policy:
         shape, dtype = self._like(name)
         kind, params = (self.draws[name][k] for k in ("kind", "params"))
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
-        text = f"{writer.bound(draw, writer.named(kind))}({', '.join(writer.show(made[p]) for p in params)})"
+        operands = ", ".join(writer.show(made[p]) for p in params)
+        text = f"{writer.bound(draw, writer.named(kind))}({operands})"
         return writer.assign(text, blank((*lead, *shape), dtype), moves=False)
 
     @property

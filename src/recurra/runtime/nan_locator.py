@@ -294,9 +294,10 @@ class Check:
             takes = ["it comes from outside of the program"]
         return NotFiniteError(
             f"{made.node.op.name} makes {_text(made.value)}{at}",
-            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}\n  it reaches {led}",
-            hint=f"keep what {made.node.op.name} is given where it is finite (rc.maximum, rc.minimum, "
-            "a smaller learning rate)",
+            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}"
+            f"\n  it reaches {led}",
+            hint=f"keep what {made.node.op.name} is given where it is finite "
+            "(rc.maximum, rc.minimum, a smaller learning rate)",
             loc=made.node.loc,
         )
 

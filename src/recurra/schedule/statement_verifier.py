@@ -64,7 +64,8 @@ def _verify_reads(
         made = (_access(w, w.write, w.where, array, sizes).range() for w in graph.writers[a.name])
         left = _left(read, made)
         if not left.is_empty():
-            yield f"{statement.name} reads {a}, and no statement writes {a.name} at {isl.sample(left)}"
+            place = isl.sample(left)
+            yield f"{statement.name} reads {a}, and no statement writes {a.name} at {place}"
 
 
 def _left(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:

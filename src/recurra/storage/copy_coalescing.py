@@ -109,7 +109,7 @@ def _copies(plan: Plan, name: str) -> list[str] | None:
 
 
 def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
-    """Where in the store of `node` the points of `source` would be, by how they are copied there."""
+    """Where in the store of `node` the points of `source` would be, by how they are copied."""
     if isinstance(source.type, Tuple) or isinstance(node.type, Tuple):
         return None
     if source.type.dtype != node.type.dtype or not source.op.pure:

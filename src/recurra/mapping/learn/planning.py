@@ -76,8 +76,8 @@ def _chosen(
 
 
 def _searched(
-    mctx: Any, settings: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any, heat: Any,
-    forest: Any = 0,
+    mctx: Any, settings: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any,
+    heat: Any, forest: Any = 0,
 ) -> Plan:  # fmt: skip
     h = represent(settings, w, near, seen)
     found, possible = predict(w, h), legal(seen)

@@ -268,7 +268,7 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 def _branch_read(node: Node, index: int, x: Node, rewriting: Rewriting) -> Ref | None:
-    """What operand `index` of `node` is of the one branch of `x` that all the points it reads are in."""
+    """What operand `index` of `node` reads of the one branch of `x` that has all these points."""
     assert isinstance(x.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
     for branch, when in zip(x.args, x.op.when, strict=True):

@@ -57,7 +57,8 @@ def reshape(padding: Padding, operand: Operand) -> Made:
             map(padding.varies, rest)
         ):
             padding.refuse(
-                f"{padding.graph.read_type(padding.n.args[0])} and {padding.n.type} share no leading axis",
+                f"{padding.graph.read_type(padding.n.args[0])} and {padding.n.type} "
+                "share no leading axis",
                 "transpose the axis whose length changes to the front",
             )
         new[0] = padding.static(first) if rest else _times(old)

@@ -128,7 +128,7 @@ class Padding:
         return top
 
     def excess(self, operand: Operand, expr: Expr | int) -> Any:
-        """max(e, 0) of a size; without the max where that follows from `operand` being read at all."""
+        """max(expr, 0) of a size; without the max where `operand` being read at all says so."""
         mine = self.n.domain.ranges
         other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
         top = isl.largest(expr, Domain((*mine, *other)))
@@ -158,7 +158,7 @@ class Padding:
         return [self.fill(x, s.index(c) if c in s else None, length) for x, s in pairs]
 
     def fill(self, operand: Operand, axis: int | None, length: Expr | int) -> Fill:
-        """What `operand` holds in the padding of an axis of a length; None: an axis it does not have."""
+        """What `operand` holds in the padding of an axis of a length; None: it has no such axis."""
         f = None if axis is None else operand.fill[axis]
         if f is not None:
             return f
@@ -266,7 +266,7 @@ class Padding:
     def placed(
         self, operand: Operand, axis: int, before: Any, size: Any, value: float
     ) -> tuple[Op, Ref]:
-        """An op and its operand: `operand` from `before` on, in an axis of `size`, `value` elsewhere."""
+        """An op and its operand: that from `before` on, in an axis of `size`, `value` elsewhere."""
         operand = self.masked(operand, axis, value)
         have = self.size(operand, axis)
         lead: Any = self.static(before)

@@ -82,7 +82,7 @@ def _one(graph: Graph, node: Node, index: int, last: Range, sizes: Mapping[str, 
 
 
 def _by_host(graph: Graph, node: Node, gather: Gather, own: list[Range]) -> Graph:
-    """The graph with the rows that `node` takes read by the host, those of its `own` dims at once."""
+    """The graph with the rows that `node` takes read by the host, its `own` dims at once."""
     k, row = gather.numbers, node.type
     assert isinstance(row, Type)
     every = {r.dim: Slice(r.lo, r.hi) for r in own}

@@ -33,7 +33,7 @@ def _ends_at(index: Index, dim: str) -> bool:
 
 
 def reads_along(graph: Graph, node: Node, dim: str, ref: Ref, member: bool) -> bool:
-    """Tell whether `node`, with the axis, can read an operand, which has it, too, if it is a `member`.
+    """Tell whether `node`, with the axis, can read an operand, which has it if it is a `member`.
 
     It is read along the axis, or as a range that is gathered.
     """
