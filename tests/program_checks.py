@@ -28,7 +28,12 @@ from recurra.transforms.compile_context import Pass
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few
-ASKED = ("shard", "groups", "asking", "fetch")  # passes that only run if they are asked for
+ASKED = (
+    "shard",
+    "batch_groups",
+    "poll_interval",
+    "host_gather",
+)  # passes that only run if they are asked for
 
 
 def by_name() -> dict[str, tuple[Pass, Tuning]]:

@@ -39,7 +39,7 @@ def test_the_life_of_the_example(example: dict[str, Any]) -> None:
         "program": fenced(body(ROOT / "examples" / "reinforce.py"), "python"),
         "trace": shown(stages["trace"], layer),
         "trace-returns": shown(stages["trace"], {"g"}),
-        "lift": shown(stages["lift"], {"g"}),
+        "lift": shown(stages["incrementalize"], {"g"}),
         "passes": table(("pass", "equations before", "after"), passes),
         "decisions": text(program.compiled.stages.decisions),
         "final": shown(stages[last], layer),

@@ -119,15 +119,15 @@ def graph(tmp_path: Path) -> Path:
 def test_opt(graph: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["opt", str(graph)]) == 0
     assert capsys.readouterr().out == GRAPH
-    assert cli.main(["opt", str(graph), "-p", "simplify", "--sizes", "T=4"]) == 0
+    assert cli.main(["opt", str(graph), "-p", "canonicalize", "--sizes", "T=4"]) == 0
     simplified = capsys.readouterr().out
     assert "mul" not in simplified
     assert "exp(x)" in simplified
-    assert cli.main(["opt", str(graph), "-p", "simplify", "--json"]) == 0
+    assert cli.main(["opt", str(graph), "-p", "canonicalize", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["text"] + "\n" == simplified
     (row,) = found["passes"]
-    assert (row["name"], row["before"], row["after"]) == ("simplify", 4, 2)
+    assert (row["name"], row["before"], row["after"]) == ("canonicalize", 4, 2)
 
 
 @pytest.mark.parametrize(

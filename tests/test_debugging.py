@@ -207,7 +207,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("planted")
 def test_reduce_by_pass(file: Path, capsys: pytest.CaptureFixture[str]):
-    assert cli.main(["reduce", str(file), "--pass", "simplify", "--sizes", "I=3", "T=5"]) == 0
+    assert cli.main(["reduce", str(file), "--pass", "canonicalize", "--sizes", "I=3", "T=5"]) == 0
     said = capsys.readouterr()
     assert "it fails: PassError in pass_manager.py, compare" in said.err
     graph = parse(said.out)
@@ -242,8 +242,8 @@ def test_reduce_by_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFix
     ("arguments", "message"),
     [
         (["--pass", "nothing"], "there is no pass 'nothing'"),
-        (["--pass", "lift"], "no size is given for I, T"),
-        (["--pass", "lift", "--sizes", "I=2", "T=3"], "the graph does not fail"),
+        (["--pass", "incrementalize"], "no size is given for I, T"),
+        (["--pass", "incrementalize", "--sizes", "I=2", "T=3"], "the graph does not fail"),
         ([], "how the graph fails is told by --pass or by --check"),
         (["--check", "/no/such/command"], "/no/such/command cannot be run"),
     ],

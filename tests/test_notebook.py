@@ -73,7 +73,7 @@ def test_a_program(program: dict[str, Any]):
     texts = (p.schedule_text, str(p.arena()), p.source, p.equations[last])
     assert found.pres == [t.strip("\n") for t in texts]
     assert found.attributes.count(("open", "")) == 1
-    for word in ("host program", "memory", "passes", "simplify", "output"):
+    for word in ("host program", "memory", "passes", "canonicalize", "output"):
         assert word in found.text
 
 

@@ -131,11 +131,13 @@ def test_titles_are_told_apart(path: Path) -> None:
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("order", [tuple(PASSES), ("keep", "tile", "simplify"), ("keep", "pad")])
+@pytest.mark.parametrize(
+    "order", [tuple(PASSES), ("rematerialize", "tile", "canonicalize"), ("rematerialize", "pad")]
+)
 def test_passes_by_name_keep_the_answer(order: tuple[str, ...]) -> None:
     """A policy-gradient loop: learning needs what acting made, and a tile fits."""
     ctx, bounds = context(shown=("d_W1",))
     sizes = dict(zip(map(str, bounds), (2, 2, 4), strict=True))
     after = applied(order, ctx.graph, sizes)
     assert ("tz" in str(after)) == ("tile" in order)
-    assert ("_again" in str(after)) == ("keep" in order)
+    assert ("_again" in str(after)) == ("rematerialize" in order)

@@ -74,7 +74,7 @@ def test_what_does_not_apply_leaves_nothing(
     monkeypatch.setenv("RECURRA_DUMP", str(tmp_path))
     program = small().compile({"T": 4}, backend="numpy")
     ran = [row["name"] for row in program.pass_rows]
-    assert ran == ["simplify", "granularity", "accumulate"]
+    assert ran == ["canonicalize", "vectorize", "reductions_to_accumulators"]
     assert [*program.equations] == ["trace", *ran]
     lines = capsys.readouterr().err.splitlines()
     assert [x.removeprefix("recurra: ").split(" → ")[0].rstrip("0123456789 ") for x in lines] == ran

@@ -39,7 +39,7 @@ def by_passes(seed: int) -> None:
     found = interpreter.run(program.graph, program.sizes)
     want = [found[o] for o in program.graph.outputs]
     passes(program, PIPELINE, want, **CLOSE)
-    passes(program, ["simplify", *pick.choices(sorted(PASSES), k=4)], want, **CLOSE)
+    passes(program, ["canonicalize", *pick.choices(sorted(PASSES), k=4)], want, **CLOSE)
 
 
 def by_backend(seed: int, backend: str) -> None:

@@ -48,7 +48,7 @@ def test_a_program_that_went_wrong(case: Case):
     for order in (
         PIPELINE,
         ("last", "accumulate"),
-        ("first", "simplify"),
+        ("first", "canonicalize"),
         ("accumulate",),
     ):
         passes(case, order, want)

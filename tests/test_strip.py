@@ -98,7 +98,11 @@ def keeps(case: Case, size: int) -> None:
     assert "tj" in str(after)
     found = run(after, case.sizes)
     np.testing.assert_allclose(found["next"], want[0], rtol=1e-9, atol=1e-9)
-    passes(case, ("lift", "strip", "pad", "keep", "accumulate"), want)
+    passes(
+        case,
+        ("incrementalize", "strip_mine", "pad", "rematerialize", "reductions_to_accumulators"),
+        want,
+    )
     for points in (size, 0):
         compiled(case, NumpyBackend(), want, strip=points, chunk=3)
 

@@ -34,7 +34,7 @@ class Fake:
         self.iterations, self.fail_at = iterations, fail_at
         self.equations = {"trace": "x: f32[] = const(value=1.0)"}
         self.store_rows = [{"store": "W", "kind": "window", "class": "carried", "bytes": 8}]
-        self.pass_rows = [{"name": "simplify", "before": 9, "after": 7, "ms": 0.5}]
+        self.pass_rows = [{"name": "canonicalize", "before": 9, "after": 7, "ms": 0.5}]
         self.chart = [{"statement": "act", "start": 0, "stop": 3, "phase": "acting"}]
         self.saver = self
 
@@ -80,7 +80,14 @@ def test_a_run_is_written(tmp_path: Path):
     assert config["hidden"] == [4]
     assert "out" not in config
     page = run.report.read_text()
-    for text in ("reinforce · CartPole-v1", "episodic_return", "for", "simplify", "acting", "rows"):
+    for text in (
+        "reinforce · CartPole-v1",
+        "episodic_return",
+        "for",
+        "canonicalize",
+        "acting",
+        "rows",
+    ):
         assert text in page
 
 

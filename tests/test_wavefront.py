@@ -23,7 +23,7 @@ def by_backend(seed: int, backend: str) -> bool:
         np.testing.assert_allclose(
             x, want[program.logs[name]], rtol=2e-4, atol=2e-5, err_msg=f"{name} of seed {seed}"
         )
-    return "wavefront" in program.compiled.stages.graphs
+    return "skew" in program.compiled.stages.graphs
 
 
 def test_random_tables() -> None:
@@ -93,7 +93,7 @@ def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -
     A small table has no such neighbors, so its cells are what they start from.
     """
     program = longest((2, -1), bounds)
-    assert ("wavefront" in program.compiled.stages.graphs) == recurs
+    assert ("skew" in program.compiled.stages.graphs) == recurs
     want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_array_equal(x, want[program.logs[name]])

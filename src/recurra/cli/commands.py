@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,24 @@ from recurra.errors import RecurraError
 if TYPE_CHECKING:
     from recurra.transforms.compile_context import Pass
 
+RENAMED_PASSES = {  # their old names, for one release
+    "simplify": "canonicalize",
+    "rounds": "unroll_periodic",
+    "lift": "incrementalize",
+    "prefix": "split_live_ranges",
+    "split": "peel_independent",
+    "attention": "fuse_attention",
+    "strip": "strip_mine",
+    "wavefront": "skew",
+    "groups": "batch_groups",
+    "asking": "poll_interval",
+    "block": "tile_batch",
+    "promote": "promote_domains",
+    "keep": "rematerialize",
+    "fetch": "host_gather",
+    "granularity": "vectorize",
+    "accumulate": "reductions_to_accumulators",
+}
 BENCHES = {  # our program, its suite
     "core": ("recurra.bench.ours", "recurra.bench.core"),
     "backends": ("recurra.bench.ours", "recurra.bench.backends"),
@@ -138,7 +157,7 @@ class View:
 class Opt:
     """Apply compiler passes to a graph, and print what comes out.
 
-    Example: recurra opt graph.txt -p simplify,lift --sizes B=64 T=200
+    Example: recurra opt graph.txt -p canonicalize,incrementalize --sizes B=64 T=200
     """
 
     file: Positional[Path]
@@ -179,7 +198,7 @@ class Opt:
 class Reduce:
     """Shrink a graph as long as it fails in the same way, and print what is left.
 
-    Example: recurra reduce graph.txt --pass lift --sizes B=2 T=8
+    Example: recurra reduce graph.txt --pass incrementalize --sizes B=2 T=8
     """
 
     file: Positional[Path]
@@ -201,7 +220,7 @@ class Reduce:
             raise RecurraError(
                 "how the graph fails is told by --pass or by --check",
                 facts="both are given" if self.pass_ else "none is given",
-                hint="write --pass lift, or --check 'recurra opt {} -p lift --sizes {sizes}'",
+                hint="write --pass incrementalize, or --check 'recurra opt {} -p incrementalize --sizes {sizes}'",
             )
         graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
         if self.pass_:
@@ -223,6 +242,11 @@ def _pass(name: str) -> Pass:
     from recurra.compiler.pipeline import PASSES
 
     by_name = {step.name: step for step in PASSES}
+    if name in RENAMED_PASSES:
+        now = RENAMED_PASSES[name]
+        told = f"the pass {name} is called {now} now; the old name goes with the next release"
+        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        name = now
     if name not in by_name:
         raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(by_name)}")
     return by_name[name]

@@ -81,11 +81,11 @@ class PassManager:
         counts = {"before": len(before.nodes), "after": len(after.nodes)}
         self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
         self.graphs[name] = self.made[step.name] = after
-        self.tell("passes", f"{name:<12} {counts['before']:>5} → {counts['after']:<5} {ms:7.1f} ms")
+        self.tell("passes", f"{name:<26} {counts['before']:>5} → {counts['after']:<5} {ms:7.1f} ms")
         for law, n in (fuel.laws - laws).items():
-            self.tell("rules", f"{name:<12} {n:>5} × {law}")
+            self.tell("rules", f"{name:<26} {n:>5} × {law}")
         for line in self.decisions[decided:]:
-            self.tell("decisions", f"{name:<12} {line}")
+            self.tell("decisions", f"{name:<26} {line}")
         if fuel.empty and not empty:
             self.say(f"out of fuel in {name}; rewrite {fuel.used} is {fuel.last}")
         self.dump(name, after)

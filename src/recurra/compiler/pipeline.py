@@ -34,48 +34,48 @@ from recurra.storage.duplicate_stores import without_duplicates
 from recurra.storage.offload import Swap, moved, stays, swap_of, worth
 from recurra.storage.storage_plan import Plan, plan
 from recurra.storage.verifier import validate
-from recurra.transforms.batch_groups import GROUPS
-from recurra.transforms.canonicalize.simplify import SIMPLIFY
+from recurra.transforms.batch_groups import BATCH_GROUPS
+from recurra.transforms.canonicalize.simplify import CANONICALIZE
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.early_exit.poll_interval import ASKING
-from recurra.transforms.fuse_attention import ATTENTION
+from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
+from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.padding.pad import PAD
-from recurra.transforms.peel.peel_independent import SPLIT
-from recurra.transforms.peel.promote_domains import PROMOTE
-from recurra.transforms.peel.split_live_ranges import PREFIX
-from recurra.transforms.peel.unroll_periodic import ROUNDS
-from recurra.transforms.permutations.host_gather import FETCH
-from recurra.transforms.recurrences.incrementalize import LIFT
-from recurra.transforms.reductions_to_accumulators import ACCUMULATE
-from recurra.transforms.rematerialize import KEEP
-from recurra.transforms.shard import SPLIT_ROWS
-from recurra.transforms.skew.skew import WAVEFRONT
-from recurra.transforms.strip_mine.strip_mine import STRIP
-from recurra.transforms.strip_mine.tile import BLOCK, TILE
-from recurra.transforms.vectorize.plan import GRANULARITY
+from recurra.transforms.peel.peel_independent import PEEL_INDEPENDENT
+from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
+from recurra.transforms.peel.split_live_ranges import SPLIT_LIVE_RANGES
+from recurra.transforms.peel.unroll_periodic import UNROLL_PERIODIC
+from recurra.transforms.permutations.host_gather import HOST_GATHER
+from recurra.transforms.recurrences.incrementalize import INCREMENTALIZE
+from recurra.transforms.reductions_to_accumulators import REDUCTIONS_TO_ACCUMULATORS
+from recurra.transforms.rematerialize import REMATERIALIZE
+from recurra.transforms.shard import SHARD_ROWS
+from recurra.transforms.skew.skew import SKEW
+from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
+from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
+from recurra.transforms.vectorize.plan import VECTORIZE
 
 PASSES: tuple[Pass, ...] = (
-    SIMPLIFY,
-    ROUNDS,
-    LIFT,
-    PREFIX,
-    SPLIT,
-    PREFIX,
-    ATTENTION,
-    STRIP,
+    CANONICALIZE,
+    UNROLL_PERIODIC,
+    INCREMENTALIZE,
+    SPLIT_LIVE_RANGES,
+    PEEL_INDEPENDENT,
+    SPLIT_LIVE_RANGES,
+    FUSE_ATTENTION,
+    STRIP_MINE,
     PAD,
-    WAVEFRONT,
-    SPLIT_ROWS,
-    GROUPS,
-    ASKING,
-    BLOCK,
-    PROMOTE,
-    KEEP,
+    SKEW,
+    SHARD_ROWS,
+    BATCH_GROUPS,
+    POLL_INTERVAL,
+    TILE_BATCH,
+    PROMOTE_DOMAINS,
+    REMATERIALIZE,
     TILE,
-    FETCH,
-    GRANULARITY,
-    ACCUMULATE,
-    KEEP,  # folds have let some statements move to another loop
+    HOST_GATHER,
+    VECTORIZE,
+    REDUCTIONS_TO_ACCUMULATORS,
+    REMATERIALIZE,  # folds have let some statements move to another loop
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 
@@ -131,7 +131,7 @@ def compile_graph(
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
     axes = dict(zip(graph.outputs, cx.axes, strict=True))
-    rows = shards(program.plan, stages.graphs.get(SPLIT_ROWS.name), cx.shard, cx.axes)
+    rows = shards(program.plan, stages.graphs.get(SHARD_ROWS.name), cx.shard, cx.axes)
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
 
 
@@ -176,7 +176,7 @@ def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
     """What came out, logged and dumped as the environment asks."""
     if "memory" in stages.asked.log:
         for line in str(program.plan).splitlines():
-            stages.tell("memory", f"{'plan':<12} {line}")
+            stages.tell("memory", f"{'plan':<26} {line}")
     if stages.asked.dump is not None:
         for name, told in {
             "schedule": schedule,

@@ -222,4 +222,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return grouped(graph, found)
 
 
-GROUPS = Pass("groups", run, applies)
+BATCH_GROUPS = Pass("batch_groups", run, applies)

@@ -1,7 +1,7 @@
 """What a pass is, and what it is given: the compile context, which it reads and leaves facts in.
 
-LIFT = Pass("lift", run)                       run(graph, cx) -> Graph
-SPLIT = Pass("split", run, applies)            applies(graph, cx) -> bool
+INCREMENTALIZE = Pass("incrementalize", run)              run(graph, cx) -> Graph
+PEEL_INDEPENDENT = Pass("peel_independent", run, applies) applies(graph, cx) -> bool
 """
 
 from __future__ import annotations

@@ -282,4 +282,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-ATTENTION = Pass("attention", run, applies)
+FUSE_ATTENTION = Pass("fuse_attention", run, applies)

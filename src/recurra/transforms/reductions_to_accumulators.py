@@ -91,4 +91,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return apply(graph, (*SHAPES, *ALGEBRA, stream), cx.sizes, share=False)
 
 
-ACCUMULATE = Pass("accumulate", run)
+REDUCTIONS_TO_ACCUMULATORS = Pass("reductions_to_accumulators", run)

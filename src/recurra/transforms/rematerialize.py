@@ -203,4 +203,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-KEEP = Pass("keep", run, applies)
+REMATERIALIZE = Pass("rematerialize", run, applies)

@@ -249,4 +249,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return shard(graph, cx.shard)
 
 
-SPLIT_ROWS = Pass("shard", run, applies)
+SHARD_ROWS = Pass("shard", run, applies)

@@ -28,4 +28,4 @@ def run_simplify(graph: Graph, cx: CompileContext) -> Graph:
     return simplify(graph, cx.sizes)
 
 
-SIMPLIFY = Pass("simplify", run_simplify)
+CANONICALIZE = Pass("canonicalize", run_simplify)

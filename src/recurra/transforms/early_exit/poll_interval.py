@@ -50,4 +50,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-ASKING = Pass("asking", run, applies)
+POLL_INTERVAL = Pass("poll_interval", run, applies)

@@ -420,4 +420,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-SPLIT = Pass("split", run, applies)
+PEEL_INDEPENDENT = Pass("peel_independent", run, applies)

@@ -153,4 +153,4 @@ def _is_one_loop(graph: Graph, found: Promotion, cx: CompileContext, free: froze
     return any(around.get(s) == around.get(found.reader) for s in found.sources)
 
 
-PROMOTE = Pass("promote", run, applies)
+PROMOTE_DOMAINS = Pass("promote_domains", run, applies)

@@ -133,4 +133,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-PREFIX = Pass("prefix", run, applies)
+SPLIT_LIVE_RANGES = Pass("split_live_ranges", run, applies)

@@ -237,4 +237,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-ROUNDS = Pass("rounds", run, applies)
+UNROLL_PERIODIC = Pass("unroll_periodic", run, applies)

@@ -129,4 +129,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-FETCH = Pass("fetch", run, applies)
+HOST_GATHER = Pass("host_gather", run, applies)

@@ -82,4 +82,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return lift(graph, cx.sizes)
 
 
-LIFT = Pass("lift", run, applies)
+INCREMENTALIZE = Pass("incrementalize", run, applies)

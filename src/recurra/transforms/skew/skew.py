@@ -399,4 +399,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-WAVEFRONT = Pass("wavefront", run, applies)
+SKEW = Pass("skew", run, applies)

@@ -226,4 +226,4 @@ def run_strip(graph: Graph, cx: CompileContext) -> Graph:
     return new
 
 
-STRIP = Pass("strip", run_strip, applies)
+STRIP_MINE = Pass("strip_mine", run_strip, applies)

@@ -300,5 +300,5 @@ def run_tile(graph: Graph, cx: CompileContext) -> Graph:
     return graph
 
 
-BLOCK = Pass("block", run_block, has_blocks)
+TILE_BATCH = Pass("tile_batch", run_block, has_blocks)
 TILE = Pass("tile", run_tile, may_tile)

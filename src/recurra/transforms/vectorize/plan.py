@@ -287,4 +287,4 @@ def run(graph: Graph, cx: CompileContext) -> Graph:
     return as_they_lie(new)
 
 
-GRANULARITY = Pass("granularity", run)
+VECTORIZE = Pass("vectorize", run)
