@@ -14,7 +14,8 @@ import recurra as rc
 from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
 from recurra.storage import arena as module
-from recurra.storage.arena import ALIGNMENT, Arena, Life, allocate, conflicts
+from recurra.storage.allocation import ALIGNMENT, allocate, conflicts
+from recurra.storage.arena import Arena, Life
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import Plan
 from recurra.storage.verifier import validate

@@ -14,7 +14,7 @@ from mapping.instances import random_problem
 from recurra import cli
 from recurra.mapping import engine_choice, priorities
 from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.priorities import Evolved, Priorities, chosen, shipped
+from recurra.mapping.priorities import Evolved, Priorities, chosen
 from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
@@ -26,7 +26,7 @@ from recurra.mapping.priority_keys import (
 )
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
-from recurra.mapping.solvers.learned import MATTERS, place_by_weights
+from recurra.mapping.solvers.learned import MATTERS, SHIPPED, place_by_weights, shipped
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
@@ -141,7 +141,7 @@ def test_tensors_that_do_not_matter_are_placed_in_the_end() -> None:
 
 
 def test_what_is_shipped_was_learned_from_the_library() -> None:
-    kept: Any = json.loads(priorities.SHIPPED.read_text())
+    kept: Any = json.loads(SHIPPED.read_text())
     assert kept["learned_from"] == list(LIBRARY)
     assert shipped().shape == (priorities.CHOSEN, WIDTH)
     assert kept["made_by"].startswith("recurra map priorities --seconds")

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from recurra.nest.actions import Actions
-from recurra.nest.compiled import DTYPES
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.problem import Access, Affine, Problem
 from recurra.nest.reference import evaluate

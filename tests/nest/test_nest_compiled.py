@@ -17,8 +17,8 @@ from recurra.errors import RecurraError, ShapeError
 from recurra.nest import catalogue, check, compiled
 from recurra.nest.check import KernelError, validate_code
 from recurra.nest.codegen import generate
-from recurra.nest.compiled import DTYPES
 from recurra.nest.default_schedule import standard, tiles
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import from_sizes
 from recurra.nest.guarded_call import BRIEF, entry
 from recurra.nest.loops import scheduled, untiled

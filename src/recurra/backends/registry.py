@@ -17,6 +17,8 @@ BACKENDS = {
     "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
 }
 DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
+ON_DISK = {"jax": "recurra.backends.jax.cached:CachedJax"}
+"""Those that can keep what they compile; regions of `jax+nest` would name kernels that are gone."""
 MESHES = {
     "jax": "recurra.backends.jax.mesh:JaxMesh",
     "numpy": "recurra.backends.numpy.mesh:NumpyMesh",
@@ -50,6 +52,17 @@ def mesh_of(backend: Backend, workers: int) -> Backend:
         )
     module, _, name = MESHES[backend.name].partition(":")
     return getattr(importlib.import_module(module), name)(workers)
+
+
+def keeps_regions(backend: Backend) -> bool:
+    """Is there a form of the backend that keeps compiled regions on disk?"""
+    return backend.name in ON_DISK
+
+
+def on_disk(backend: Backend, entry: Any) -> Backend:
+    """The backend with its compiled regions kept in an entry of the compilation cache."""
+    module, _, name = ON_DISK[backend.name].partition(":")
+    return getattr(importlib.import_module(module), name)(entry)
 
 
 def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.bench.harness import Contestant
-from recurra.nest.compiled import DTYPES
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.problem import Problem
 
 Array = NDArray[Any]

@@ -220,7 +220,8 @@ class Reduce:
             raise RecurraError(
                 "how the graph fails is told by --pass or by --check",
                 facts="both are given" if self.pass_ else "none is given",
-                hint="write --pass incrementalize, or --check 'recurra opt {} -p incrementalize --sizes {sizes}'",
+                hint="write --pass incrementalize, "
+                "or --check 'recurra opt {} -p incrementalize --sizes {sizes}'",
             )
         graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
         if self.pass_:

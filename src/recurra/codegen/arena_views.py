@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from recurra.ir.types import NUMPY_NAME
-from recurra.storage.arena import each
+from recurra.storage.allocation import each
 from recurra.storage.storage_plan import Plan
 
 View = tuple[int, tuple[int, ...], str]  # where it starts, its shape, NumPy's name of its type

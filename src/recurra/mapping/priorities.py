@@ -15,7 +15,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,14 +39,7 @@ from recurra.mapping.solvers.priority import best_weights, first_weights
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import ProblemError
 
-SHIPPED = Path(__file__).with_name("priorities.json")
 CHOSEN = 24  # vectors
-
-
-@cache
-def shipped() -> Floats:
-    """[CHOSEN, UNITS * FEATURES] in the order in which they are tried."""
-    return np.array(json.loads(SHIPPED.read_text())["weights"])
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from recurra.memory_model.machine import (
 from recurra.memory_model.meter import Meter
 from recurra.memory_model.peak import Held, Peak
 from recurra.polyhedral.extent import varies
-from recurra.storage.arena import ALIGNMENT
+from recurra.storage.allocation import ALIGNMENT
 from recurra.storage.storage_plan import Plan
 from recurra.storage.store import Axis, Store
 

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from recurra.errors import RecurraError
 from recurra.nest.codegen import generate
-from recurra.nest.compiled import DTYPES
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, parse
 from recurra.nest.native import Code, encode, function, linked
 from recurra.nest.problem import Access, Problem

@@ -13,7 +13,6 @@ from inspect import Parameter, Signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-import ml_dtypes
 import numpy as np
 
 from recurra.config import config
@@ -21,6 +20,7 @@ from recurra.errors import ScheduleError, ShapeError
 from recurra.nest import kernel_store
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.guarded_call import entry
 from recurra.nest.loops import Nest, scheduled
@@ -31,11 +31,6 @@ from recurra.nest.threads import Team, available, shared
 from recurra.support.notices import tell_once
 
 Backend = Literal["avx512", "avx2", "llvm"]
-DTYPES = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-}
 TORCH = {"f32": "float32", "f64": "float64", "bf16": "bfloat16"}
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from recurra.errors import ScheduleError
 from recurra.nest.check import Examination, KernelError
-from recurra.nest.compiled import DTYPES, kernel
+from recurra.nest.compiled import kernel
+from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, canonical, placed, restricted
 from recurra.nest.native import Kernel
 from recurra.nest.problem import Access, Problem

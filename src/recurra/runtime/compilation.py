@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.analysis.tracer import Tracer
 from recurra.backends.protocol import Backend
-from recurra.backends.registry import backend_of, mesh_of, one_of
+from recurra.backends.registry import backend_of, keeps_regions, mesh_of, on_disk, one_of
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.input_layout import inputs_read
 from recurra.codegen.single_launch import as_single_launch
@@ -137,8 +137,8 @@ def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
 ) -> tuple[compilation_cache.Entry | None, Backend]:
     """Where the program is kept, if it is, and the backend, which keeps its regions there."""
-    asked, caching = config(), getattr(backend, "cached", None)
-    if asked.cache is None or asked.watches or caching is None or options.workers > 1:
+    asked = config()
+    if asked.cache is None or asked.watches or not keeps_regions(backend) or options.workers > 1:
         return None, backend
     entry = compilation_cache.entry(asked.cache, written.graph, written.sizes, options, target)
-    return entry, backend if entry is None else caching(entry)
+    return entry, backend if entry is None else on_disk(backend, entry)

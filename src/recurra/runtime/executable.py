@@ -14,7 +14,8 @@ from recurra.runtime.concurrency_policy import Judged
 from recurra.runtime.executor import Execution, Resume, Step
 from recurra.runtime.loop_profile import Island
 from recurra.runtime.run_recorder import record
-from recurra.runtime.runner import OnStep, Runner, RunRequest
+from recurra.runtime.run_request import OnStep, RunRequest
+from recurra.runtime.runner import Runner
 from recurra.runtime.summary import InspectableProgram
 from recurra.transforms.growing_ranges import longest_window
 

@@ -18,7 +18,8 @@ from recurra.report.runs import RunFolder
 from recurra.runtime.concurrency_policy import Launches
 from recurra.runtime.offload.paged_buffer import swapped
 from recurra.runtime.profiler import Span, watching
-from recurra.runtime.runner import Runner, RunRequest
+from recurra.runtime.run_request import RunRequest
+from recurra.runtime.runner import Runner
 
 
 def record(

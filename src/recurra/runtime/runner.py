@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,42 +23,11 @@ from recurra.runtime.inputs import expect_inputs, with_blanks
 from recurra.runtime.loop_profile import Island, islands
 from recurra.runtime.nan_locator import Check
 from recurra.runtime.overlap import overlapping
+from recurra.runtime.run_request import RunRequest
 from recurra.runtime.single_run import SingleRun
 
 if TYPE_CHECKING:
     from recurra.runtime.concurrent_launches import Windows
-
-OnStep = Callable[[int, dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """One run of a program, as it is asked for."""
-
-    seed: int = 0
-    """The seed of all draws."""
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The value of every rc.input, by name, [*dims of its domain, *shape]."""
-    resume: Resume | str | Path | None = None
-    """The folder whose newest checkpoint it goes on from, or the (time, variables) of a step."""
-    on_step: OnStep | None = None
-    """Called after every launch of the outermost loop with the metrics that it made."""
-    on_state: Callable[[Step], None] | None = None
-    """Called with every step that has the variables which travel along the outermost loop."""
-    native: bool = False
-    """Results are arrays of the backend, not copied."""
-    overwrite: bool = False
-    """A new run takes the place of one that lies where this one saves and records."""
-    window: Any = None
-    """The threads that run launches side by side, or an executor; None: one after the other."""
-    folder: Path | None = None
-    """Where exported parts of the program are left at the end, beside what its effects save."""
-
-    @property
-    def is_watched(self) -> bool:
-        """Does anybody ask what single launches give, or take part in them?"""
-        asks = (self.resume, self.on_step, self.on_state, self.window)
-        return any(x is not None for x in asks)
 
 
 class Runner:

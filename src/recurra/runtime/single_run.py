@@ -24,7 +24,7 @@ from recurra.runtime.inputs import ProgramInput, expect_inputs
 from recurra.storage.storage_plan import Plan
 
 if TYPE_CHECKING:
-    from recurra.runtime.runner import RunRequest
+    from recurra.runtime.run_request import RunRequest
 
 
 class WholeProgramBackend(Backend, Protocol):

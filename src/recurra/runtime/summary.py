@@ -19,7 +19,8 @@ from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Item, Loop
-from recurra.storage.arena import Arena, Solve, allocate
+from recurra.storage.allocation import Solve, allocate
+from recurra.storage.arena import Arena
 from recurra.storage.store import Axis
 
 Row = dict[str, Any]

@@ -18,7 +18,8 @@ from typing import Any
 
 from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
 from recurra.errors import RecurraError, here
-from recurra.storage.arena import Arena, Solve, allocate, conflicts
+from recurra.storage.allocation import Solve, allocate, conflicts
+from recurra.storage.arena import Arena
 from recurra.storage.exact_packing import Packed, Packer
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
 from recurra.storage.storage_plan import Plan

@@ -8,10 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from recurra.window.executor import Executor
+from typing import Any, Protocol, TypeVar
 
 
 class Lives(Protocol):
@@ -23,6 +20,7 @@ class Lives(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
+E = TypeVar("E", bound=Lives)
 _alive: weakref.WeakSet[Lives] = weakref.WeakSet()
 _entered = threading.local()
 _forking: list[Lives] = []
@@ -33,24 +31,24 @@ def born(one: Lives) -> None:
     _alive.add(one)
 
 
-def entered(executor: Executor) -> Executor | None:
+def entered(executor: E) -> E | None:
     """A `with` block begins in this thread; the executor of the block around it, if there is one.
 
     Two windows beside each other would not see each other's memory: the inner one's launches go to
     the outer one.
     """
-    stack: list[Executor] = _stack()
+    stack: list[E] = _stack()
     outer = stack[0] if stack else None
     stack.append(executor)
     return outer
 
 
-def left(executor: Executor) -> None:
+def left(executor: Lives) -> None:
     """The block ends."""
     _stack().remove(executor)
 
 
-def _stack() -> list[Executor]:
+def _stack() -> list[Any]:
     if not hasattr(_entered, "stack"):
         _entered.stack = []
     return _entered.stack

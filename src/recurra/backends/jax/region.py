@@ -207,12 +207,6 @@ class JaxBackend:
             kernel=XLA_ATTENTION,
         )
 
-    def cached(self, kept: Any) -> JaxBackend:
-        """The same with its regions kept on disk, see `cached.py`."""
-        from recurra.backends.jax.cached import CachedJax
-
-        return CachedJax(kept)
-
     def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_its_bits(plan, self.jitted(plan, region))
 

@@ -28,7 +28,6 @@ class TunedJax(JaxBackend):
     """JAX on the CPU. `choices` are the contractions so far, with the times of both."""
 
     name = "jax+nest"
-    cached = None  # type: ignore[assignment]  # compiled regions would name kernels that are gone
 
     def __init__(self, door: Any) -> None:
         super().__init__()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recurra.backends.count import Count
-
-if TYPE_CHECKING:
-    from recurra.backends.numpy.writer import Writer
 
 OPERATORS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "bitwise_xor": "^",
@@ -24,10 +21,29 @@ class Unwritten(TypeError):
     """An operator asks for what is known at run time only."""
 
 
+class Source(Protocol):
+    """What writes down what is done to stand-ins."""
+
+    def atom(self, x: Any) -> str: ...
+    def key(self, key: Any) -> str: ...
+    def function(self, func: Any) -> str: ...
+    def made(
+        self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
+    ) -> Any: ...
+    def called(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        options: Mapping[str, Any],
+        *mine: StandIn,
+    ) -> Any: ...
+
+
 class StandIn(NDArrayOperatorsMixin):
     """Stands for an array of the source, called `name`; `like` has its type and no memory."""
 
-    def __init__(self, writer: Writer, name: str, like: Any) -> None:
+    def __init__(self, writer: Source, name: str, like: Any) -> None:
         self.writer, self.name, self.like = writer, name, like
 
     @property

@@ -1,0 +1,42 @@
+"""One run of a program, as it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recurra.runtime.executor import Resume, Step
+
+OnStep = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a program, as it is asked for."""
+
+    seed: int = 0
+    """The seed of all draws."""
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The value of every rc.input, by name, [*dims of its domain, *shape]."""
+    resume: Resume | str | Path | None = None
+    """The folder whose newest checkpoint it goes on from, or the (time, variables) of a step."""
+    on_step: OnStep | None = None
+    """Called after every launch of the outermost loop with the metrics that it made."""
+    on_state: Callable[[Step], None] | None = None
+    """Called with every step that has the variables which travel along the outermost loop."""
+    native: bool = False
+    """Results are arrays of the backend, not copied."""
+    overwrite: bool = False
+    """A new run takes the place of one that lies where this one saves and records."""
+    window: Any = None
+    """The threads that run launches side by side, or an executor; None: one after the other."""
+    folder: Path | None = None
+    """Where exported parts of the program are left at the end, beside what its effects save."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Does anybody ask what single launches give, or take part in them?"""
+        asks = (self.resume, self.on_step, self.on_state, self.window)
+        return any(x is not None for x in asks)
