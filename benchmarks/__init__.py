@@ -1,6 +1,6 @@
 """Suites that measure compiled programs beside the same programs written by hand.
 
-    python -m benchmarks launch --quick
+    python -m benchmarks NAME --json [--quick] [--only PARTS]
 
-Each program is a file that a new user could have written from its paper and our documents.
+Answers are compared before any time is taken; times are taken in turns.
 """

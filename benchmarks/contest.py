@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchmarks.harness import Contestant, progress
 from benchmarks.workload import Workload, as_numpy, on_backend, waited
-from recurra.bench.harness import Contestant, progress
 from recurra.errors import RecurraError
 from recurra.runtime.executable import Executable
 

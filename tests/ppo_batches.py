@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from recurra.bench.ppo import environment
-from recurra.bench.ppo.oracle import Batch, recorded
-from recurra.bench.ppo.work import ACTIONS, Theta, Work, initial
+from benchmarks.ppo import environment
+from benchmarks.ppo.oracle import Batch, recorded
+from benchmarks.ppo.workload import ACTIONS, Theta, Work, initial
 
 
 def theta_of(work: Work, seed: int = 1, spread: float = 0.1) -> Theta:

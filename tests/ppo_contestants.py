@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from recurra.bench.harness import Contestant
-from recurra.bench.ppo.work import Work
+from benchmarks.harness import Contestant
+from benchmarks.ppo.workload import Work
 
 TINY = Work(B=4, T=6, width=4, depth=1, features=5)
 SPENT: list[np.ndarray] = []

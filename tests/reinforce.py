@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import recurra as rc
-from recurra.bench import cartpole
-from recurra.bench.reinforce import EPS, GAMMA, LR, RESET, SAMPLE, WIDTHS, initial
-from recurra.bench.threefry import uniform
+from benchmarks.core import cartpole
+from benchmarks.core.workload import EPS, GAMMA, LR, RESET, SAMPLE, WIDTHS, initial
+from benchmarks.threefry import uniform
 from recurra.frontend.nn.modules import Module, Parameter, Policy, Sequential, Tanh
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.runtime.executable import Executable

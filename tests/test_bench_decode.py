@@ -9,15 +9,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from recurra.bench.decode import figures
-from recurra.bench.decode.contestants import makers
-from recurra.bench.decode.memory import held
-from recurra.bench.decode.ours import ours
-from recurra.bench.decode.pictures import Panel, names, picture
-from recurra.bench.decode.suite import agreed
-from recurra.bench.decode.whole import Decode, decode
-from recurra.bench.decode.work import LAUNCH, STEPS, Work
-from recurra.bench.harness import Contestant
+from benchmarks.decode import figures
+from benchmarks.decode.contestants import makers
+from benchmarks.decode.memory import held
+from benchmarks.decode.pictures import Panel, names, picture
+from benchmarks.decode.recurra_program import contestant
+from benchmarks.decode.suite import agreed
+from benchmarks.decode.whole import Decode, decode
+from benchmarks.decode.workload import LAUNCH, STEPS, Work
+from benchmarks.harness import Contestant
 
 SMALL = dict(L=2, D=32, H=4, KV=2, HD=8, F=48, V=61)
 
@@ -26,7 +26,7 @@ SMALL = dict(L=2, D=32, H=4, KV=2, HD=8, F=48, V=61)
 @pytest.mark.parametrize(("B", "window"), [(1, 0), (2, 8)])
 def test_all_make_the_same_tokens(B: int, window: int) -> None:
     work = Work(B, 160, window, **SMALL)
-    us = ours(work)
+    us = contestant(work)
     answer = us.answer()
     assert answer["tokens"].shape == (B, STEPS)
     assert len(set(answer["tokens"].ravel())) > 3
@@ -38,7 +38,7 @@ def test_all_make_the_same_tokens(B: int, window: int) -> None:
 
 def test_who_differs_or_fails_has_a_row_and_the_others_go_on() -> None:
     work = Work(1, 160, **SMALL)
-    us = ours(work)
+    us = contestant(work)
     answer = us.answer()
 
     def fixed(_: Work) -> Contestant:

@@ -6,10 +6,10 @@ import os
 import numpy as np
 import pytest
 
-from recurra.bench import machine, pairs
-from recurra.bench.harness import Case, Contestant, Disagreement, Row, check, compare, report
-from recurra.bench.pairs import interleaved, ratio
-from recurra.bench.worker import find, in_worker, name_of
+from benchmarks import machine, pairs
+from benchmarks.harness import Case, Contestant, Disagreement, Row, check, compare, report
+from benchmarks.pairs import interleaved, ratio
+from benchmarks.worker import find, in_worker, name_of
 from recurra.errors import RecurraError
 
 
@@ -147,6 +147,12 @@ def test_a_worker_has_its_cores_and_we_get_ours_back():
     assert os.sched_getaffinity(0) == before
     with pytest.raises(RecurraError, match="needs 4096 cores"):
         in_worker(machine.cores, {}, threads=4096)
+
+
+def test_a_worker_finds_the_benchmarks_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert in_worker(machine.cores, {}, threads=1) == 1
 
 
 def test_a_worker_that_fails_says_why(capfd):

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from recurra import cli
-from recurra.bench.harness import Disagreement
-from recurra.bench.learning import episodes, ours, suite
-from recurra.bench.learning.cleanrl import Trainer
-from recurra.bench.learning.curves import picture, running
-from recurra.bench.learning.runs import PROGRAMS, Run, learn
-from recurra.bench.learning.settings import Settings
-from recurra.bench.ppo import oracle
+from benchmarks.__main__ import main
+from benchmarks.harness import Disagreement
+from benchmarks.learning import episodes, recurra_program, suite
+from benchmarks.learning.cleanrl import Trainer
+from benchmarks.learning.curves import picture, running
+from benchmarks.learning.runs import PROGRAMS, Run, learn
+from benchmarks.learning.settings import Settings
+from benchmarks.ppo import oracle
 from recurra.rl.recipes import Ppo
 
 TINY = Settings(total=48, rows=2, steps=12, epochs=2, minibatches=2, width=8)
@@ -71,14 +71,14 @@ def test_the_rate_falls_in_equal_steps():
 
 
 def test_ours_is_the_recipe_of_the_command():
-    assert ours.recipe("CartPole-v1", Settings()) == Ppo()
+    assert recurra_program.recipe("CartPole-v1", Settings()) == Ppo()
 
 
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("who", PROGRAMS)
 def test_a_run_notes_its_episodes_and_its_work(who: str, monkeypatch, capfd):
     """Both programs: as many steps, as many numbers, other episodes for another seed."""
-    monkeypatch.setattr("recurra.bench.learning.runs.Settings", lambda total: TINY)
+    monkeypatch.setattr("benchmarks.learning.runs.Settings", lambda total: TINY)
     one, two = (Run(**fields) for fields in learn(who, "CartPole-v1", [1, 2], 48))
     assert (one.steps, one.parameters) == (48, 2 * (5 * 8 + 9 * 8) + 9 * 2 + 9)
     assert suite.same_work([one], [two]) == "work"
@@ -170,12 +170,12 @@ def test_the_command_keeps_what_it_found(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(suite, "in_worker", in_worker)
     out = tmp_path / "out"
-    assert cli.main(["bench", "learning", "--quick", "--json", "--out", str(out)]) == 0
+    assert main(["learning", "--quick", "--json", "--out", str(out)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["bench"], len(report["rows"])) == ("learning", 4)
     assert len(json.loads((out / "episodes.json").read_text())) == 8
     assert (out / "curves.svg").read_text().startswith("<svg")
     assert {a["total"] for a in asked} == {suite.QUICK_TOTAL}
-    assert cli.main(["bench", "ppo", "--out", str(out)]) == 2
+    assert main(["ppo", "--out", str(out)]) == 2
     told = capsys.readouterr().err
     assert "--out is for the bench learning, memory, decode and mapping, not ppo" in told

@@ -1,4 +1,4 @@
-"""The bench of memory: programs that compute the same, and limits that hold."""
+"""The bench of memory: programs that compute the same, and memory_limit that hold."""
 
 import os
 import subprocess
@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness import check
+from benchmarks.memory import memory_limit
+from benchmarks.memory.memory_limit import Limit, limited
+from benchmarks.memory.published_schemes_jax import purejaxrl
+from benchmarks.memory.published_schemes_torch import cleanrl
+from benchmarks.memory.recurra_program import contestant, program, shuffled
+from benchmarks.memory.suite import FREED
+from benchmarks.memory.workload import SEED, Work
+from benchmarks.process import Ended, Process
 from compiled_once import each_once
-from recurra.bench.harness import check
-from recurra.bench.memory import limit as limits
-from recurra.bench.memory.limit import Limit, limited
-from recurra.bench.memory.ours import ours, program, shuffled
-from recurra.bench.memory.schemes_jax import purejaxrl
-from recurra.bench.memory.schemes_torch import cleanrl
-from recurra.bench.memory.suite import FREED
-from recurra.bench.memory.work import SEED, Work
-from recurra.bench.process import Ended, Process
 from recurra.runtime import executable
 
 SMALL = Work(side=16, B=2, T=6)
@@ -30,7 +30,7 @@ HOLDS = 300_000_000
 @pytest.mark.parametrize("n", [0, 2, 6])
 def test_every_scheme_computes_what_ours_does(n: int) -> None:
     work = replace(SMALL, n=n)
-    here = ours(work)
+    here = contestant(work)
     answer = here.answer()
     for them in (purejaxrl(work), cleanrl(work)):
         assert check((here, answer), (them, them.answer())) == "exact"
@@ -40,17 +40,17 @@ def test_every_scheme_computes_what_ours_does(n: int) -> None:
 def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "Executable", each_once())
     work = Work(side=64, B=4, T=32)
-    here = ours(work)
+    here = contestant(work)
     free = program(work, 2, gradients=True, chunk=1, backend="jax").memory.nbytes
     tight = free - work.observations // 2
-    fitted = ours(replace(work, memory=str(tight)))
+    fitted = contestant(replace(work, memory=str(tight)))
     assert check((here, here.answer()), (fitted, fitted.answer())) == "exact"
 
 
 @pytest.mark.usefixtures("hasty_xla")
 def test_shuffled_samples_from_a_disk_are_those_in_memory() -> None:
     work = replace(SMALL, epochs=2, minibatches=3)
-    here, moved = ours(work), ours(replace(work, swap="disk"))
+    here, moved = contestant(work), contestant(replace(work, swap="disk"))
     assert "4 epochs" in str(replace(work, epochs=4))
     answer = here.answer()
     assert check((here, answer), (moved, moved.answer())) == "exact"
@@ -83,7 +83,7 @@ def test_the_system_ends_who_takes_more_and_nobody_else(
     grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not grouped:  # where no cgroup can be made
-        monkeypatch.setattr(limits, "made", lambda nbytes: None)
+        monkeypatch.setattr(memory_limit, "made", lambda nbytes: None)
     with limited(HOLDS // 2) as low, pytest.raises(Ended), started(low) as process:
         process.run(1)
     with limited(8 * HOLDS) as high, started(high) as process:

@@ -1,5 +1,7 @@
 """The hand-written peers compute what they claim: draws, gradients, episodes, learning."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,17 +10,17 @@ import torch
 from jax.extend.random import threefry_2x32
 
 import recurra as rc
-from recurra.bench import cartpole, core, reinforce_kernels
-from recurra.bench.harness import check
-from recurra.bench.ours import ours
-from recurra.bench.reinforce import EPS, GAMMA, RESET, SAMPLE, initial
-from recurra.bench.reinforce_peers import batch_first, batch_last, scan_grad_jax_random
-from recurra.bench.reinforce_torch import eager, parameters
-from recurra.bench.reinforce_torch import learn as torch_learn
-from recurra.bench.reinforce_torch import logits as torch_logits
-from recurra.bench.threefry import threefry, uniform
+from benchmarks.core import cartpole, kernels, suite
+from benchmarks.core.peers_jax import batch_first, batch_last, scan_grad_jax_random
+from benchmarks.core.peers_torch import eager, parameters
+from benchmarks.core.peers_torch import learn as torch_learn
+from benchmarks.core.peers_torch import logits as torch_logits
+from benchmarks.core.recurra_program import contestant
+from benchmarks.core.workload import EPS, GAMMA, RESET, SAMPLE, SEED, initial
+from benchmarks.harness import check, row_of
+from benchmarks.threefry import threefry, uniform
+from benchmarks.worker import name_of
 
-SEED = 7
 REGIONS = [
     pytest.param(batch_first, 1, id="batch first"),
     pytest.param(batch_first, 4, id="batch first, Zt=4"),
@@ -92,15 +94,20 @@ def test_gradient_is_that_of_the_unrolled_program(make, Zt, by_autodiff):
 
 @pytest.mark.parametrize(("make", "Zt"), REGIONS[::2])
 def test_a_wrong_gradient_is_seen(make, Zt, by_autodiff, monkeypatch):
-    monkeypatch.setattr(reinforce_kernels, "slope", jnp.ones_like)
+    monkeypatch.setattr(kernels, "slope", jnp.ones_like)
     assert gradient_error(make, Zt, by_autodiff) > 1e-3
+
+
+def by_hand(B, T):
+    """One of the peers, in the place of our program."""
+    return replace(batch_first(B, T, SEED), name="by hand")
 
 
 @pytest.mark.usefixtures("hasty_xla")
 def test_peers_agree_before_they_are_timed():
-    ours = core.by_hand(16, 30)
+    ours = by_hand(16, 30)
     answer = ours.answer()
-    checked = {c.name: check((ours, answer), (c, c.answer())) for c in core.contestants(16, 30)}
+    checked = {c.name: check((ours, answer), (c, c.answer())) for c in suite.contestants(16, 30)}
     assert checked == {
         "region, batch first": "exact",
         "region, batch last": "exact",
@@ -126,19 +133,19 @@ def test_it_learns(make):
 
 
 def test_measure_gives_rows(monkeypatch):
-    monkeypatch.setattr(core, "contestants", lambda B, T: [batch_last(B, T, SEED)])
-    (data,) = core.measure("recurra.bench.core:by_hand", B=8, T=10, quick=True)
-    row = core.row_of(data)
-    assert (row.case, row.peer) == ("T=10 B=8 by hand 1T", "region, batch last")
+    monkeypatch.setattr(suite, "contestants", lambda B, T: [batch_last(B, T, SEED)])
+    (data,) = suite.measure(name_of(by_hand), B=8, T=10, quick=True)
+    row = row_of(data)
+    assert (row.case, row.peer) == ("T=10 B=8 1T", "region, batch last")
     assert row.checked == "exact"
     assert row.ci95[0] <= row.ratio <= row.ci95[1]
 
 
 def test_peers_in_torch_compute_what_we_do():
     """Our environment is taken whole on JAX, and as equations on Torch."""
-    answer = ours(6, 24).answer()
-    for other in (eager(6, 24, SEED), ours(6, 24, backend="torch", via=rc.import_jax)):
-        assert check((ours(6, 24), answer), (other, other.answer()), 1e-3) == "exact"
+    answer = contestant(6, 24).answer()
+    for other in (eager(6, 24, SEED), contestant(6, 24, backend="torch", via=rc.import_jax)):
+        assert check((contestant(6, 24), answer), (other, other.answer()), 1e-3) == "exact"
 
 
 def test_the_gradient_of_the_compiled_torch_peer():

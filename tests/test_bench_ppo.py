@@ -14,26 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.harness import check
+from benchmarks.ppo import environment, kernels
+from benchmarks.ppo.kernels import BATCH_FIRST, BATCH_LAST, packed, unpacked
+from benchmarks.ppo.oracle import forward, learned, log_softmax, recorded, start
+from benchmarks.ppo.programs import LAST, LAST_KEPT, batch_last_kept, python_loop, region_of
+from benchmarks.ppo.published_schemes_jax import purejaxrl, purejaxrl_unshuffled
+from benchmarks.ppo.published_schemes_torch import cleanrl, cleanrl_cached
+from benchmarks.ppo.recurra_program import contestant
+from benchmarks.ppo.regions import Form, Part, begin, learn, region, stores
+from benchmarks.ppo.workload import NETS, NORM, RESET, SAMPLE, SEED, Work, initial
+from benchmarks.threefry import uniform
 from documents import ROOT
 from hlo import written_whole
 from ppo_batches import episodes, theta_of
-from recurra.bench.harness import check
-from recurra.bench.ppo import environment, kernels
-from recurra.bench.ppo.kernels import BATCH_FIRST, BATCH_LAST, packed, unpacked
-from recurra.bench.ppo.oracle import forward, learned, log_softmax, recorded, start
-from recurra.bench.ppo.ours import ours
-from recurra.bench.ppo.programs import (
-    LAST,
-    LAST_KEPT,
-    batch_last_kept,
-    python_loop,
-    region_of,
-)
-from recurra.bench.ppo.regions import Form, Part, begin, learn, region, stores
-from recurra.bench.ppo.schemes_jax import purejaxrl, purejaxrl_unshuffled
-from recurra.bench.ppo.schemes_torch import cleanrl, cleanrl_cached
-from recurra.bench.ppo.work import NETS, NORM, RESET, SAMPLE, SEED, Work, initial
-from recurra.bench.threefry import uniform
 
 SMALL = Work(B=6, T=8, width=8, depth=2, features=5)
 DEEP = Work(B=6, T=8, width=8, depth=3, features=5)
@@ -165,11 +159,11 @@ def test_it_learns():
 
 
 SHARDS = """
-from recurra.bench.ppo.shards import host_devices, sharded
+from benchmarks.ppo.shards import host_devices, sharded
 host_devices(2)
 import jax, json
 jax.config.update("jax_enable_x64", True)
-from recurra.bench.ppo.work import Work
+from benchmarks.ppo.workload import Work
 answer = sharded(Work(**{work}), dtype="float64").answer()
 print(json.dumps({{k: x.tolist() for k, x in answer.items()}}))
 """
@@ -215,5 +209,5 @@ def test_stores_stay_where_they_are():
 
 @pytest.mark.usefixtures("hasty_xla")
 def test_ours_is_the_program_by_hand() -> None:
-    us, them = ours(SMALL), batch_last_kept(SMALL)
+    us, them = contestant(SMALL), batch_last_kept(SMALL)
     assert check((us, us.answer()), (them, them.answer()), 1e-4) == "exact"

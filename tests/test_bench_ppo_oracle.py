@@ -12,18 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.ppo import environment
+from benchmarks.ppo.oracle import advantages, gradient, learned, loss, normalized, recorded, start
+from benchmarks.ppo.workload import Work, initial
 from ppo_batches import episodes, older, theta_of
-from recurra.bench.ppo import environment
-from recurra.bench.ppo.oracle import (
-    advantages,
-    gradient,
-    learned,
-    loss,
-    normalized,
-    recorded,
-    start,
-)
-from recurra.bench.ppo.work import Work, initial
 
 SMALL = Work(B=3, T=5, width=4, depth=2, features=6)
 

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import machine
+from benchmarks.__main__ import main
+from benchmarks.harness import Case, Row, failures
+from benchmarks.ppo import contest as one_case
+from benchmarks.ppo import starts, suite
+from benchmarks.ppo.contest import Contest, contest, rounds_of, stretch
+from benchmarks.ppo.installed import Peer, Recipe, _made
+from benchmarks.ppo.installed.gate import Gate
+from benchmarks.ppo.memory import memory
+from benchmarks.ppo.roofline import Rates, limit_ms
+from benchmarks.ppo.table import per_doubling, together
+from benchmarks.ppo.workload import Work
+from benchmarks.process import Ended, Process
+from benchmarks.worker import find
 from ppo_contestants import TINY, broken, other, steady, tired, wrong
-from recurra import cli
-from recurra.bench import machine
-from recurra.bench.harness import Case, Row, failures
-from recurra.bench.ppo import contest as one_case
-from recurra.bench.ppo import starts, suite
-from recurra.bench.ppo.contest import Contest, contest, rounds_of, stretch
-from recurra.bench.ppo.installed import Peer, Recipe, _made
-from recurra.bench.ppo.installed.gate import Gate
-from recurra.bench.ppo.limit import Rates, limit_ms
-from recurra.bench.ppo.memory import memory
-from recurra.bench.ppo.table import per_doubling, together
-from recurra.bench.ppo.work import Work
-from recurra.bench.process import Ended, Process
-from recurra.bench.worker import find
 from recurra.errors import RecurraError
 
 HERE = "ppo_contestants"
@@ -198,7 +198,7 @@ def test_the_limit_is_the_least_time_of_the_arithmetic():
 def tiny(monkeypatch):
     """The suite with the cheapest programs at tiny sizes, on an idle machine."""
     monkeypatch.setattr(suite, "DEFAULT", TINY)
-    monkeypatch.setattr("recurra.bench.ppo.table.Work", lambda: TINY)
+    monkeypatch.setattr("benchmarks.ppo.table.Work", lambda: TINY)
     monkeypatch.setattr(suite, "QUICK_GRID", (replace(TINY, T=12), replace(TINY, B=8)))
     for name in ("REGIONS", "QUICK"):
         monkeypatch.setattr(suite, name, (peer(other),))
@@ -213,7 +213,7 @@ def tiny(monkeypatch):
 @pytest.mark.usefixtures("tiny")
 def test_the_suite_gives_rows():
     """From front to back."""
-    rows = suite.suite(steady, quick=True)
+    rows = suite.suite(quick=True, ours=steady)
     assert [row.case for row in rows if row.metric == "times_per_doubling"] == [
         "T in 6, 12 1T", "B in 4, 8 1T",
     ]  # fmt: skip
@@ -228,8 +228,10 @@ def test_the_suite_gives_rows():
 
 @pytest.mark.usefixtures("tiny")
 def test_parts_are_taken_alone():
-    assert {row.metric for row in suite.suite(steady, quick=True, only="memory")} == {"peak_rss_mb"}
-    grid = suite.suite(steady, quick=True, only="grid")
+    assert {row.metric for row in suite.suite(quick=True, only="memory", ours=steady)} == {
+        "peak_rss_mb"
+    }
+    grid = suite.suite(quick=True, only="grid", ours=steady)
     assert [row.case.split(" w")[0] for row in grid[:3]] == ["T=6 B=4", "T=12 B=4", "T=6 B=8"]
 
 
@@ -274,11 +276,11 @@ def test_an_environment_that_cannot_be_made_is_told(tmp_path, capfd, monkeypatch
 
 
 def test_peers_are_for_this_bench_only(capsys):
-    assert cli.main(["bench", "core", "--peers", "somewhere"]) == 2
+    assert main(["core", "--peers", "somewhere"]) == 2
     assert "--peers is for the bench ppo, not core" in capsys.readouterr().err
-    assert cli.main(["bench", "ppo", "--only", "1T,3T"]) == 2
+    assert main(["ppo", "--only", "1T,3T"]) == 2
     assert "the bench ppo has no part 3T" in capsys.readouterr().err
-    assert cli.main(["bench", "ppo", "--peers", __file__]) == 2
+    assert main(["ppo", "--peers", __file__]) == 2
     assert f"{__file__} is no folder for peers" in capsys.readouterr().err
 
 
@@ -309,6 +311,6 @@ def test_every_row_of_the_table(threads: int, monkeypatch):
     monkeypatch.setattr(machine, "busy", lambda: 0.0)
     among = suite.ON_TWO if threads == 2 else (*suite.REGIONS, *suite.SCHEMES)
     case = Case(str(SMALL), threads=threads, clock="wall" if threads == 2 else "cpu")
-    found = contest(Peer("recurra.bench.ppo.ours:ours"), among, case, SMALL, 2)
+    found = contest(Peer("benchmarks.ppo.recurra_program:contestant"), among, case, SMALL, 2)
     assert len(found.rows) == len(found.peaks) - 1 == len(among)
     assert {row.checked for row in found.rows} == {"exact"}

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from benchmarks.ppo import recurra_program as ppo
+from benchmarks.ppo.workload import Work
 from recurra.backends.jax.cached import options_for, text_of
-from recurra.bench.ppo import ours as ppo
-from recurra.bench.ppo.work import Work
 from recurra.compiler import compilation_cache
 from recurra.errors import NotFiniteError
 from recurra.runtime import compilation, memory_budget

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.__main__ import main as benchmarks_main
+from benchmarks.core import suite
+from benchmarks.harness import Disagreement
 from recurra import cli
-from recurra.bench import core
-from recurra.bench.harness import Disagreement
+from recurra.cli import commands
 from recurra.report.runs import RunFolder
 
 GRAPH = """\
@@ -43,6 +45,14 @@ def recurra(*arguments: str | Path, **options: Any) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+def code_of(words: list[str]) -> Any:
+    """The exit code of a command, whoever ends it."""
+    try:
+        return cli.main(words)
+    except SystemExit as stop:
+        return stop.code
+
+
 def test_help_is_fast_and_needs_nothing():
     code = "import sys, recurra; from recurra.cli import main; main(['--help'])\n"
     code += "heavy = ('numpy', 'jax', 'gymnasium', 'tyro', 'rich', 'islpy')\n"
@@ -56,11 +66,9 @@ def test_help_is_fast_and_needs_nothing():
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as stop:
-        cli.main([*name.split(), "--help"])
-    assert stop.value.code == 0
-    assert f"Example: recurra {name}" in capsys.readouterr().out
+def test_every_command_has_help_with_an_example(name: str, capfd: pytest.CaptureFixture[str]):
+    assert code_of([*name.split(), "--help"]) == 0
+    assert f"Example: recurra {name}" in capfd.readouterr().out
 
 
 def test_parsing_imports_no_compiler():
@@ -96,14 +104,11 @@ def test_exit_codes(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
-    try:
-        got = cli.main(arguments.split())
-    except SystemExit as stop:
-        got = stop.code
-    said = capsys.readouterr()
+    got = code_of(arguments.split())
+    said = capfd.readouterr()
     assert got == code
     assert message in said.err
     assert "Traceback" not in said.err
@@ -196,17 +201,57 @@ def test_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert json.loads(capsys.readouterr().out)["last"]["charts/episodic_return"] == 21.5
 
 
-def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(core, "suite", lambda program, quick: [])
-    assert cli.main(["bench", "core", "--json", "--quick"]) == 0
+def test_a_bench_reports_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(suite, "suite", lambda quick: [])
+    assert benchmarks_main(["core", "--json", "--quick"]) == 0
     assert json.loads(capsys.readouterr().out)["bench"] == "core"
 
-    def disagree(program: Any, quick: bool) -> list[Any]:
+    def disagree(quick: bool) -> list[Any]:
         raise Disagreement("a and b do not agree")
 
-    monkeypatch.setattr(core, "suite", disagree)
-    assert cli.main(["bench", "core"]) == 1
+    monkeypatch.setattr(suite, "suite", disagree)
+    assert benchmarks_main(["core"]) == 1
     assert capsys.readouterr().err == "a and b do not agree\n"
+
+
+@pytest.mark.parametrize("command", ["bench", "tune figures"])
+def test_benchmarks_run_where_they_are(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    """In the package's checkout, else in the current folder; else it is told where they are."""
+    installed, checkout = tmp_path / "site", tmp_path / "checkout"
+    (checkout / "src" / "recurra").mkdir(parents=True)
+    (checkout / "benchmarks" / "looptune").mkdir(parents=True)
+    echo = "import sys; print(__spec__.parent, sys.argv[1:]); sys.exit(7)"
+    for package in ("benchmarks", "benchmarks/looptune"):
+        (checkout / package / "__init__.py").write_text("")
+        (checkout / package / "__main__.py").write_text(echo)
+    monkeypatch.setattr(commands, "__file__", str(installed / "lib" / "recurra" / "commands.py"))
+    words = [*command.split(), "core", "--only", "1T"]
+
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("the benchmarks are not here: ")
+    assert str(installed) in told
+
+    monkeypatch.chdir(checkout)
+    assert cli.main(words) == 7
+    package = cli.COMMANDS[command][0]
+    assert capfd.readouterr().out == f"{package} ['core', '--only', '1T']\n"
+
+    other = tmp_path / "other"  # a project with benchmarks of its own
+    (other / "benchmarks").mkdir(parents=True)
+    (other / "benchmarks" / "__main__.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(other)
+    assert cli.main(words) == 2
+    monkeypatch.setattr(commands, "__file__", str(checkout / "src" / "recurra" / "commands.py"))
+    assert cli.main(words) == 7
 
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path):

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.ppo import recurra_program as ppo
+from benchmarks.ppo.workload import Work
 from compiled_once import each_once
 from numpy_memory import counted
-from recurra.bench.ppo import ours as ppo
-from recurra.bench.ppo.work import Work
 from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
 from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS

@@ -2,11 +2,11 @@
 
 import pytest
 
-from recurra.bench import ours
+from benchmarks.core import recurra_program
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_reinforce_learns_cartpole(seed: int):
-    length = ours.program(64, 200, 40, gradients=False).run(seed=seed)["length"]
+    length = recurra_program.program(64, 200, 40, gradients=False).run(seed=seed)["length"]
     assert length[0] < 30
     assert length[-5:].mean() >= 175, length

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.bench.ppo.ours import program
-from recurra.bench.ppo.work import Work
+from benchmarks.ppo.recurra_program import program
+from benchmarks.ppo.workload import Work
 from recurra.errors import RecurraError, ScheduleError
 from recurra.ir.text import parse
 from recurra.transforms.shard import Refusal, Shard, refusal, shard

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import recurra
 from documents import ROOT
 from recurra import cli
 
@@ -92,6 +93,17 @@ def test_every_threshold_says_what_it_is_and_is_used() -> None:
     assert not [x for x in numbers(table) if not re.search(rf"\b{x}\b", text)]
 
 
+def test_the_changelog_has_three_parts_for_a_version() -> None:
+    _, *versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert re.fullmatch(r"([\d.]+) \(.+\)", versions[0].splitlines()[0])
+    assert versions[0].split()[0] == recurra.__version__
+    for version in versions:
+        before, *parts = re.split(r"^### ", version, flags=re.MULTILINE)
+        assert "\n- " not in before
+        names = [part.splitlines()[0] for part in parts]
+        assert names == [x for x in ("Added", "Changed", "Fixed") if x in names]
+
+
 def test_the_example_is_short() -> None:
     assert len((ROOT / "examples" / "reinforce.py").read_text().splitlines()) <= 45
 
@@ -166,6 +178,14 @@ def test_import_costs_nothing() -> None:
 def env() -> dict[str, str]:
     """The environment in which `recurra` is found, also where it is not installed."""
     return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+def test_hooks_run_what_setup_installs() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    programs = re.findall(r"entry: \.venv/bin/(\S+)", hooks)
+    assert len(programs) == hooks.count("- id: ") == 5
+    assert not [x for x in programs if not Path(sys.executable).with_name(x).exists()]
+    assert all((ROOT / file).exists() for file in re.findall(r"tests/\w+\.py", hooks))
 
 
 LINTER = Path(sys.executable).with_name("lint-imports")

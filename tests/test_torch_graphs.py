@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import recurra as rc
+from benchmarks.core.recurra_program import program
 from recurra.backends.torch import graphs
 from recurra.backends.torch.graphs import Graph
 from recurra.backends.torch.region import TorchBackend
-from recurra.bench.ours import program
 from test_random_programs import CASES
 from test_until import by_backend as rows_by_backend
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from recurra.bench.memory.ours import program
-from recurra.bench.memory.work import Work
+from benchmarks.memory.recurra_program import program
+from benchmarks.memory.workload import Work
 
 WORK = Work(side=64, B=4, T=24, n=24)
 Rows = list[dict[str, Any]]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import each
+from benchmarks.harness import Case, Row, paired, without
 from benchmarks.host import NAMES
+from benchmarks.pairs import Clock, interleaved
+from benchmarks.parts import named
 from benchmarks.table import markdown
+from benchmarks.worker import in_worker
 from benchmarks.workload import Workload
-from recurra.bench.harness import Case, Row, paired, without
-from recurra.bench.pairs import Clock, interleaved
-from recurra.bench.worker import in_worker
 from recurra.errors import RecurraError
 from recurra.support.cpu import cores
 
@@ -33,10 +34,10 @@ class HostRow(Row):
     why: str = ""  # it has no time
 
 
-def suite(names: Sequence[str], quick: bool, clock: Clock) -> list[HostRow]:
+def suite(quick: bool = False, only: str | None = None, clock: Clock = "cpu") -> list[HostRow]:
     """Every program on every backend in a process of its own, on two cores if there are."""
     rows: list[HostRow] = []
-    for name in names:
+    for name in named("host", NAMES, only):
         for backend in BACKENDS[:1] if quick else BACKENDS:
             arguments = {"name": name, "backend": backend, "quick": quick, "clock": clock}
             rows.append(HostRow(**in_worker(measure, arguments, threads=min(2, cores()))))
@@ -57,8 +58,13 @@ def measure(name: str, backend: str, quick: bool, clock: Clock) -> dict[str, Any
         case = Case(f"{name} on {backend}", "step_ms", threads=2, clock=clock)
         row = paired(case, "by hand", ms[:, 0], ms[:, 1], "work")
         ours, theirs = found["recurra"], found["by hand"]
-        returns = {"mean_return": ours, "mean_return_by_hand": theirs}
-        return HostRow(**asdict(row), program=name, backend=backend, **returns)
+        return HostRow(
+            **asdict(row),
+            program=name,
+            backend=backend,
+            mean_return=ours,
+            mean_return_by_hand=theirs,
+        )
 
     def failed(workload: Workload, why: str) -> HostRow:
         row = without(f"{name} on {backend}", "step_ms", "by hand", "failed")
@@ -106,6 +112,3 @@ def table(rows: Sequence[HostRow]) -> str:
     ]
     head = ["program", "backend", "step, µs", "by hand, µs", "by hand / step"]
     return markdown([*head, "mean return", "by hand"], lines)
-
-
-__all__ = ["NAMES", "suite", "table"]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import contest, each
+from benchmarks.harness import Case, Row, check, paired, without
 from benchmarks.launch import NAMES
+from benchmarks.pairs import Clock, interleaved
+from benchmarks.parts import named
 from benchmarks.table import markdown
+from benchmarks.worker import in_worker
 from benchmarks.workload import Workload
-from recurra.bench.harness import Case, Row, check, paired, without
-from recurra.bench.pairs import Clock, interleaved
-from recurra.bench.worker import in_worker
 
 CALLS, QUICK_CALLS = 2000, 300
 ROUTES = {  # backend, and whether results are left as its arrays
@@ -35,9 +36,9 @@ class LaunchRow(Row):
     why: str = ""  # it has no time
 
 
-def suite(names: Sequence[str], quick: bool, clock: Clock) -> list[LaunchRow]:
+def suite(quick: bool = False, only: str | None = None, clock: Clock = "cpu") -> list[LaunchRow]:
     """A process for each route, on one core, measures all programs."""
-    rows: list[LaunchRow] = []
+    names, rows = named("launch", NAMES, only), list[LaunchRow]()
     for route in ROUTES:
         arguments = {"route": route, "names": list(names), "quick": quick, "clock": clock}
         rows += [LaunchRow(**row) for row in in_worker(measure, arguments, threads=1)]
@@ -81,6 +82,3 @@ def table(rows: Sequence[LaunchRow]) -> str:
         if more:
             lines.append(["median", route, "", "", f"{np.median(more):.0f}"])
     return markdown(["program", "route", "run, µs", "by hand, µs", "more, µs"], lines)
-
-
-__all__ = ["NAMES", "suite", "table"]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import Contest, contest, each
+from benchmarks.harness import Case, Row, check, paired, progress, without
+from benchmarks.pairs import CLOCKS, Clock, interleaved
+from benchmarks.parts import named
 from benchmarks.programs import NAMES
 from benchmarks.table import markdown
+from benchmarks.worker import in_worker
 from benchmarks.workload import Workload
-from recurra.bench.harness import Case, Row, check, paired, progress, without
-from recurra.bench.pairs import CLOCKS, Clock, interleaved
-from recurra.bench.worker import in_worker
 from recurra.runtime.runner import RunRequest
 
 ROUNDS, QUICK_ROUNDS = 40, 8
@@ -32,9 +33,9 @@ class ProgramRow(Row):
     why: str = ""  # it has no time
 
 
-def suite(names: Sequence[str], quick: bool, clock: Clock) -> list[ProgramRow]:
+def suite(quick: bool = False, only: str | None = None, clock: Clock = "cpu") -> list[ProgramRow]:
     """Every program in a process of its own, on one core."""
-    rows: list[ProgramRow] = []
+    names, rows = named("programs", NAMES, only), list[ProgramRow]()
     for k, name in enumerate(names, 1):
         progress(f"{k} of {len(names)}: {name}")
         arguments = {"name": name, "quick": quick, "clock": clock}
@@ -121,6 +122,3 @@ def table(rows: Sequence[ProgramRow]) -> str:
     lines += [[row.program, row.why, *[""] * 6] for row in rows if row.why]
     head = ["program", "run, ms", "launches, ms", "by hand, ms", "by hand / run"]
     return markdown([*head, "by hand / launches", "compile, s", "by hand, s"], lines)
-
-
-__all__ = ["NAMES", "suite", "table"]

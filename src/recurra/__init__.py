@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from recurra.ir.types import Type
     from recurra.storage.offload import Swap
 
+__version__ = "0.1.0"
+
 _HOME = {
     "recurra": "nest rl",
     "recurra.cost.tuning": "Tuning",

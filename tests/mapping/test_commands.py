@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from benchmarks.__main__ import main
+from benchmarks.mapping import learning, runs, suite
+from benchmarks.mapping.runs import Contest, Found
+from benchmarks.mapping.tables import beside
 from recurra import cli
-from recurra.bench import mapping, mapping_learning, mapping_runs
-from recurra.bench.mapping_runs import Contest, Found
-from recurra.bench.mapping_tables import beside
 from recurra.mapping import bounds, engine_choice, library, native
 from recurra.mapping.library import instance
 from recurra.mapping.pictures import color, layout, page, png
@@ -278,14 +279,14 @@ def test_pictures() -> None:
 def test_the_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mapping, "LIBRARY", {"ppo_step": None})
-    monkeypatch.setattr(mapping, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(suite, "LIBRARY", {"ppo_step": None})
+    monkeypatch.setattr(suite, "QUICK_SECONDS", 0.05)
     out = tmp_path / "figures"
-    words = ["bench", "mapping", "--json", "--quick", "--only", "solve", "--out", str(out)]
-    assert cli.main(words) == 0
+    words = ["mapping", "--json", "--quick", "--only", "solve", "--out", str(out)]
+    assert main(words) == 0
     report: Any = json.loads(capsys.readouterr().out)
     shares = [row for row in report["rows"] if row["metric"] == "reward_share"]
-    assert [row["peer"] for row in shares] == list(mapping.PEERS)
+    assert [row["peer"] for row in shares] == list(suite.PEERS)
     assert all(0 < row["ours"] <= row["limit"] for row in shares)
     (prod,) = (row for row in report["rows"] if "prod" in row["peer"])
     assert prod["ratio"] >= 1
@@ -296,7 +297,7 @@ def test_the_bench(
     first, second = (out / "mapping.md").read_text().split("\n\n")
     assert (first.count("\n"), second.count("\n")) == (3, 3)
     head, _, row = second.splitlines()
-    assert head.split(" | ")[1:-1] == ["default", *mapping.PEERS]
+    assert head.split(" | ")[1:-1] == ["default", *suite.PEERS]
     assert row.split(" | ")[1].strip("*") == f"{shares[0]['ours']:.4f}"
     for name in ("correlation.png", "reward.png"):
         data = (out / name).read_bytes()
@@ -328,38 +329,38 @@ def test_a_bench_that_was_stopped_goes_on(
         searched.append((who, seed))
         if (who, seed) == ("xla-like", 1) and len(searched) == 4:
             raise KeyboardInterrupt
-        return mapping_runs_run_of(problem, who, seconds, seed, *rest)
+        return as_it_is(problem, who, seconds, seed, *rest)
 
-    mapping_runs_run_of = mapping_runs.run_of
-    monkeypatch.setattr(mapping_runs, "run_of", run_of)
-    words = ["bench", "mapping", "--only", "solve", "--instances", "ppo_step", "--out"]
+    as_it_is = runs.run_of
+    monkeypatch.setattr(runs, "run_of", run_of)
+    words = ["mapping", "--only", "solve", "--instances", "ppo_step", "--out"]
     words += [str(tmp_path), "--solvers", "xla-like", "--seconds", "0.05", "--seeds"]
-    assert cli.main([*words, "2"]) == 130
+    assert main([*words, "2"]) == 130
     every = [(who, seed) for seed in (0, 1) for who in ("default", "xla-like")]
     assert searched == every
-    assert cli.main([*words, "2"]) == 0
+    assert main([*words, "2"]) == 0
     assert searched == [*every, every[-1]]
     table = (tmp_path / "mapping.md").read_text()
-    assert cli.main([*words, "2"]) == 0  # nothing is searched again, and the same is said
+    assert main([*words, "2"]) == 0  # nothing is searched again, and the same is said
     assert (len(searched), (tmp_path / "mapping.md").read_text()) == (5, table)
     # of another problem: searched again
-    found = mapping_runs_run_of(instance("ppo_step"), "random", 0.05, 0, PYTHON)
+    found = as_it_is(instance("ppo_step"), "random", 0.05, 0, PYTHON)
     kept = tmp_path / "runs" / "ppo_step-default-0.05s-0.npz"
-    mapping_runs.write(kept, instance("ppo_step"), "other", found)
-    assert cli.main([*words, "1"]) == 0
+    runs.write(kept, instance("ppo_step"), "other", found)
+    assert main([*words, "1"]) == 0
     assert searched[5:] == every[:1]
     capsys.readouterr()
-    assert cli.main([*words, "0"]) == 2
+    assert main([*words, "0"]) == 2
     assert "a bench needs a seed, not 0 of them" in capsys.readouterr().err
 
 
 def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
     problem = instance("ppo_step")
-    found = mapping_runs.run_of(problem, "random", 0.1, 3, PYTHON)
-    mapping_runs.write(tmp_path / "one.npz", problem, "this", found)
-    again = mapping_runs.read(tmp_path / "one.npz", problem, "this")
+    found = runs.run_of(problem, "random", 0.1, 3, PYTHON)
+    runs.write(tmp_path / "one.npz", problem, "this", found)
+    again = runs.read(tmp_path / "one.npz", problem, "this")
     assert again == found
-    assert mapping_runs.read(tmp_path / "one.npz", problem, "that") is None
+    assert runs.read(tmp_path / "one.npz", problem, "that") is None
     assert found.last[-1] == found.answer
     near = found.nearly()
     least = min(reward for spent, reward in found.curve if spent >= near)
@@ -370,23 +371,28 @@ def test_a_folder_that_cannot_be_is_told_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert cli.main(["bench", "mapping", "--out", str(tmp_path / "file" / "x")]) == 2
+    assert main(["mapping", "--out", str(tmp_path / "file" / "x")]) == 2
     assert "x cannot be written" in capsys.readouterr().err
 
 
 def test_stages_are_apart() -> None:
     problem = instance("ppo_step")
-    runs = [mapping_runs.run_of(problem, "random", 0.2, seed, PYTHON) for seed in (0, 1)]
-    contest = mapping_runs.Contest(problem, 0.2, 1.0, {"random": runs})
+    both = [runs.run_of(problem, "random", 0.2, seed, PYTHON) for seed in (0, 1)]
+    contest = runs.Contest(problem, 0.2, 1.0, {"random": both})
     rewards = [s.reward(problem) for s in contest.stages()]
-    assert 1 < len(rewards) <= mapping_runs.STAGES
+    assert 1 < len(rewards) <= runs.STAGES
     gaps = np.diff(rewards)
-    assert (gaps >= mapping_runs.APART * problem.total).all()
-    assert runs[0].curve[-1][1] == runs[0].answer.reward(problem)
+    assert (gaps >= runs.APART * problem.total).all()
+    assert both[0].curve[-1][1] == both[0].answer.reward(problem)
+
+
+def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mapping", "--only", "play"]) == 2
+    assert "its parts are solve, steps, execute" in capsys.readouterr().err
 
 
 def test_the_bench_counts_steps() -> None:
-    rows = mapping.steps(instance("ppo_step"), PYTHON)
+    rows = suite.steps(instance("ppo_step"), PYTHON)
     assert [row.metric for row in rows] == ["steps_per_s"]
     assert 0.2 < rows[0].ratio < 5  # one engine beside itself
 
@@ -395,17 +401,17 @@ def test_the_bench_of_agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Evolution and chance in the place of agents: these take long to compile."""
-    monkeypatch.setattr(mapping_learning, "KINDS", ("ppo_step", "lstm"))
-    monkeypatch.setattr(mapping_learning, "OURS", "evolution")
-    monkeypatch.setattr(mapping_learning, "PEERS", ("random", "mcts"))
-    monkeypatch.setattr(mapping_learning, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(learning, "KINDS", ("ppo_step", "lstm"))
+    monkeypatch.setattr(learning, "OURS", "evolution")
+    monkeypatch.setattr(learning, "PEERS", ("random", "mcts"))
+    monkeypatch.setattr(learning, "QUICK_SECONDS", 0.05)
     out = tmp_path / "figures"
-    words = ["bench", "mapping", "--learn", "--json", "--quick", "--out", str(out)]
-    assert cli.main(words) == 0
+    words = ["mapping", "--learn", "--json", "--quick", "--out", str(out)]
+    assert main(words) == 0
     report: Any = json.loads(capsys.readouterr().out)
     assert [row["peer"] for row in report["rows"]] == ["random", "mcts"]  # the small one alone
     assert all(0 < row["ours"] <= row["limit"] for row in report["rows"])
     assert (out / "learning.png").read_bytes().startswith(b"\x89PNG")
     assert "Agents that learn" in (out / "learning.html").read_text()
-    assert cli.main(["bench", "core", "--learn"]) == 2
+    assert main(["core", "--learn"]) == 2
     assert "--learn is for the bench mapping, not core" in capsys.readouterr().err

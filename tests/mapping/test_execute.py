@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.mapping.execute import rows_of
 from recurra import cli
-from recurra.bench.mapping_execute import rows_of
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.execute import ram
@@ -275,11 +275,6 @@ def test_a_result_with_other_bits_is_no_row(chain: Workload, tmp_path: Path) -> 
     work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
     with pytest.raises(RecurraError, match="chain, none: result 1 is not that of the unmapped"):
         compare(work, SMALLEST, lambda p: {"none": nothing(p)}, rounds=1, memory=Ram(tmp_path))
-
-
-def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "mapping", "--only", "play"]) == 2
-    assert "its parts are solve, steps, execute" in capsys.readouterr().err
 
 
 # What a disk may do

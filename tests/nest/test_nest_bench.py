@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recurra.bench import nest as bench
-from recurra.bench import nest_limits, nest_policy
-from recurra.bench.harness import Row
-from recurra.bench.nest_peers import inputs_of, peers
-from recurra.bench.nest_tvm import blocks
+from benchmarks.harness import Row
+from benchmarks.nest import policy, roofline
+from benchmarks.nest import suite as bench
+from benchmarks.nest.peers import inputs_of, peers
+from benchmarks.nest.peers_tvm import blocks
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.loops import Nest
@@ -91,15 +91,15 @@ def test_the_policy_is_summed_up() -> None:
     def row(size: str, ratio: float) -> Row:
         return Row(size, "gflops", ratio * 100, "oracle", 100, ratio, (ratio, ratio), 110, "exact")
 
-    found = nest_policy._median([row("a", 0.9), row("b", 1.0), row("c", 0.2)])
+    found = policy._median([row("a", 0.9), row("b", 1.0), row("c", 0.2)])
     assert (found.case, found.ratio) == ("policy alone, median of 3 sizes held out", 0.9)
     assert found.ci95 == (0.2, 1.0)
-    took = nest_policy._time([2.0, 4.0, 10.0], runnable()[0])
+    took = policy._time([2.0, 4.0, 10.0], runnable()[0])
     assert (took.ours, took.ratio, took.ci95) == (4.0, 5.0, (2.0, 10.0))
 
 
 def test_random_nests_are_checked() -> None:
-    nests = list(nest_limits.random_nests(runnable()[0], 3))
+    nests = list(roofline.random_nests(runnable()[0], 3))
     assert len(nests) == 3
     assert all(isinstance(nest, Nest) for nest in nests)
 

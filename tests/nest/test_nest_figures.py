@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from recurra import cli
-from recurra.bench import machine, nest_generators, nest_policy
-from recurra.bench.looptune import command, learners, libraries, searches
-from recurra.bench.looptune.pictures import density, dots, violins
-from recurra.bench.looptune.sizes import QUICK, SEARCHES, Sizes, problems
+from benchmarks import machine
+from benchmarks.looptune import command, learners, libraries, searches
+from benchmarks.looptune.__main__ import main
+from benchmarks.looptune.pictures import density, dots, violins
+from benchmarks.looptune.sizes import QUICK, SEARCHES, Sizes, problems
+from benchmarks.nest import generators, policy
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import Policy, initial
@@ -69,8 +70,8 @@ def test_problems_are_not_those_learned_from() -> None:
 
 
 def test_searches_at_equal_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
-    monkeypatch.setattr(searches, "known", lambda on: policy)
+    net = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
+    monkeypatch.setattr(searches, "known", lambda on: net)
     found = searches.searched((16, 16, 32), 0.02)
     assert set(found["rows"]) == {"untiled", "policy", *SEARCHES}
     assert all(row["gflops"] > 0 for row in found["rows"].values())
@@ -86,19 +87,19 @@ def test_libraries() -> None:
 
 
 def test_generators_are_checked_and_timed() -> None:
-    assert len(nest_generators.TABLE) == 12
-    rows = nest_generators.generators(["MM-64"], 0.05)
+    assert len(generators.TABLE) == 12
+    rows = generators.generators(["MM-64"], 0.05)
     assert [row["metric"] for row in rows] == ["compile_ms", "gflops"] * len(runnable())
     assert all(row["checked"] == "exact" for row in rows)
 
 
 def test_policy_and_search_beside_searches() -> None:
     p, on = catalogue.matmul(16, 16, 32), runnable()[0]
-    policy = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
+    net = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
     for actions in (PAPER, FEW):
-        found = nest_policy._searched(policy, p, on, 0.02, actions, untiled(p))
+        found = policy._searched(net, p, on, 0.02, actions, untiled(p))
         assert set(found) == {"policy", "reference", *SEARCHES}
-    row = nest_policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on, "")
+    row = policy._against(0.01, "random", [(9.0, 10.0), (30.0, 15.0), (12.0, 10.0)], on, "")
     assert (row.ratio, row.ci95, row.ours, row.theirs) == (1.2, (0.9, 2.0), 12.0, 10.0)
 
 
@@ -178,15 +179,15 @@ def test_the_command_draws_what_was_measured(
 ) -> None:
     for name, part in numbers().items():
         (tmp_path / f"{name}.json").write_text(json.dumps(part))
-    given = ["tune", "figures", "--quick", "--folder", str(tmp_path), "--out", str(tmp_path / "o")]
-    assert cli.main(given) == 0
+    given = ["--quick", "--folder", str(tmp_path), "--out", str(tmp_path / "o")]
+    assert main(given) == 0
     assert "as measured before" in capsys.readouterr().err
     ElementTree.parse(tmp_path / "o" / "nest.svg")
     assert set(json.loads((tmp_path / "o" / "nest.json").read_text())) == set(command.PARTS)
     (tmp_path / "depths.json").write_text("{}")
-    assert cli.main(given) == 2
+    assert main(given) == 2
     assert "is no part of the figures\n  it has no found, load, machine, sizes" in (
         capsys.readouterr().err
     )
-    assert cli.main(["tune", "figures", "--out", "/proc/none"]) == 2
+    assert main(["--out", "/proc/none"]) == 2
     assert capsys.readouterr().err.startswith("/proc/none cannot be made")

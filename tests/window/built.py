@@ -3,4 +3,16 @@
 import tempfile
 from pathlib import Path
 
+from recurra.support import cxx_toolchain
+from recurra.window.native import build
+
 FOLDER = Path(tempfile.gettempdir()) / "recurra-window-tests"
+PROGRAMS = Path(__file__).parent / "native"
+HEADERS = Path(build.__file__).parent
+
+
+def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:
+    """Compile stress.cpp, or stress_streams.cpp, with a sanitizer, such as thread or address."""
+    arguments = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread", f"-I{HEADERS}"]
+    target = folder / f"{program}-{sanitizer}"
+    return cxx_toolchain.build(target, [*arguments, str(PROGRAMS / f"{program}.cpp")])

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from recurra.bench import window_cores
-from recurra.bench.window_cores import WORKS, rate, together_over_alone
+from benchmarks.window import cores
+from benchmarks.window.cores import WORKS, rate, together_over_alone
 
 
 def test_calls_per_second() -> None:
@@ -28,7 +28,7 @@ def test_the_ratio_is_of_both_together_over_one_alone(monkeypatch: pytest.Monkey
         alone = {1: [10.0], 2: [10.0, 5.0]}[len(pipes)]
         return alone if len(pipes) == 1 else [0.75 * x for x in alone]
 
-    monkeypatch.setattr(window_cores, "_rates", rates)
+    monkeypatch.setattr(cores, "_rates", rates)
     core = min(os.sched_getaffinity(0))
     found = together_over_alone("counting in Python", [core, core], 3)
     assert found == pytest.approx([0.75 * 15 / 10] * 3)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from built import FOLDER
+from built import FOLDER, build_stress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tasks import drive, in_order, programs, random_program
@@ -20,7 +20,7 @@ from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
 from recurra.window.history_checker import violations
-from recurra.window.native.build import build, build_stress, built
+from recurra.window.native.build import build, built
 from recurra.window.native.twin import NativeWindow, load, there
 
 needs_compiler = pytest.mark.needs_compiler

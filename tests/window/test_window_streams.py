@@ -10,13 +10,13 @@ import weakref
 from pathlib import Path
 
 import pytest
-from built import FOLDER
+from built import FOLDER, build_stress
 from random_tasks import random_program
 from stub_streams import broken, issue, let_go_in_time, segments
 
 from recurra.window import KernelError, Segment, Task, WindowError
 from recurra.window.history_checker import conflicts, events, violations
-from recurra.window.native.build import STREAMS, build, build_stress
+from recurra.window.native.build import STREAMS, build
 from recurra.window.streams import GpuKernel, Launch, Streams, cuda, stub
 from test_style import env
 

@@ -10,12 +10,14 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import recurra
 from recurra.errors import Interrupted, RecurraError
 
-# name → (where its options are, what it does); two words share the first one's line in the help
+# name → (where its options are, or a program of the benchmarks; what it does)
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "train reinforce": ("recurra.rl.recipes:Reinforce", "train a policy in an environment"),
     "train ppo": ("recurra.rl.recipes:Ppo", "the same by proximal policy optimization"),
@@ -35,10 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "window build": ("recurra.window.commands:Build", "compile the native window, for an image"),
     "tune train": ("recurra.nest.agents.command:Train", "train a policy that schedules nests"),
     "tune edit": ("recurra.nest.editor.command:Edit", "edit a nest by hand, with live GFLOPS"),
-    "tune figures": (
-        "recurra.bench.looptune.command:Figures",
-        "measure and draw what LoopTune's figures show",
-    ),
+    "tune figures": ("benchmarks.looptune", "measure and draw what LoopTune's figures show"),
     "tune": ("recurra.nest.tune:Tune", "search a schedule for a tensor contraction"),
     "map solve": ("recurra.mapping.commands:Solve", "map a program's buffers to fast memory"),
     "map run": ("recurra.mapping.execute.command:Run", "run a mapped program from RAM and a disk"),
@@ -57,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "recurra.mapping.commands:Build",
         "build the native engine of mapping, for an image",
     ),
-    "bench": ("recurra.cli.commands:Bench", "measure us beside programs written by hand"),
+    "bench": ("benchmarks", "measure us beside programs written by hand"),
 }
 
 EXAMPLES = """\
@@ -69,9 +68,13 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command line."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    return exit_code(partial(dispatch, list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Run a command; a mistake is told on standard error and becomes an exit code."""
     try:
-        code = dispatch(given)
+        code = command()
         sys.stdout.flush()
         return code
     except RecurraError as error:
@@ -97,7 +100,7 @@ def dispatch(given: list[str]) -> int:
         print(usage(group or list(COMMANDS), given[0] if group else ""))
         return 0 if rest else 2
     if rest == ["--version"] and not group:
-        print(_version())
+        print(f"recurra {recurra.__version__}")
         return 0
     known = [name.split()[1 if group else 0] for name in group or COMMANDS]
     close = difflib.get_close_matches(rest[0], known, 1)
@@ -110,16 +113,20 @@ def dispatch(given: list[str]) -> int:
 
 
 def _run(name: str, rest: list[str]) -> int:
+    module, _, kind = COMMANDS[name][0].partition(":")
+    if not kind:
+        from recurra.cli.commands import run_benchmarks
+
+        return run_benchmarks(module, rest)
+    return run(getattr(importlib.import_module(module), kind), f"recurra {name}", rest)
+
+
+def run(options: Callable[..., Any], program: str, words: Sequence[str]) -> int:
+    """Parse the words into a command's options, call it, and return its exit code."""
     import tyro
 
-    module, kind = COMMANDS[name][0].split(":")
-    parsed = partial(
-        tyro.cli,
-        getattr(importlib.import_module(module), kind),
-        prog=f"recurra {name}",
-        args=rest,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    config = (tyro.conf.FlagCreatePairsOff,)
+    parsed = partial(tyro.cli, options, prog=program, args=words, config=config)
     command = parsed()
     default = command.otherwise() if hasattr(command, "otherwise") else None
     return (command if default is None else parsed(default=default))()
@@ -132,15 +139,6 @@ def usage(names: Sequence[str], group: str) -> str:
     head = f"usage: recurra {words} [options]\n\n{lines}\n\n"
     tail = f"each has its own help: recurra {names[0]} --help"
     return head + (tail if group else f"{tail}\n\n{EXAMPLES}")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"recurra {version('recurra')}"
-    except PackageNotFoundError:
-        return "recurra, from its sources"
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import importlib
 import json
 import os
 import runpy
+import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,24 +40,6 @@ RENAMED_PASSES = {  # their old names, for one release
     "fetch": "host_gather",
     "granularity": "vectorize",
     "accumulate": "reductions_to_accumulators",
-}
-BENCHES = {  # our program, its suite
-    "core": ("recurra.bench.ours", "recurra.bench.core"),
-    "backends": ("recurra.bench.ours", "recurra.bench.backends"),
-    "window": ("recurra.bench.window", "recurra.bench.window"),
-    "nest": ("recurra.bench.nest", "recurra.bench.nest"),
-    "mapping": ("recurra.bench.mapping", "recurra.bench.mapping"),
-    "ppo": ("recurra.bench.ppo.ours", "recurra.bench.ppo.suite"),
-    "memory": ("recurra.bench.memory.ours", "recurra.bench.memory.suite"),
-    "decode": ("recurra.bench.decode.ours", "recurra.bench.decode.suite"),
-    "learning": ("recurra.bench.learning.suite", "recurra.bench.learning.suite"),
-}
-BENCH_OPTIONS = {  # what some suites have
-    "peers": ("ppo",),
-    "only": ("ppo", "memory", "decode", "nest", "mapping"),
-    "sizes": ("nest",),
-    "out": ("learning", "memory", "decode", "mapping"),
-    **{option: ("mapping",) for option in ("learn", "instances", "solvers", "seconds", "seeds")},
 }
 
 
@@ -288,79 +271,25 @@ def _size(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Measure our program beside those written by hand; answers are compared before times.
+def run_benchmarks(module: str, words: Sequence[str]) -> int:
+    """Run a program of the benchmarks, which only a checkout has, and return its exit code."""
+    places = (Path(__file__).resolve().parents[2], Path.cwd())
+    root = next((place for place in places if _is_checkout(place)), None)
+    if root is None:
+        raise RecurraError(
+            "the benchmarks are not here: they are not in the package, but in its repository",
+            facts=f"neither {places[0]} nor {places[1]} is a checkout of it",
+            hint=f"in a checkout, run `python -m {module}`, or this command again",
+        )
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}  # not the current folder's
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, env={**os.environ, **own}, check=False).returncode
 
-    Example: recurra bench core --json --quick
-    """
 
-    name: Positional[str] = "core"
-    """Which suite: core, backends, ppo, memory, learning, decode, nest, mapping or window"""
-    json: bool = False
-    """Print one JSON object; progress is on standard error."""
-    quick: bool = False
-    """Fewer repetitions: minutes instead of an hour."""
-    peers: Path | None = None
-    """With ppo: a folder for real peers, each installed in a virtual environment of its own."""
-    only: str | None = None
-    """Parts of the table, separated by commas. With ppo: 1T, 2T, grid, memory, start. With decode:
-    tokens, memory, figures. With nest: compile, peaks, kernels, matmul, generators, programs,
-    ceilings, policy, searches, minutes. With mapping: solve, steps, execute. With memory:
-    fit, shuffled, speed, returns."""
-    sizes: str | None = None
-    """With nest: so many sizes of its part matmul, 200 if left out; or from one to another of them,
-    as in 100..200."""
-    out: Path | None = None
-    """With learning: a folder for every episode and the curves; runs/learning if left out. With
-    decode: a folder for decoding.svg and its numbers, which are measured where it is named. With
-    mapping: a folder for mapping.html, the paper's figures, and every search: a bench that was
-    stopped goes on. With memory: one for memory.svg."""
-    learn: bool = False
-    """With mapping: agents that learn the game, beside evolution and chance; takes hours."""
-    instances: str | None = None
-    """With mapping: instances of its library, separated by commas; all if left out."""
-    solvers: str | None = None
-    """With mapping: whom to compare with, separated by commas; all if left out."""
-    seconds: float | None = None
-    """With mapping: CPU seconds of each search."""
-    seeds: int | None = None
-    """With mapping: searches of each solver, with random numbers 0, 1, .."""
-
-    def __call__(self) -> int:
-        if self.name not in BENCHES:
-            raise RecurraError(
-                f"there is no bench {self.name!r}", facts=f"there are: {', '.join(BENCHES)}"
-            )
-        given = {k: getattr(self, k) for k in BENCH_OPTIONS}
-        options = {k: v for k, v in given.items() if v is not None and v is not False}
-        for option in options:
-            if self.name not in BENCH_OPTIONS[option]:
-                *some, last = BENCH_OPTIONS[option]
-                theirs = f"{', '.join(some)} and {last}" if some else last
-                raise RecurraError(
-                    f"--{option} is for the bench {theirs}, not {self.name}",
-                    hint="leave it out; `recurra bench --help` says what it does",
-                )
-        program, suite = (importlib.import_module(m) for m in BENCHES[self.name])
-        from recurra.bench import harness, machine
-
-        os.environ["RECURRA_CACHE"] = "0"  # what is measured is made, here and by workers
-        load = machine.load()
-        rows = suite.suite(program.ours, self.quick, **options)
-        report = harness.report(self.name, rows, load)
-        failed = 1 if harness.failures(rows) else 0
-        if self.json:
-            print(json.dumps(report))
-            return failed
-        for row in report["rows"]:
-            low, high = row["ci95"]
-            print(
-                f"{row['case']:<24} {row['metric']}  ours {row['ours']:.3g}  "
-                f"{row['peer']} {row['theirs']:.3g}  ratio {row['ratio']:.2f} "
-                f"[{low:.2f}, {high:.2f}]  checked {row['checked']}"
-            )
-        return failed
+def _is_checkout(folder: Path) -> bool:
+    benchmarks, package = folder / "benchmarks", folder / "src" / "recurra"
+    return (benchmarks / "__main__.py").is_file() and package.is_dir()
 
 
 def _file(path: Path) -> Path:

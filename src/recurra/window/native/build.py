@@ -1,10 +1,10 @@
-"""The native extensions of the window: their sources, and the tests of their threads."""
+"""The native extensions of the window, and their sources."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from recurra.support import cxx_toolchain, native_extension
+from recurra.support import native_extension
 from recurra.support.native_extension import Extension
 
 HERE = Path(__file__).parent
@@ -30,10 +30,3 @@ def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | N
 def build(folder: Path | None = None, extension: Extension = WINDOW) -> Path:
     """Return the module; compile it if it is not there. Raises as `native_extension.build`."""
     return native_extension.build(extension, folder)
-
-
-def build_stress(folder: Path, sanitizer: str, program: str = "stress") -> Path:
-    """Compile stress.cpp, or stress_streams.cpp, with a sanitizer, such as thread or address."""
-    arguments = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizer}", "-pthread"]
-    target = folder / f"{program}-{sanitizer}"
-    return cxx_toolchain.build(target, [*arguments, str(HERE / f"{program}.cpp")])

@@ -1,0 +1,1 @@
+"""The same REINFORCE on PyTorch, with rows that the data end, and with checkpoints."""

@@ -1,0 +1,1 @@
+"""REINFORCE on CartPole: our program beside versions written by hand in JAX and PyTorch."""

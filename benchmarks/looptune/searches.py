@@ -1,0 +1,106 @@
+"""Figures 8, 9 and 11: searches at equal limits of time, and the policy, on sizes held out.
+
+Time is process CPU, as the machine may be busy.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.harness import progress
+from benchmarks.looptune.sizes import SEARCHES
+from recurra.nest import catalogue
+from recurra.nest.actions import PAPER, Actions
+from recurra.nest.agents.policy import Policy, load, shipped
+from recurra.nest.loops import Nest, untiled
+from recurra.nest.measure import Evaluator, compared, verified
+from recurra.nest.problem import Problem
+from recurra.nest.search import Found, search, strategy
+from recurra.nest.target import Target, runnable
+
+POLICY = "policy"
+
+
+def searched(size: tuple[int, int, int], limit: float) -> dict[str, Any]:
+    """What every search finds within `limit` seconds, and where the policy ends; all of them
+    measured again in turns, after their answers have been checked.
+    """
+    p, on = catalogue.matmul(*size), runnable()[0]
+    nests, spent = {"untiled": untiled(p)}, {"untiled": 0.0}
+    for name in SEARCHES:
+        found = alone(name, untiled(p), on, PAPER, limit)
+        nests[name], spent[name] = found.nest, found.seconds
+    if (policy := known(on)) is not None:
+        nests[POLICY], spent[POLICY] = proposed(policy, p)
+    for nest in nests.values():
+        verified(nest, on)
+    standings = compared(list(nests.values()), on)
+    rows = {
+        name: {"gflops": x.gflops, "of_peak": x.of_peak, "seconds": spent[name]}
+        for name, x in zip(nests, standings, strict=True)
+    }
+    best = max(rows, key=lambda name: rows[name]["gflops"])
+    progress(f"{called(size)}: {best} is best, {rows[best]['gflops']:.0f} GFLOPS")
+    return {"size": called(size), "rows": rows}
+
+
+def deepened(size: tuple[int, int, int], limit: float, actions: tuple[int, ...]) -> dict[str, Any]:
+    """GFLOPS that each search reaches with so many actions at most, and the seconds it takes."""
+    p, on = catalogue.matmul(*size), runnable()[0]
+    rows: dict[str, list[tuple[int, float, float]]] = {}
+    for name in SEARCHES:
+        nests, spent = list[Nest](), list[float]()
+        for count in actions:
+            rules = replace(PAPER, steps=count)
+            found = alone(name, untiled(p), on, rules, limit)
+            nests.append(found.nest)
+            spent.append(found.seconds)
+        gflops = [x.gflops for x in compared(nests, on)]
+        rows[name] = list(zip(actions, gflops, spent, strict=True))
+        progress(f"{called(size)}: {name}, {gflops[-1]:.0f} GFLOPS with {actions[-1]} actions")
+    if (policy := known(on)) is not None:
+        nests, seconds = paced(policy, p)
+        steps = [k for k in actions if k < len(nests)]
+        gflops = [x.gflops for x in compared([nests[k] for k in steps], on)]
+        rows[POLICY] = list(zip(steps, gflops, [seconds[k] for k in steps], strict=True))
+    return {"size": called(size), "rows": rows}
+
+
+def alone(name: str, start: Nest, on: Target, actions: Actions, limit: float) -> Found:
+    """What a search finds within so much process CPU, with nothing measured before."""
+    evaluate, clock = Evaluator(start.problem, on), time.process_time
+    return search(strategy(name), start, evaluate, actions, seconds=limit, clock=clock)
+
+
+def known(on: Target) -> Policy | None:
+    """The policy that comes with the package, if there is one for this machine."""
+    return load(path) if (path := shipped(on)) is not None else None
+
+
+def learned_from() -> set[str]:
+    """Sizes that had a part in the policy: no figure shows them."""
+    policy = known(runnable()[0])
+    return {x for part in ("learned", "choosing") for x in policy.about[part]} if policy else set()
+
+
+def proposed(policy: Policy, problem: Problem) -> tuple[Nest, float]:
+    """Where it ends, and the seconds that this takes: nothing is measured."""
+    nests, seconds = paced(policy, problem)
+    return nests[-1], seconds[-1]
+
+
+def paced(policy: Policy, problem: Problem) -> tuple[list[Nest], list[float]]:
+    """The nests after every action, and the seconds until then."""
+    policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
+    seconds = [0.0]
+    for k in range(1, policy.actions.steps + 1):
+        start = time.process_time()
+        policy.path(problem, k)
+        seconds.append(max(seconds[-1], time.process_time() - start))
+    return policy.path(problem), seconds
+
+
+def called(size: tuple[int, int, int]) -> str:
+    return "x".join(map(str, size))

@@ -1,0 +1,1 @@
+"""Memory mapping: the default solver beside the others, on real models."""

@@ -1,0 +1,1 @@
+"""Tuned kernels beside NumPy, Torch, XLA, TVM and LLVM."""
