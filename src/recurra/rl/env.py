@@ -11,62 +11,23 @@ episodes="autoreset"   o' is then the first observation of the next episode, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, here
-from recurra.frontend.context import jax_fn
-from recurra.frontend.dims import Index
-from recurra.frontend.functions import dims_of, uniform, where
-from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.graph import Ref
-from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.rl.acting import Exchange
-from recurra.rl.space import AnySpace, Space, leaves, tensors_of
+from recurra.rl.transitions import Env, Stepped, TraceableEnv, Transition, require_known
 
-Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
-
-
-@dataclass(frozen=True)
-class Transition:
-    """Everything about the step (b, i, t): what `step` returns, and how the episode ended.
-
-    `live`: the episode was still going on before the step, so that the transition is a real one.
-    `done` = `term` (a terminal state) or `trunc` (cut off: bootstrap from the value of `final_o`).
-    `next_o` is what the next action is chosen from, `final_o` where this one led to: they differ
-    only with autoreset, where an episode ends.
-    """
-
-    next_o: Any
-    reward: RecurrentTensor
-    done: RecurrentTensor
-    term: RecurrentTensor
-    trunc: RecurrentTensor
-    live: RecurrentTensor
-    final_o: Any
-
-
-class Env(Protocol):
-    """What both kinds of environment offer; `last` is the transition that `step` wrote."""
-
-    observation_space: AnySpace
-    action_space: AnySpace
-    last: Transition | None
-
-    @property
-    def actions(self) -> int | None:
-        """How many actions there are, if they are discrete."""
-        ...
-
-    def reset(self, domain: Sequence[Index]) -> Any:
-        """The first observation at each point: a tensor, or a tree as the space is."""
-        ...
-
-    def step(self, a: Any) -> Stepped:
-        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        ...
+__all__ = [
+    "Env",
+    "Stepped",
+    "TraceableEnv",
+    "Transition",
+    "from_brax",
+    "from_envpool",
+    "from_gymnax",
+    "make",
+    "traceable",
+]
 
 
 def make(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
@@ -110,117 +71,3 @@ def from_brax(env: Any, episodes: str = "absorbing") -> Env:
     from recurra.rl import adapters
 
     return adapters.brax(env, episodes)
-
-
-class TraceableEnv:
-    """An environment written in jax.numpy, for one instance.
-
-    reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done).
-    `via`: rc.jax_fn takes them whole, rc.import_jax as equations, which run on every backend.
-    """
-
-    def __init__(
-        self,
-        reset: Callable[..., Any],
-        step: Callable[..., Any],
-        observation: Type,
-        actions: int,
-        reward: float = 1.0,
-        draws: int | None = None,
-        episodes: str = "absorbing",
-        via: Callable[..., Any] = jax_fn,
-    ):
-        require_known(episodes, ("absorbing",))
-        self.observation_space, self.action_space = Space(observation), Space(Type("i32"), actions)
-        self.actions, self.reward = actions, reward
-        (width,) = observation.shape
-        assert isinstance(width, int) or draws is not None
-        self.draws: Any = width if draws is None else draws
-        self.last: Transition | None = None
-        self._reset, self._step = via(reset), via(step)
-
-    def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
-        """The first observation of one episode per point: f32[obs] over `domain`."""
-        self._domain = dims_of(domain)
-        self._start = self._reset(uniform(domain, (self.draws,)))
-        return self._start
-
-    def step(self, a: RecurrentTensor) -> Stepped:
-        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        domain, t = stepped_domain(self._domain, [as_tensor(a)])
-        state = recurrence("state", domain, self.observation_space.type, t, self._start)
-        alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
-        moved, done = self._step(state.detach(), a)
-        going = where(done, 0.0, alive)
-        live = alive > 0.0
-        after = where(live, moved, state).detach()
-        follow(state, t, after)
-        follow(alive, t, going)
-        reward, ended = (alive * self.reward).detach(), going == 0.0
-        self.last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
-        start = [self._start]
-        plain_exchange("a traceable environment", t, self, [a], start, self.last).note(current())
-        return after, reward, ended
-
-
-def plain_exchange(
-    name: str,
-    text: str,
-    env: Any,
-    actions: Sequence[RecurrentTensor],
-    resets: Sequence[RecurrentTensor],
-    last: Transition,
-) -> Exchange:
-    """What an environment is given and gives that has arrays as the program has them."""
-    spaces = {
-        key: [
-            {"path": path, "dtype": NUMPY_NAME[s.type.dtype], "start": 0, "classes": None}
-            for path, s in leaves(space)
-        ]
-        for key, space in (("seen", env.observation_space), ("taken", env.action_space))
-    }
-    ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
-    steps = tensors_of(env.observation_space, last.next_o)
-    return Exchange(name, text, actions, resets, steps, ended, others, spaces)
-
-
-def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:
-    if episodes not in known:
-        hint = f"use {' or '.join(f'episodes={k!r}' for k in known)}"
-        raise RecurraError(f"episodes={episodes!r} is not known", hint=hint, loc=here())
-
-
-def stepped_domain(start: Domain, action: Sequence[RecurrentTensor]) -> tuple[Domain, str]:
-    """The domain of a step by an action after a reset over `start`, and the dim it steps along."""
-    tracer = current()
-    ranges = {r.dim: r for x in action for r in x.domain}
-    new = [d for d in ranges if d not in start]
-    if len(new) != 1:
-        raise RecurraError(
-            f"the action varies with {', '.join(tracer.domain(set(ranges)).dims) or 'no dim'}",
-            facts=f"episodes start over {start or '[]'}, and one more dim counts their steps",
-            hint="choose the action from the observation o[b, i, t]",
-            loc=here(),
-        )
-    ranges = {r.dim: r for r in start} | ranges
-    return tracer.domain(set(ranges), ranges), new[0]
-
-
-def declared(name: str, domain: Domain, type_: Type) -> RecurrentTensor:
-    """A tensor over `domain` that is yet to be defined."""
-    node = current().declare(name, domain, type_)
-    return RecurrentTensor(current(), Ref(node.name, node.domain.identity))
-
-
-def recurrence(
-    name: str, domain: Domain, type_: Type, text: str, first: RecurrentTensor
-) -> RecurrentTensor:
-    """A tensor that is `first` at the first t; `follow` says how it goes on."""
-    x = declared(name, domain, type_)
-    x[tuple(r.lo if r.dim == text else r.sym for r in domain)] = first
-    return x
-
-
-def follow(x: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
-    """x[.., t+1] = new[.., t]"""
-    x[tuple(r.sym + 1 if r.dim == text else r.sym for r in x.domain)] = new

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recurra.errors import RecurraError
 
 if TYPE_CHECKING:
-    from recurra.rl.recipes import Recipe
+    from recurra.rl.recipe import Recipe
 
 # What numbers may be, where that is not at least 1 for counts, and at least 0 for others.
 LIMITS = {"seed": (0, 2**32 - 1), "gamma": (0.0, 1.0), "gae": (0.0, 1.0)}

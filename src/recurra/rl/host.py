@@ -26,9 +26,9 @@ from recurra.ir.resource import HostFunction
 from recurra.ir.types import Domain, Type, is_float
 from recurra.ops.control import Call, Item
 from recurra.rl.acting import Exchange
-from recurra.rl.env import Stepped, Transition, follow, recurrence, stepped_domain
 from recurra.rl.episodes import Episodes, InGroups, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
+from recurra.rl.transitions import Stepped, Transition, follow, recurrence, stepped_domain
 from recurra.rl.vector import Spec
 
 TOKEN = Type("i32")

@@ -16,8 +16,8 @@ from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import WIDTH, Domain, Range
 from recurra.ops.elementwise import Cast, Detach, Where
 from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
-from recurra.rl.env import declared
 from recurra.rl.space import Tree
+from recurra.rl.transitions import declared
 
 
 def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:

@@ -20,7 +20,8 @@ from recurra.frontend.functions import dims_of, uniform, where
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type
-from recurra.rl.env import (
+from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
+from recurra.rl.transitions import (
     Stepped,
     Transition,
     declared,
@@ -29,7 +30,6 @@ from recurra.rl.env import (
     recurrence,
     stepped_domain,
 )
-from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
 
 Tensors = list[RecurrentTensor]
 

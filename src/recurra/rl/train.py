@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from recurra.frontend.context import Context
-    from recurra.rl.recipes import Recipe
+    from recurra.rl.recipe import Recipe
 
     Metrics = Mapping[str, np.ndarray]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -224,27 +224,27 @@ def slots_text(axis: Axis) -> str:
 
 def chart(compiled: Compiled) -> list[Row]:
     """Return when each inner loop's statements run: its steps, one loop after the other."""
-    plan, rows = compiled.plan, list[Row]()
-    now = 0
-
-    def walk(items: tuple[Item, ...], around: str) -> None:
-        nonlocal now
-        for it in items:
-            if not isinstance(it, Loop):
-                continue
-            name = f"{around}{it.dim}{'' if it.step > 0 else ' backwards'}"
-            if any(isinstance(x, Loop) for x in it.body):
-                walk(it.body, f"{name} / ")
-                continue
-            spans = {s: times(plan.statements, it, s, plan.sizes) for s in members(it.body)}
-            first = min(lo for lo, _ in spans.values())
-            for s, (lo, hi) in spans.items():
-                at = {"start": now + lo - first, "stop": now + hi - first}
-                rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
-            now += max(hi for _, hi in spans.values()) - first
-
-    walk(compiled.schedule.items, "")
+    plan, rows, now = compiled.plan, list[Row](), 0
+    for name, loop in _inner_loops(compiled.schedule.items, ""):
+        spans = {s: times(plan.statements, loop, s, plan.sizes) for s in members(loop.body)}
+        first = min(lo for lo, _ in spans.values())
+        for s, (lo, hi) in spans.items():
+            at = {"start": now + lo - first, "stop": now + hi - first}
+            rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
+        now += max(hi for _, hi in spans.values()) - first
     return rows
+
+
+def _inner_loops(items: tuple[Item, ...], around: str) -> Iterator[tuple[str, Loop]]:
+    """The loops that have no loops in them, by the dims of those around them and their own."""
+    for loop in items:
+        if not isinstance(loop, Loop):
+            continue
+        name = f"{around}{loop.dim}{'' if loop.step > 0 else ' backwards'}"
+        if any(isinstance(x, Loop) for x in loop.body):
+            yield from _inner_loops(loop.body, f"{name} / ")
+        else:
+            yield name, loop
 
 
 def memory_summary(compiled: Compiled, peak: Peak) -> Mapping[str, Any]:

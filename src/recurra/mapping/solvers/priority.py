@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from recurra.mapping.priority_keys import FEATURES, Floats, features, ordered
@@ -23,33 +25,44 @@ def evolve(search: Search, until: float) -> Floats:
     return seen @ best_weights(search, until, seen)
 
 
-def best_weights(search: Search, until: float, seen: Floats) -> Floats:
-    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
-    arranger = search.engine.arranger(search.flat)
-    best, best_reward = first_weights(), -(2**62)
+@dataclass
+class _Trials:
+    """Weights that were tried by placing everything in their order, and the best of them."""
 
-    def place(weights: Floats) -> int:
-        nonlocal best, best_reward
-        reward = arranger.arrange(ordered(seen @ weights))
-        if reward > best_reward:
-            best, best_reward = weights, reward
-        search.offer(reward, arranger.current)
+    search: Search
+    seen: Floats  # features [S, FEATURES]
+    best: Floats
+    reward: int = -(2**62)
+
+    def __post_init__(self) -> None:
+        self.arranger = self.search.engine.arranger(self.search.flat)
+
+    def place(self, weights: Floats) -> int:
+        """The reward of weights; what they place is offered as a solution."""
+        reward = self.arranger.arrange(ordered(self.seen @ weights))
+        if reward > self.reward:
+            self.best, self.reward = weights, reward
+        self.search.offer(reward, self.arranger.current)
         return reward
 
-    place(best)
-    mean, deviation = best, START
+
+def best_weights(search: Search, until: float, seen: Floats) -> Floats:
+    """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
+    trials = _Trials(search, seen, first_weights())
+    trials.place(trials.best)
+    mean, deviation = trials.best, START
     while search.running(until):
         noise = search.random.standard_normal((PAIRS, FEATURES))
         noise = np.concatenate([noise, -noise])
         rewards = np.empty(len(noise))
         for k, x in enumerate(noise):
-            rewards[k] = place(mean + deviation * x)
+            rewards[k] = trials.place(mean + deviation * x)
             if not search.running(until):
-                return best
+                return trials.best
         ranks = rewards.argsort().argsort() / (len(noise) - 1) - 0.5
         mean = mean + RATE * deviation * 2 * (ranks @ noise) / len(noise)
         deviation = max(LEAST, FADE * deviation)
-    return best
+    return trials.best
 
 
 def first_weights() -> Floats:
