@@ -138,7 +138,7 @@ def test_opt(graph: Path, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["-p", "simplify,nothing"], "there is no pass 'nothing'\n  passes: simplify, "),
+        (["-p", "canonicalize,nothing"], "there is no pass 'nothing'\n  passes: canonicalize, "),
         (["--sizes", "T"], "'T' is no size"),
     ],
 )
@@ -231,7 +231,9 @@ def test_benchmarks_run_where_they_are(
     for package in ("benchmarks", "benchmarks/looptune"):
         (checkout / package / "__init__.py").write_text("")
         (checkout / package / "__main__.py").write_text(echo)
-    monkeypatch.setattr(commands, "__file__", str(installed / "lib" / "recurra" / "commands.py"))
+    monkeypatch.setattr(
+        commands, "__file__", str(installed / "lib" / "recurra" / "cli" / "commands.py")
+    )
     words = [*command.split(), "core", "--only", "1T"]
 
     monkeypatch.chdir(tmp_path)
@@ -250,7 +252,9 @@ def test_benchmarks_run_where_they_are(
     (other / "benchmarks" / "__main__.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(other)
     assert cli.main(words) == 2
-    monkeypatch.setattr(commands, "__file__", str(checkout / "src" / "recurra" / "commands.py"))
+    monkeypatch.setattr(
+        commands, "__file__", str(checkout / "src" / "recurra" / "cli" / "commands.py")
+    )
     assert cli.main(words) == 7
 
 

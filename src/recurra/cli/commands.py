@@ -9,7 +9,6 @@ import runpy
 import subprocess
 import sys
 import traceback
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from recurra.errors import RecurraError
+from recurra.support.notices import tell_once
 
 if TYPE_CHECKING:
     from recurra.transforms.compile_context import Pass
@@ -228,8 +228,7 @@ def _pass(name: str) -> Pass:
     by_name = {step.name: step for step in PASSES}
     if name in RENAMED_PASSES:
         now = RENAMED_PASSES[name]
-        told = f"the pass {name} is called {now} now; the old name goes with the next release"
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        tell_once(f"the pass {name} is called {now} now; the old name goes with the next release")
         name = now
     if name not in by_name:
         raise RecurraError(f"there is no pass {name!r}", facts=f"passes: {', '.join(by_name)}")
@@ -273,7 +272,7 @@ def _size(text: str) -> tuple[str, int]:
 
 def run_benchmarks(module: str, words: Sequence[str]) -> int:
     """Run a program of the benchmarks, which only a checkout has, and return its exit code."""
-    places = (Path(__file__).resolve().parents[2], Path.cwd())
+    places = (Path(__file__).resolve().parents[3], Path.cwd())
     root = next((place for place in places if _is_checkout(place)), None)
     if root is None:
         raise RecurraError(

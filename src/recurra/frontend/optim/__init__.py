@@ -22,4 +22,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = only("recurra.optim", __all__)
+    __getattr__ = only("recurra.optim", __all__, {"Optimiser": "Optimizer"}, __name__)
