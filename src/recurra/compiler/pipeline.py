@@ -38,6 +38,7 @@ from recurra.transforms.canonicalize.simplify import SIMPLIFY
 from recurra.transforms.compile_context import Axes, CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import ASKING
 from recurra.transforms.fuse_attention import ATTENTION
+from recurra.transforms.fuse_casts import FUSE_CASTS
 from recurra.transforms.padding.pad import PAD
 from recurra.transforms.peel.peel_independent import SPLIT
 from recurra.transforms.peel.promote_domains import PROMOTE
@@ -75,6 +76,7 @@ PASSES: tuple[Pass, ...] = (
     GRANULARITY,
     ACCUMULATE,
     KEEP,  # folds have let some statements move to another loop
+    FUSE_CASTS,
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 
