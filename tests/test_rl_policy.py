@@ -103,6 +103,32 @@ def test_what_is_remembered_is_carried(tmp_path: Path, acting: Acting):
             np.testing.assert_allclose(policy.act(got["o"][b, 0, t]), got["a"][b, 0, t], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("place", "saved"),
+    [
+        (lambda t, T_: rc.max(t - 2, 0), True),
+        (lambda t, T_: rc.min(t, T_ - 1), True),  # it is t
+        (lambda t, T_: 5 * (t // 5), False),  # t at every fifth step, and at 0, 500 and 1000
+        (lambda t, T_: t // 2, False),
+        (lambda t, T_: 0 * t, False),
+    ],
+)
+def test_an_observation_of_a_fixed_number_of_steps_ago(tmp_path: Path, place: Any, saved: bool):
+    def by_an_earlier_one(o: Any, dims: Dims, T_: Any) -> Any:
+        b, i, t = dims
+        early = rc.like(rc.f32[2], domain=dims, name="early")
+        early[b, i, t] = o[b, i, place(t, T_)]
+        return rc.nn.Linear(4, 1, domain=(i,))(rc.concat([o, early])).tanh()
+
+    if not saved:
+        with pytest.raises(RecurraError, match="not saved"):
+            acted(tmp_path / "run", by_an_earlier_one, "absorbing")
+        return
+    got, policy = acted(tmp_path / "run", by_an_earlier_one, "absorbing")
+    for t in range(T):
+        np.testing.assert_allclose(policy.act(got["o"][:, 0, t]), got["a"][:, 0, t], atol=1e-6)
+
+
 def test_an_episode_begins_in_some_rows(tmp_path: Path):
     """With autoreset, where the program forgets at the end of an episode."""
 

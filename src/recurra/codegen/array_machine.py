@@ -47,6 +47,10 @@ class Machine(Protocol):
         """A box of a store, its starts clamped so that it lies inside."""
         ...
 
+    def whole(self, store: Array) -> Array:
+        """All of a store that nobody writes, where it lies."""
+        ...
+
     def gather(self, store: Array, axis: int, at: Array) -> Array:
         """Elements of one axis at positions (clamped)."""
         ...

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import Loc
-from recurra.ir.types import NUMPY_NAME, Domain
+from recurra.ir.types import NUMPY_NAME, Domain, is_floating
 from recurra.ir.values import fitted
 from recurra.ops.source import Input
 from recurra.storage.storage_plan import Plan
@@ -76,6 +76,6 @@ def detached(given: Any) -> Any:
 def row_by_row(given: Any) -> bool:
     """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
     if isinstance(given, np.ndarray):
-        # aligned and writeable, too; numbers that NumPy was taught, bfloat16, it does not lend
-        return given.flags.carray and given.dtype.kind in "biuf"
+        # aligned and writeable, too; what is no number, none of our libraries takes
+        return given.flags.carray and (given.dtype.kind in "biu" or is_floating(given.dtype))
     return given.is_contiguous() if hasattr(given, "is_contiguous") else True

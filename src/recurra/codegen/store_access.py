@@ -34,6 +34,8 @@ def read(
 ) -> Array:
     """What an index asks for: points picked, slices as leading axes in the order of dims."""
     xp = machine.xp
+    if store.given and not store.kept:
+        return machine.whole(array)
     if store.tiled is not None:
         return _arranged(machine, tile(machine, array, store, index, env), store, index, env)
     starts: list[Any] = []

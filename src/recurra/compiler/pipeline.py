@@ -39,6 +39,7 @@ from recurra.transforms.canonicalize.simplify import CANONICALIZE
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
+from recurra.transforms.fuse_casts import FUSE_CASTS
 from recurra.transforms.padding.pad import PAD
 from recurra.transforms.peel.peel_independent import PEEL_INDEPENDENT
 from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
@@ -76,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
     VECTORIZE,
     REDUCTIONS_TO_ACCUMULATORS,
     REMATERIALIZE,  # folds have let some statements move to another loop
+    FUSE_CASTS,
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}
 

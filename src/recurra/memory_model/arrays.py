@@ -54,6 +54,9 @@ class Array:
         shape = tuple(_length(k, n) for k, n in pairs if isinstance(k, slice))
         return self.seen(self.layout[whole], shape)
 
+    def __setitem__(self, key: Any, value: Array) -> None:
+        """Numbers are not kept."""
+
     def copy(self) -> Array:
         """In an order like its own, in a buffer of its own."""
         return allocated(self.meter, self.shape, self.dtype, [self])

@@ -74,6 +74,9 @@ class ShapeMachine:
         box = store[key]
         return box.seen(box.layout, sizes).copy()
 
+    def whole(self, store: Array) -> Array:
+        return store
+
     def gather(self, store: Array, axis: int, at: Any) -> Array:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
 

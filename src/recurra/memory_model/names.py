@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.backends.widened import in_parts
 from recurra.codegen.loop_segments import few
 from recurra.memory_model.arrays import (
     Array,
@@ -187,6 +188,14 @@ class Names:
         return made
 
     # ---- products
+
+    def widened(self, labels: str, dtype: str, *xs: Array) -> Array:
+        """The result, and beside it the part that is widened, and its product."""
+
+        def cast(x: Array) -> Array:
+            return self.asarray(x, dtype)
+
+        return in_parts(labels, dtype, xs, cast, self.einsum, self.new)
 
     def einsum(self, labels: str, *xs: Array) -> Array:
         ins, out = labels.split("->")

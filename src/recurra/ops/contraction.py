@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from recurra.ir.op import Array, Op, add_label, label_sizes, summable
-from recurra.ir.types import Type
+from recurra.ir.types import NUMPY_NAME, WIDTH, Type, is_float
 from recurra.ops.movement import Expand
 
 
@@ -26,9 +26,24 @@ def _size(label: str, ins: tuple[str, ...], xs: tuple[Array, ...]) -> int:
     return next(x.shape[s.index(label)] for s, x in zip(ins, xs, strict=True) if label in s)
 
 
-def contracted(xp: Any, labels: str, *xs: Array) -> Array:
-    """The contraction on an array namespace."""
-    return (numpy_einsum if xp is np else xp.einsum)(labels, *xs)
+def result_shape(labels: str, *xs: Array) -> tuple[int, ...]:
+    """The shape of a contraction."""
+    ins, out = labels.split("->")
+    sizes = {
+        c: n
+        for s, x in zip(ins.split(","), xs, strict=True)
+        for c, n in zip(s, x.shape, strict=True)
+    }
+    return tuple(sizes[c] for c in out)
+
+
+def contracted(xp: Any, labels: str, dtype: str, *xs: Array) -> Array:
+    """The contraction on an array namespace; with `dtype`, of operands that are widened to it."""
+    if not dtype:
+        return (numpy_einsum if xp is np else xp.einsum)(labels, *xs)
+    if xp is np:
+        return numpy_einsum(labels, *(x.astype(NUMPY_NAME[dtype], copy=False) for x in xs))
+    return xp.widened(labels, NUMPY_NAME[dtype], *xs)
 
 
 def numpy_einsum(labels: str, *xs: Array) -> Array:
@@ -39,10 +54,19 @@ def numpy_einsum(labels: str, *xs: Array) -> Array:
     return np.einsum(labels, *wide).astype(xs[0].dtype)
 
 
+def widens(dtype: str, to: str) -> bool:
+    """Whether every number of a type is one of another: that, or a float of more bits."""
+    return dtype == to or (dtype != "bool" and is_float(to) and WIDTH[dtype] < WIDTH[to])
+
+
 class Einsum(Op):
-    """y = Σ over the labels that the result lacks of the product of the operands"""
+    """y = Σ over the labels that the result lacks of the product of the operands
+
+    With `dtype`, operands may have fewer bits: the product widens them where it reads them.
+    """
 
     labels: str
+    dtype: str = ""
 
     def parts(self) -> tuple[tuple[str, ...], str]:
         ins, out = self.labels.split("->")
@@ -58,21 +82,24 @@ class Einsum(Op):
         ins, out = self.parts()
         if len(ins) != len(xs):
             raise TypeError(f"einsum: {self.labels} has {len(ins)} operands, got {len(xs)}")
-        if len({x.dtype for x in xs}) != 1:
+        types = {x.dtype for x in xs}
+        fine = all(widens(t, self.dtype) for t in types) if self.dtype else len(types) == 1
+        if not fine:
             raise TypeError(f"einsum: operands have types {', '.join(x.dtype for x in xs)}")
         sizes = label_sizes("einsum", ins, xs)
         if set(out) - set(sizes) or len(set(out)) != len(out):
             raise TypeError(
                 f"einsum: the result of {self.labels} is not made of its operands' axes"
             )
+        dtype = self.dtype or xs[0].dtype
         if self.sums:
-            summable(self.name, xs[0].dtype)
-        return Type(xs[0].dtype, tuple(sizes[c] for c in out))
+            summable(self.name, dtype)
+        return Type(dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, *xs: Array) -> Array:
         ins, out = self.parts()
         if len(xs) != 2:
-            return contracted(xp, self.labels, *xs)
+            return contracted(xp, self.labels, self.dtype, *xs)
         sizes = {
             c: n for s, x in zip(ins, xs, strict=True) for c, n in zip(s, x.shape, strict=True)
         }
@@ -85,7 +112,7 @@ class Einsum(Op):
             sizes[pair[0]] *= sizes[pair[1]]
         x, y = (xp.reshape(v, tuple(sizes[c] for c in s)) for v, s in zip(xs, (a, b), strict=True))
         shape = tuple(_size(c, ins, xs) for c in out)
-        return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", x, y), shape)
+        return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", self.dtype, x, y), shape)
 
     def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
         ins, out = self.parts()
@@ -95,11 +122,12 @@ class Einsum(Op):
             known = set(out).union(*(a for a, _ in others)) if others else set(out)
             reach = "".join(c for c in mine if c in known)
             labels = ",".join([out, *(a for a, _ in others)]) + "->" + reach
-            d = g.apply(Einsum(labels=labels), g, *(x for _, x in others))
+            d = g.apply(replace(self, labels=labels), g, *(x for _, x in others))
             if reach != mine:
                 lost = tuple(xs[k].shape[mine.index(c)] for c in mine if c not in known)
                 d = d.apply(Expand(labels=f"{reach}->{mine}", sizes=lost), d)
-            grads.append(d)
+            mine = xs[k].type.dtype
+            grads.append(d.cast(mine) if is_float(mine) and d.type.dtype != mine else d)
         return tuple(grads)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:

@@ -25,7 +25,7 @@ from recurra.errors import RecurraError
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
 from recurra.ir.effects import Export, Part
-from recurra.ir.expr import Expr, Sym, evaluate, symbols
+from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, maximum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS
 from recurra.ir.resource import ArrayResource
@@ -33,6 +33,8 @@ from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Where
 from recurra.ops.source import Input, Uniform
+from recurra.polyhedral import isl
+from recurra.polyhedral.dependence_distance import lag
 from recurra.report.runs import POLICY
 
 FORMAT = "recurra-policy-1"
@@ -264,16 +266,22 @@ class Cut:
             raise self.refusal(f"it reads {ref}, many points at once", node)
         if self.exchange.time not in source.domain:
             return (0, False) if self.is_acting(source) else (None, False)
-        index: Any = ref.index[source.domain.dims.index(self.exchange.time)]
-        at = [self.place(index, t) for t in (0, 500, 1000)]
-        back = 1000 - at[2]
-        if at[1] != 500 - back or back < 0 or at[0] not in (-back, 0):
+        if self.exchange.time not in node.domain:
             raise self.refusal(f"it reads {ref}", node)
-        return back, bool(back) and at[0] == 0
-
-    def place(self, index: Expr | int, step: int) -> int:
-        far: Any = dict.fromkeys(symbols(index), 1 << 20)
-        return int(evaluate(index, {**far, **self.sizes, self.exchange.time: step}))
+        t, index = (
+            node.domain[self.exchange.time],
+            ref.index[source.domain.dims.index(self.exchange.time)],
+        )
+        assert not isinstance(index, Slice)
+        index = substitute(index, {k: v for k, v in self.sizes.items() if k not in symbols(t.hi)})
+        ago = lag(t.dim, index, node.domain)  # however many steps there are
+        back, stays = ago.high, ago.exact is None
+        if back is None or back < 0:
+            raise self.refusal(f"it reads {ref}", node)
+        first = maximum(lin([(t.sym, 1), (-back, 1)]), 0)
+        if stays and not isl.always(compare("==", index, first), node.domain):
+            raise self.refusal(f"it reads {ref}", node)
+        return back, stays
 
     def same(self, node: Node, ago: int) -> str:
         """The equation as it is, of operands of one step."""

@@ -17,6 +17,7 @@ from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, negate, pinned, s
 from recurra.ir.graph import Graph, Slice
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Domain, Range, Tuple
+from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.polyhedral import isl
@@ -207,6 +208,8 @@ class _Planner:
             isinstance(self.graph[dependence.source].type, Tuple) and inner
         ):
             return "store"
+        if self.is_given_to_a_loop(dependence):
+            return "store"
         if not all(self.is_last(dependence, x) for x in inner):
             return "store"
         moved = next((k for k, x in enumerate(times) if x.exact != 0), None)
@@ -220,6 +223,15 @@ class _Planner:
         )
         begun = all(self.begins_anew(dependence, x) for x in within)
         return "before" if times[moved].exact == 1 and first and begun else "store"
+
+    def is_given_to_a_loop(self, dependence: Dependence) -> bool:
+        """Does a loop read an input of one point? It is there, and a variable would be a copy.
+
+        Of a state that begins with it, the variable is a copy of its own.
+        """
+        given, sink = self.graph[dependence.source], self.graph[dependence.sink]
+        in_a_loop = len(self.paths[dependence.sink]) > 1 and not isinstance(sink.op, Merge)
+        return isinstance(given.op, Input) and not given.domain and in_a_loop
 
     def begins_anew(self, dependence: Dependence, loop: Loop) -> bool:
         """At the first step of a loop, is it what that loop computed last, the time before?"""

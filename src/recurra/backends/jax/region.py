@@ -15,7 +15,7 @@ from jax import lax
 
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
-from recurra.backends.jax.names import Names
+from recurra.backends.jax.names import Names, moved
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
@@ -98,10 +98,14 @@ class JaxMachine:
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
             return store
-        return lax.dynamic_slice(store, [jnp.asarray(s, jnp.int32) for s in starts], sizes)
+        at = [jnp.asarray(s, jnp.int32) for s in starts]
+        return moved(lambda bits: lax.dynamic_slice(bits, at, sizes), store)
+
+    def whole(self, store: Any) -> Any:
+        return store
 
     def gather(self, store: Any, axis: int, at: Any) -> Any:
-        return jnp.take(store, at, axis=axis, mode="clip")
+        return self.xp.take(store, at, axis=axis, mode="clip")
 
     def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
         """Twice in a loop: XLA copies a store that is written by two updates in a row."""

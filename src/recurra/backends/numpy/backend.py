@@ -62,6 +62,9 @@ class NumpyMachine:
         )
         return store[key].copy()
 
+    def whole(self, store: Any) -> Any:
+        return store
+
     def gather(self, store: Any, axis: int, at: Any) -> Any:
         return np.take(store, np.clip(at, 0, store.shape[axis] - 1), axis=axis)
 

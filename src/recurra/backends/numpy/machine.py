@@ -14,6 +14,7 @@ from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.stand_in import StandIn, blank, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import inside, joined, moves
+from recurra.backends.widened import widened
 from recurra.codegen.array_machine import Starts, Until
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
@@ -25,6 +26,11 @@ from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
 from recurra.ops.source import Uniform
+
+
+def _taken(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
+    """What np.take gives, without numbers: itself it copies an x that has no memory."""
+    return blank((*x.shape[:axis], *np.shape(at), *x.shape[axis + 1 :]), x.dtype)
 
 
 class Names:
@@ -115,9 +121,14 @@ class Names:
     def einsum(self, labels: str, *xs: Any) -> Any:
         return numpy_einsum(labels, *xs)
 
+    def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
+        """A call of a function, which goes part by part."""
+        name = self.writer.function(widened)
+        return self.writer.called(name, widened, (labels, dtype, *xs), {})
+
     def take(self, x: Any, at: Any, **options: Any) -> Any:
         if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
-            return self.writer.called("np.take", np.take, (x, at), options)
+            return self.writer.called("np.take", _taken, (x, at), options)
         return np.take(x, at, **options)
 
     def cummax(self, x: Any, axis: int) -> Any:
@@ -272,6 +283,9 @@ class WritingMachine:
         if not isinstance(at, StandIn):
             return at if isinstance(at, Count) else int(at)
         return self.counted(self.writer.assign(f"int({at.name})", 0, "k").name, ANY)
+
+    def whole(self, store: StandIn) -> StandIn:
+        return store
 
     def gather(self, store: StandIn, axis: int, at: Any) -> Any:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis=axis)

@@ -16,6 +16,7 @@ from recurra.backends.source_text import inside, joined
 from recurra.backends.torch.code import For
 from recurra.backends.torch.names import Names, Tensor, dtype_of
 from recurra.backends.torch.record import Recorder, StoreRef
+from recurra.backends.widened import result_shape
 from recurra.codegen.array_machine import Starts, Until
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS
 from recurra.ir.expr import evaluate
@@ -69,6 +70,11 @@ class Recorded(Names):
             return extreme("max", extreme("min", x, high), low)
         return super().clip(x, low, high)
 
+    def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
+        """A line of the open kernel: how many parts there are is no matter of the code."""
+        shape = result_shape(labels, *xs)
+        return self.recorder.line("widened", (labels, dtype), xs, shape, dtype_of(dtype))
+
 
 class RecordingMachine:
     """Runs a walk once; loops become loops of the code."""
@@ -100,8 +106,10 @@ class RecordingMachine:
             length = extreme("min", evaluate(op.length, env, self.xp), length)
         with self.recorder.silent():
             shape = op.eval(Names("meta"), *args).shape
-        labels = (op.scores, op.values, op.axis, op.cap, op.mask)
-        return self.recorder.attend(labels, length, args, shape, node.name)
+        told = (op.scores, op.values, op.axis, op.cap, op.mask, length)
+        made = self.recorder.line("attention", told, args, shape, args[0].dtype)
+        self.recorder.rename(made, node.name)
+        return made
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws of every step of the innermost loop, made before it; this step's are a row."""
@@ -204,6 +212,9 @@ class RecordingMachine:
             [n for n in sizes if n != 1],
         )
         return y
+
+    def whole(self, store: StoreRef) -> Tensor:
+        return self.recorder.view(store, "", store.shape)
 
     def gather(self, store: Tensor, axis: int, at: Any) -> Tensor:
         inside = self.xp.clip(at, 0, store.shape[axis] - 1)

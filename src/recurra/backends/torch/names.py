@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backends.widened import in_parts
+
 Tensor = torch.Tensor
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
@@ -38,6 +40,18 @@ def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.ndim))
     return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
+    """A product whose operands are widened part by part."""
+
+    def cast(x: Tensor) -> Tensor:
+        return x.to(dtype_of(dtype))
+
+    def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
+        return torch.empty(shape, dtype=dtype_of(dtype), device=xs[0].device)
+
+    return in_parts(labels, dtype, xs, cast, torch.einsum, empty)
 
 
 class Names:
@@ -173,6 +187,9 @@ class Names:
     def joined_at(self, join: str, x: Tensor, i: Tensor, v: Tensor, axis: int) -> Tensor:
         how = {"add": "sum", "maximum": "amax"}[join]
         return torch.scatter_reduce(x, axis, i.to(torch.int64), v, how)
+
+    def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
+        return widened(labels, dtype, *xs)
 
     def einsum(self, labels: str, *xs: Tensor) -> Tensor:
         if self.device == "cpu" or xs[0].is_floating_point():

@@ -26,6 +26,7 @@ from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 TAKEN = {
     "torch",
     "attention",
+    "widened",
     "number",
     "foreign",
     "asked",
@@ -283,18 +284,17 @@ class Recorder(TorchFunctionMode):
         self.items.append(Bind(name := self.fresh("u"), f"{function}({given})"))
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
-    def attend(
-        self, labels: Sequence[Any], length: Any, args: Sequence[Tensor], shape: Any, equation: str
+    def line(
+        self, function: str, told: Sequence[Any], args: Sequence[Tensor], shape: Any, dtype: Any
     ) -> Tensor:
-        """Attention over the first `length` points of a range: a line of the open kernel."""
-        kernel, n = self.block, str(length)
-        if isinstance(length, Count):
-            n = self.given_to(kernel, "n", n)
-        told = [*map(repr, labels), n, *(self.use(x, kernel) for x in args)]
-        kernel.lines.append((name := self.fresh(), f"attention({', '.join(told)})"))
-        made = self.bind(self.meta(shape, args[0].dtype), name, kernel, self.depth)
-        self.rename(made, equation)
-        return made
+        """A call of a function of ours in the open kernel, told numbers, texts and counts."""
+        kernel = self.block
+        given = [
+            self.given_to(kernel, "n", str(x)) if isinstance(x, Count) else repr(x) for x in told
+        ]
+        given += [self.use(x, kernel) for x in args]
+        kernel.lines.append((name := self.fresh(), f"{function}({', '.join(given)})"))
+        return self.bind(self.meta(shape, dtype), name, kernel, self.depth)
 
     # ---- structure
 

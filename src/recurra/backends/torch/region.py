@@ -21,7 +21,7 @@ from recurra.backends.torch.emit import emit
 from recurra.backends.torch.graphs import Captured, Graph, Record, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.meter import besides
-from recurra.backends.torch.names import Names, Tensor, dtype_of
+from recurra.backends.torch.names import Names, Tensor, dtype_of, widened
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings
@@ -136,7 +136,7 @@ class TorchBackend:
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"asked": asked, "attention": attention}
+        scope |= {"asked": asked, "attention": attention, "widened": widened}
         scope |= {**given, **self.scope}
         exec(compile(source, f"<recurra {name}>", "exec"), scope)
         return scope
@@ -167,7 +167,7 @@ class TorchBackend:
         meta.scope = {"range": few}
         return meta.compile(plan, region)
 
-    apart: tuple[str, ...] = ("attention(",)  # lines that are not fused
+    apart: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
 
     def pays(self, kernel: Kernel, steps: int) -> bool:
@@ -223,6 +223,8 @@ class TorchBackend:
 
     @torch.inference_mode()
     def borrow(self, x: Any) -> Tensor:
+        if getattr(x, "dtype", None) == np.dtype("bfloat16"):  # which NumPy does not lend by itself
+            return torch.from_dlpack(x.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_dlpack(x).to(self.device)
 
     def result(self, x: Any) -> Any:

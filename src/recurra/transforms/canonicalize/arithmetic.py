@@ -268,7 +268,7 @@ def sum_of_einsum(node: Node, rewriting: Rewriting) -> Node | None:
     product: Any = inner.op
     ins, out = product.parts()
     left = "".join(c for k, c in enumerate(out) if k not in node.op.axes)
-    return replace(node, op=Einsum(labels=f"{','.join(ins)}->{left}"), args=inner.args)
+    return replace(node, op=replace(product, labels=f"{','.join(ins)}->{left}"), args=inner.args)
 
 
 @rule(Sum)
