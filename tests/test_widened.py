@@ -12,7 +12,7 @@ import pytest
 
 import recurra as rc
 from numpy_memory import counted
-from recurra.backends.widened import parts
+from recurra.codegen.widened_product import parts
 from recurra.ir.types import NUMPY_NAME
 from recurra.llm import config as configs
 from recurra.llm.generate import Generator, Request

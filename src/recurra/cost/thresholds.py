@@ -43,7 +43,7 @@ table of granularity, 1.2 times as fast."""
 SCATTERED_ELEMENT_NS = 10.0
 """Nanoseconds to take an element of a row whose elements lie apart: measured."""
 
-# ---- operands of fewer bits (transforms/fuse_casts.py, backends/widened.py)
+# ---- operands of fewer bits (transforms/fuse_casts.py, codegen/widened_product.py)
 
 MAX_WIDENED_BYTES = 1 << 20
 """Bytes in which an operand of a product is held in more bits than it has: they stay in the L2 of a

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.widened import in_parts
 from recurra.codegen.loop_segments import few
+from recurra.codegen.widened_product import in_parts
 from recurra.memory_model.arrays import (
     Array,
     Shape,

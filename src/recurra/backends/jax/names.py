@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from recurra.backends.jax.devices import devices
-from recurra.backends.widened import parts
+from recurra.codegen.widened_product import parts
 from recurra.ops.contraction import result_shape
 
 

@@ -14,8 +14,8 @@ from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.stand_in import StandIn, blank, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import inside, joined, moves
-from recurra.backends.widened import widened
 from recurra.codegen.array_machine import Starts, Until
+from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.ir.expr import evaluate
 from recurra.ir.op import Op

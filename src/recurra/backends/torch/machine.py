@@ -16,8 +16,8 @@ from recurra.backends.source_text import inside, joined
 from recurra.backends.torch.code import For
 from recurra.backends.torch.names import Names, Tensor, dtype_of
 from recurra.backends.torch.record import Recorder, StoreRef
-from recurra.backends.widened import result_shape
 from recurra.codegen.array_machine import Starts, Until
+from recurra.codegen.widened_product import result_shape
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS
 from recurra.ir.expr import evaluate
 from recurra.ir.statement import Statement

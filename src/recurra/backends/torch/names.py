@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recurra.backends.widened import in_parts
+from recurra.codegen.widened_product import in_parts
 
 Tensor = torch.Tensor
 DTYPES: dict[str, torch.dtype] = {
