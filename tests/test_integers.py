@@ -54,6 +54,30 @@ def test_integers_are_those_of_numpy(dtype: str, backend: str) -> None:
             assert got[n].dtype == np.asarray(f(a, b)).dtype or n == "argmin"
 
 
+SUMS = {
+    "sum": (lambda x: x.sum(), lambda x: x.sum(dtype=np.int32)),
+    "prod": (lambda x: x.prod(), lambda x: x.prod(dtype=np.int32)),
+    "cumsum": (lambda x: x.cumsum(axis=1), lambda x: x.cumsum(1, np.int32)),
+    "cumprod": (lambda x: x.cumprod(axis=1), lambda x: x.cumprod(1, np.int32)),
+    "matmul": (lambda x: x @ x, lambda x: x @ x),
+    "einsum": (lambda x: rc.einsum("a,ab->a", x[0], x), lambda x: np.einsum("a,ab->a", x[0], x)),
+    "trace": (lambda x: rc.einsum("ab,ba->", x, x), lambda x: np.einsum("ab,ba->", x, x)),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_sums_wrap_around_in_their_type(backend: str) -> None:
+    """A wider type, which they become later, sees what they are."""
+    x = np.array([[2**30 - 1, 7], [2**31 - 1, -(2**31)]], np.int32)
+    ctx = rc.Context()
+    with ctx:
+        given = rc.input(rc.i32[2, 2], (), name="x")
+        rc.output(**{name: f(given).cast("f64") for name, (f, _) in SUMS.items()})
+    found = ctx.compile({}, backend=backend).run(inputs={"x": x})
+    for name, (_, want) in SUMS.items():
+        np.testing.assert_array_equal(found[name], want(x).astype(float), err_msg=name)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_floats_are_divided_as_in_numpy(backend: str) -> None:
     a = np.array([7.0, -7.0, 7.0, -7.0, 1.0, 0.3], np.float32)

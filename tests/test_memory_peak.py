@@ -10,9 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
+import recurra as rc
 from backend_memory import on_jax, on_torch
 from numpy_memory import counted
 from random_programs import Case, programs
@@ -253,3 +255,17 @@ def one_and_two(backend: str) -> tuple[int, int]:
     of = scope("kalman_filter")
     two = of["ctx"].compile({of["B"]: 200, of["T"]: 5}, backend=backend, workers=2).memory
     return of["ctx"].compile({of["B"]: 100, of["T"]: 5}, backend=backend).memory.nbytes, two.nbytes
+
+
+def test_a_call_that_is_not_made_at_first_has_a_peak() -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as (i, I):
+        x = rc.input(rc.f32[4], (i,), name="x")
+        y = rc.like(rc.f32, (i,))
+        y[i % 3 == 1] = rc.call(lambda v: v.sum(), rc.f32, x)
+        y[i] = x.max()
+        rc.output(y=y)
+    peak = ctx.compile({I: 5}, backend="numpy").memory.nbytes
+    given = np.arange(20, dtype=np.float32).reshape(5, 4)
+    within = ctx.compile({I: 5}, backend="numpy", memory=peak).run(inputs={"x": given})
+    assert within["y"].tolist() == [3, 22, 11, 15, 70]

@@ -376,18 +376,39 @@ def test_the_thread_ends_with_the_run() -> None:
         p.execution.mover.move("o", 0, True, lambda: None)
 
 
+def test_the_thread_ends_with_an_error_that_is_kept() -> None:
+    """An error holds the frames that it went through, and these the run."""
+    p = learner(swap=SMALL, chunk=1)
+
+    def fails(*_: Any) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError) as kept:
+        p.run(on_step=fails)
+    assert kept.tb is not None
+    assert p.execution.mover is not None
+    assert not p.execution.mover.closing.alive
+
+
 LEFT = """
 import sys
 sys.path.insert(0, {tests!r})
+import numpy as np
 import test_swap
 steps = test_swap.learner(swap=test_swap.SMALL, chunk=1).execution.steps(0)
 next(steps)
 """
+WAITING = """
+store = steps.gi_frame.f_locals["run"].mover.stores[0]
+store.take_early("call", lambda: (np.arange(2), np.zeros(2)), lambda: np.arange(2))
+"""
 
 
-def test_a_run_that_is_never_ended_ends_with_the_process() -> None:
+@pytest.mark.parametrize("code", [LEFT, LEFT + WAITING], ids=["idle", "waiting for samples"])
+def test_a_run_that_is_never_ended_ends_with_the_process(code: str) -> None:
     here = Path(__file__).parent
     env = {**os.environ, "PYTHONPATH": str(here.parent / "src")}
-    code = [sys.executable, "-c", LEFT.format(tests=str(here))]
-    done = subprocess.run(code, env=env, capture_output=True, text=True, check=True)
+    code = code.format(tests=str(here))
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120)
     assert done.stderr == ""

@@ -114,3 +114,10 @@ class Proof:
         ):
             return None
         return self.first(box, both(where, compare("<", expr, least)))
+
+    def beyond(
+        self, lo: Any, hi: Any, least: int, most: Any, box: Box, where: Expr = TRUE
+    ) -> Point | None:
+        """The first point where `lo` is less than `least`, or else `hi` more than `most`."""
+        found = self.below(lo, least, box, where)
+        return self.below(most - hi, 0, box, where) if found is None else found

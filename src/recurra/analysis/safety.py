@@ -38,7 +38,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.types import NUMPY_NAME, Tuple, Type, is_float
+from recurra.ir.types import NUMPY_NAME, Domain, Tuple, Type, is_float
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Reshape
@@ -106,17 +106,25 @@ def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
     nodes: list[Node] = []
     for name, error in mistakes.items():
         n = graph[name]
-        if not n.op.pure or isinstance(n.op, Input) or proof.open:
+        if not n.op.pure or isinstance(n.op, Input):
             raise error
         if asked.get(name) == FALSE and name in live and isinstance(n.type, Type):
             zero = Const(value=0, dtype=n.type.dtype, shape=n.type.shape)
             nodes.append(replace(n, op=zero, args=()))
             continue
-        domain = around(n.domain, asked.get(name, TRUE), sizes)
-        if domain == n.domain or asked.get(name) == FALSE:
+        where = asked.get(name, TRUE)
+        domain = around(n.domain, where, {**sizes, **proof.open})
+        if domain == n.domain or where == FALSE or not _within_always(proof, n, where, domain):
             raise error
         nodes.append(replace(n, domain=domain))
     return graph.update(nodes)
+
+
+def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
+    """Tell whether the points at which a condition holds are in a part, for every open bound."""
+    out = (either(compare("<", r.sym, r.lo), compare(">=", r.sym, r.hi)) for r in part)
+    wrong = both(proof.edges(node.domain), proof.at(where), proof.at(either(*out)))
+    return proof.first(proof.box(node.domain), wrong) is None
 
 
 def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
@@ -235,8 +243,7 @@ def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, whe
     if not _is_narrow(op.dtype):
         return
     ends = np.iinfo(NUMPY_NAME[op.dtype])
-    found = proof.below(e, int(ends.min), box, where)
-    found = proof.below(int(ends.max) - e, 0, box, where) if found is None else found
+    found = proof.beyond(e, e, int(ends.min), int(ends.max), box, where)
     if found is not None:
         number = evaluate(proof.at(e), found)
         raise diagnostics.too_narrow(node, index, op, number, found, proof.told(found))
@@ -346,18 +353,14 @@ def _cut(
     proof: Proof, node: Node, axis: int, ends: tuple[Expr | int, Expr | int], box: Box
 ) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[axis]
-    inside = proof.edges(node.domain)
-    found = proof.below(ends[0], 0, box, inside)
-    found = proof.below(n - ends[1], 0, box, inside) if found is None else found
+    found = proof.beyond(*ends, 0, n, box, proof.edges(node.domain))
     if found is not None:
         raise diagnostics.cut(node, ends, n, found, proof.told(found))
 
 
 def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
-    inside = proof.edges(node.domain)
-    found = proof.below(op.at_, 0, box, inside)
-    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
+    found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
     if found is not None:
         raise diagnostics.pick(node, op.at_, n, found, proof.told(found))
 
@@ -368,8 +371,7 @@ def _take(proof: Proof, node: Node, op: Take, box: Box) -> None:
     n: Any = proof.graph.read_type(x).shape[op.parts()[0].index(op.axis)]
     inside = proof.edges(node.domain)
     for e in _known_numbers(proof.graph[i.name], i):
-        found = proof.below(e, 0, box, inside)
-        found = proof.below(n - 1 - e, 0, box, inside) if found is None else found
+        found = proof.beyond(e, e, 0, n - 1, box, inside)
         if found is not None:
             raise diagnostics.pick(node, e, n, found, proof.told(found))
 
@@ -391,9 +393,7 @@ def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
 def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:
     """Every element is one of those that are shuffled."""
     n: Any = op.size
-    inside = proof.edges(node.domain)
-    found = proof.below(op.at_, 0, box, inside)
-    found = proof.below(n - 1 - op.at_, 0, box, inside) if found is None else found
+    found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
     if found is not None:
         raise diagnostics.shuffled(node, op.at_, n, found, proof.told(found))
 

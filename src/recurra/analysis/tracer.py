@@ -350,8 +350,10 @@ def current() -> Tracer:
     if not _ACTIVE:
         raise RecurraError(
             "no program is being written here",
-            facts="recurrent tensors belong to a context",
-            hint="write `with rc.Context(num_dims=...) as ...:` around it",
+            facts="recurrent tensors are made and joined in the block of their context, and this "
+            "line is in none",
+            hint="move it into the block, or open that again: `with ctx:`; a new program begins by "
+            '`with rc.Context(dims="t") as (t, T):`',
             loc=here(),
         )
     return _ACTIVE[-1]

@@ -9,7 +9,7 @@ sum, the neutral number in an extremum, the last value of what is kept. Stores g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any
@@ -31,6 +31,7 @@ from recurra.ops.source import Const
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Loop
 from recurra.storage.storage_plan import Plan
+from recurra.storage.store import Kind
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,16 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
     return tuple(out)
 
 
-def fillable(plan: Plan, loop: Loop, active: frozenset[str]) -> list[str]:
-    """Stores written in a loop that keep every point of it."""
+def fillable(
+    plan: Plan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
+) -> list[str]:
+    """Stores written in a loop that keep every point of it, or as some `kinds` do."""
     out: list[str] = []
     inside = (plan.statements[s].array for s in members(loop.body) if s in active)
     for n in dict.fromkeys(inside):
         store = plan.stores.get(n)
         if store is not None:
-            out += [n for a in store.kept if a.dim == loop.dim and a.kind == "block"]
+            out += [n for a in store.kept if a.dim == loop.dim and a.kind in kinds]
     return out
 
 

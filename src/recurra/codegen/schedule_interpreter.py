@@ -7,7 +7,7 @@ linear chain of versions, and each step writes before it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,7 @@ from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 from recurra.storage.storage_plan import Plan
-from recurra.storage.store import Store
+from recurra.storage.store import Kind, Store
 
 
 @dataclass
@@ -128,7 +128,8 @@ class Walk:
                     continue
                 ending = self.ending(it, active, state)
                 if ending is not None and it.step < 0:  # what it reads of points that it leaves out
-                    self.fill(ending, it, read_inside(self.plan, it, active), state)
+                    inside = read_inside(self.plan, it, active)
+                    self.fill(ending, it, inside, state, ("block", "window"))
                 for seg in segments(self.statements, it, active, self.plan.sizes):
                     if ending is None:
                         self.run(it, seg.lo, seg.hi, seg.active, state)
@@ -271,15 +272,28 @@ class Walk:
         (e,) = [e for e in self.endings if e.going == going]
         self.fill(e, loop, active, state)
 
-    def fill(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
-        """Points that were left out get the value that a reader may rely on."""
+    def fill(
+        self,
+        ended: Ended,
+        loop: Loop,
+        active: frozenset[str],
+        state: State,
+        kinds: Collection[Kind] = ("block",),
+    ) -> None:
+        """Points that were left out get the value that a reader may rely on.
+
+        Of a window those are as many as it has slots: a loop backwards writes over them.
+        """
         past, end = PastEnd(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
-        for n in fillable(self.plan, loop, active):
+        for n in fillable(self.plan, loop, active, kinds):
             if n not in state.stores:
                 continue
             hi = evaluate(self.graph[n].domain[loop.dim].hi, self.plan.sizes)
             read = reach(self.plan, ended, n, len(state.clocks), active)
+            axis = next(a for a in self.plan.stores[n].kept if a.dim == loop.dim)
+            if axis.kind == "window":
+                read = axis.slots if read is None else min(read, axis.slots)
             if read != 0:
                 groups.setdefault((hi, read), []).append(n)
         for (hi, read), names in groups.items():

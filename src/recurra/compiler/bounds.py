@@ -17,7 +17,9 @@ from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.types import Tuple
 from recurra.storage.storage_plan import Plan
+from recurra.transforms.canonicalize.domains import known_branch
 from recurra.transforms.early_exit.lower_until import Ending, end_rows
+from recurra.transforms.rewriter.pattern_rewriter import apply
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,14 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
         )
     for name, u in data.items():
         _expect(tracer, graph, name, u)
-    check(graph, sizes, {name: u.most for name, u in data.items()})
     written = graph.outputs
+    ends = (u.done.name for u in data.values())  # asked for, too
+    asked = replace(graph, outputs=tuple(dict.fromkeys([*written, *ends])))
+    safe = check(asked, sizes, {name: u.most for name, u in data.items()})
+    known = apply(
+        safe, (known_branch,), {}, share=False
+    )  # y[T-1] as it is defined waits for no end
+    graph = replace(known, outputs=written)
     for name in _innermost_first(graph, data):
         u = data[name]
         kept = [x.done.name for x in data.values()]

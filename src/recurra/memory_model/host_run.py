@@ -11,8 +11,8 @@ from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import few
 from recurra.codegen.streamed_outputs import streamed
-from recurra.ir.expr import evaluate
-from recurra.ir.types import Type
+from recurra.ir.expr import TRUE, evaluate
+from recurra.ir.types import Tuple
 from recurra.memory_model.amount import Extent, extents, most, number
 from recurra.memory_model.arena import within
 from recurra.memory_model.arrays import Array, allocated
@@ -148,8 +148,9 @@ class _Run:
         return tuple(self.blank(n) for n in names)
 
     def blank(self, name: str) -> Any:
-        type_ = self.plan.statements.arrays[name].type
-        return fresh(self.meter, self.plan, name) if isinstance(type_, Type) else None
+        (writer, *_) = self.plan.statements.writers[name]
+        made_first = isinstance(writer.type, Tuple) and writer.where == TRUE  # by a call
+        return None if made_first else fresh(self.meter, self.plan, name)
 
     neutral = blank
 

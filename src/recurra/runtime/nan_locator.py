@@ -12,6 +12,7 @@ bad names the culprit. What a mask or an untaken branch hides reaches no result,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -254,7 +255,7 @@ class Check:
         execution = Execution(self.program, backend).using(calls=wrap)
         steps = execution.steps(self.seed, inputs=self.inputs, resume=self.resume)
         results: dict[str, Any] = {}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), closing(steps):
             for _ in range(self.launches):
                 s = next(steps)
                 results = {**s.outputs, **s.variables}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -129,7 +129,7 @@ class Runner:
         steps = execution.steps(
             seed, inputs=inputs, resume=resume, native=request.native, watched=seen
         )
-        with Behind() as behind:
+        with Behind() as behind, closing(steps):  # now: who catches an error may keep its frames
             while isinstance(made := self.launch(steps), Step):
                 if request.on_step is not None:
                     for first, metrics in self.metrics(made):

@@ -34,6 +34,11 @@ class Block:
     head: str
     body: list[Line | Block] = field(default_factory=list["Line | Block"])
 
+    @property
+    def does_something(self) -> bool:
+        """Whether it has more than the places where values end."""
+        return any(isinstance(it, Block) or it.text for it in self.body)
+
 
 def text_of(head: str, items: list[Line | Block], gives: str) -> str:
     """The function: without lines that nobody reads; what is read for the last time is let go."""
@@ -50,7 +55,7 @@ def prune(items: list[Line | Block], live: set[str]) -> None:
     for it in reversed(items):
         if isinstance(it, Block):
             prune(it.body, live)  # what travels from step to step is bound by lines without a name
-            if it.body:
+            if it.does_something:
                 kept.append(it)
                 live |= words(it.head)
         elif not it.name or it.name in live:
@@ -74,7 +79,8 @@ def hoist(items: list[Line | Block]) -> None:
                 else:
                     stays.append(x)
             it.body[:] = stays
-        out.append(it)
+        if isinstance(it, Line) or it.does_something:
+            out.append(it)
     items[:] = out
 
 

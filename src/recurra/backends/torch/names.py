@@ -192,8 +192,10 @@ class Names:
         return widened(labels, dtype, *xs)
 
     def einsum(self, labels: str, *xs: Tensor) -> Tensor:
-        if self.device == "cpu" or xs[0].is_floating_point():
+        if xs[0].is_floating_point():
             return torch.einsum(labels, *xs)
+        if self.device == "cpu":  # torch sums an axis that one operand has in 64 bits
+            return torch.einsum(labels, *xs).to(xs[0].dtype)
         return self.summed_products(labels, *xs)
 
     def summed_products(self, labels: str, *xs: Tensor) -> Tensor:

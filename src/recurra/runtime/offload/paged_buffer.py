@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import thread as pools
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -195,7 +196,8 @@ class Paged:
 
         def when() -> None:
             while before() is not None and not wanted.wait(MOVER_POLL_SECONDS):
-                pass
+                if pools._shutdown:  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+                    break  # the process ends once this thread does
 
         self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)
 

@@ -20,17 +20,18 @@ from recurra.ir.expr import (
     Cmp,
     Logic,
     Sym,
+    both,
     compare,
     either,
     negate,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
-from recurra.ir.op import Elementwise, Op, join_labels
+from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
-from recurra.ops.indexing import OneHot, Pick, Take
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import Operand, Reads
@@ -138,7 +139,7 @@ class _Program(Reads):
 
     def _picked(self, node: Node, op: Pick, operand: Operand) -> None:
         """An element of an axis; past the end of the row there is none."""
-        if self.ended(op.at_):
+        if self.ended(op.at_) and not op.zero:
             self.refuse(
                 f"{node.name} picks element {op.at_} of an axis",
                 f"{self.bound} differs from row to row",
@@ -146,12 +147,21 @@ class _Program(Reads):
             )
         size = operand.shape[op.axis]
         self.axes[node.name] = tuple(a for k, a in enumerate(operand.axes) if k != op.axis)
-        inside = self.plain(compare("<", op.at_, size)) if op.zero else TRUE
+        inside = TRUE
+        if op.zero:
+            ends = compare(">=", op.at_, 0) if self.ended(op.at_) else TRUE
+            inside = self.plain(both(ends, compare("<", op.at_, size)))
+        pick, args = op.at(self.by), [operand.ref]
+        if self.ended(op.at_):
+            axes = LETTERS[: len(operand.shape)]
+            axis = axes[op.axis]
+            pick = Take(labels=f"{axes},->{axes.replace(axis, '')}", axis=axis)
+            args.append(self.number(op.at_))
         if not self.ended(inside):
-            self.put(node, op.at(self.by), [operand.ref])
+            self.put(node, pick, args)
             return
         there = self.condition(inside)
-        y = self.emit(op.at(self.by), (operand.ref,), "picked")
+        y = self.emit(pick, tuple(args), "picked")
         zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
         self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
 
@@ -248,25 +258,20 @@ class _Program(Reads):
             if pointwise:
                 labels[k] = lead + ins[k]
         if more:
-            numbers = pointwise and all(self._plain(a) for a in node.args)
-            if not numbers and not self._is_position(node):
+            if not all(self._is_number(a) for a in node.args):
                 self._rowless(", ".join(sorted(more)))
             dims = {*node.domain.dims, *more}
             self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
         return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
 
-    def _plain(self, ref: Ref) -> bool:
-        """Is it made of nothing but numbers?"""
-        return ref.name in self.grown or not self.graph[ref.name].args
-
-    def _is_position(self, node: Node) -> bool:
-        """Does it say where along an axis something is, which each row counts for itself?"""
-        if node.name in self.graph.outputs or node.name not in self.early:
-            return False
-        readers = [r for r, _ in self.graph.readers[node.name]]
-        return isinstance(node.op, OneHot) or (
-            bool(readers) and all(map(self._is_position, readers))
-        )
+    def _is_number(self, ref: Ref) -> bool:
+        """Is it made of nothing but numbers, which each row may have for itself?"""
+        n = self.graph[ref.name]
+        if ref.name in self.grown:
+            return True
+        known = n.name in self.early and n.op.pure
+        ours = set(n.domain.dims) & {self.time, *self.rows.dims}
+        return known and not ours and all(map(self._is_number, n.args))
 
     def _row_axis(self, extent: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""

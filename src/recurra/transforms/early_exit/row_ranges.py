@@ -1,16 +1,18 @@
 """Ranges of rows that the data end, where they begin or stop at a point that only the data know.
 
 sum(x[b,max(1,T-2):T])    →   y[b<B,t<T] = merge(x, 0, when=(t >= max(1,T-2), ..));  sum(y[b,0:T])
+sum(x[b,T-1-t:T])    →   y[b<B,t<T,t_<T] = merge(x[b,t_], 0, when=(t_ >= ..));  sum(y[b,t,0:T])
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from recurra.ir.dims import Role
 from recurra.ir.expr import Expr, Ext, Sym, both, compare, lin, negate, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Reduction
-from recurra.ir.types import Range, Type
+from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.reduction import identity
 from recurra.ops.source import Const
@@ -23,7 +25,7 @@ def read_whole_rows(graph: Graph, bound: str) -> Graph:
     for n in graph.nodes.values():
         if isinstance(n.op, Reduction) and n.op.monoid:
             g.loc = n.loc
-            args = tuple(_whole(g, n.op, a, bound) for a in n.args)
+            args = tuple(_whole(g, n, n.op, a, bound) for a in n.args)
             if args != n.args:
                 g.put(replace(n, args=args))
     return g.graph
@@ -36,34 +38,62 @@ def end_of_row(expr: Expr | int, bound: str) -> bool:
     return all(isinstance(c, int) and c >= 0 for c in ends)
 
 
-def _whole(rewriting: Rewriting, op: Reduction, ref: Ref, bound: str) -> Ref:
+def _whole(rewriting: Rewriting, node: Node, op: Reduction, ref: Ref, bound: str) -> Ref:
     """The read of all of a row where the op folds a range that only the data know."""
     source = rewriting[ref.name]
     pairs = list(zip(source.domain, ref.index, strict=True))
     own = {r.dim for r, e in pairs if e == r.sym}
     cut = [k for k, (_, e) in enumerate(pairs) if isinstance(e, Slice)]
-    index, inside = list(ref.index), list[Expr]()
+    inside: list[Expr] = []
+    index: dict[str, Index] = dict(zip(source.domain.dims, ref.index, strict=True))
+    moved: dict[str, Range] = {}  # ranges that are cut
+    more: set[str] = set()  # dims of the reader that say where
     for axis, k in enumerate(cut):
         r, e = pairs[k]
         if axis not in op.axes or not isinstance(e, Slice) or not _by_data(r, e, bound):
             continue
-        if index_symbols(e) & rewriting.graph.declared.keys() <= own:
-            index[k] = Slice(r.lo, r.hi)
-            inside += [compare(">=", r.sym, e.lo), compare("<", r.sym, e.hi)]
+        by = index_symbols(e) & set(node.domain.dims) - own
+        if by & set(source.domain.dims) - {r.dim} or (r.dim in by and len(cut) > 1):
+            continue
+        here = _second(rewriting, r) if r.dim in by else r
+        moved[r.dim], more = here, more | by
+        index[r.dim] = Slice(r.lo, r.hi)
+        inside += [compare(">=", here.sym, e.lo), compare("<", here.sym, e.hi)]
     if not inside:
         return ref
-    assert isinstance(source.type, Type)
+    ranges = list(({r.dim: r for r in source.domain} | moved).values())
+    named: dict[str, Index] = {r.dim: r.sym for r in node.domain if r.dim in more}
+    named |= {r.dim: e for r, e in zip(ranges, index.values(), strict=True)}
+    there = Ref(ref.name, tuple(r.sym for r in ranges))
+    order = [d.name for d in rewriting.dims]
+    ranges += [node.domain[d] for d in node.domain.dims if d in more]
+    domain = Domain(tuple(sorted(ranges, key=lambda r: order.index(r.dim))))
+    return Ref(
+        _part(rewriting, op, there, domain, both(*inside)), tuple(named[r.dim] for r in domain)
+    )
+
+
+def _part(rewriting: Rewriting, op: Reduction, ref: Ref, domain: Domain, inside: Expr) -> str:
+    """An equation over a domain: the read where it is inside, elsewhere what changes no result."""
+    type_ = rewriting[ref.name].type
+    assert isinstance(type_, Type)
     assert op.monoid
-    here, dtype = both(*inside), source.type.dtype
-    none = Const(value=identity(op.monoid, dtype), dtype=dtype, shape=source.type.shape)
-    other = rewriting.emit(none, (), source.domain, "none")
-    choice = Merge(when=(here, negate(here)))
-    args = rewriting.read(ref.name), other
+    none = Const(value=identity(op.monoid, type_.dtype), dtype=type_.dtype, shape=type_.shape)
+    other = rewriting.emit(none, (), domain, "none")
+    choice = Merge(when=(inside, negate(inside)))
     made = Node(
-        rewriting.fresh(f"{ref.name}_part"), choice, args, source.domain, source.type, rewriting.loc
+        rewriting.fresh(f"{ref.name}_part"), choice, (ref, other), domain, type_, rewriting.loc
     )
     rewriting.put(made)
-    return Ref(made.name, tuple(index))
+    return made.name
+
+
+def _second(rewriting: Rewriting, extent: Range) -> Range:
+    """A second dim with the points of one."""
+    made = rewriting.graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi)
+    made = replace(made, range=replace(made.range, lo=extent.lo))
+    rewriting.dims = (*rewriting.dims, made)
+    return made.range
 
 
 def _by_data(extent: Range, slice_: Slice, bound: str) -> bool:
