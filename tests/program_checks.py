@@ -28,18 +28,14 @@ from recurra.transforms.compile_context import Pass
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 SMALL = Tuning(strip=2, given=1, diagonals=0.0)  # what is done for many points, done for few
-ASKED = (
-    "shard",
-    "batch_groups",
-    "poll_interval",
-    "host_gather",
-)  # passes that only run if they are asked for
+# passes that only run if they are asked for
+ASKED = ("shard", "batch_groups", "poll_interval", "host_gather")
 
 
 def by_name() -> dict[str, tuple[Pass, Tuning]]:
     """Every pass of the pipeline, with axes that go first and last."""
     found = {p.name: (p, SMALL) for p in pipeline.PASSES if p.name not in ASKED}
-    axes, _ = found.pop("granularity")
+    axes, _ = found.pop("vectorize")
     return {
         **found,
         "first": (axes, replace(SMALL, last=False)),
@@ -49,15 +45,15 @@ def by_name() -> dict[str, tuple[Pass, Tuning]]:
 
 PASSES = by_name()
 PIPELINE = (
-    "simplify",
-    "lift",
-    "split",
-    "strip",
+    "canonicalize",
+    "incrementalize",
+    "peel_independent",
+    "strip_mine",
     "pad",
-    "keep",
+    "rematerialize",
     "tile",
     "first",
-    "accumulate",
+    "reductions_to_accumulators",
 )
 
 
@@ -88,7 +84,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
     g, cx.axes = case.graph, as_written(case.graph)
     done: list[str] = []
     for name in names:
-        if ragged(g, case.sizes) and name in ("keep", "tile"):
+        if ragged(g, case.sizes) and name in ("rematerialize", "tile"):
             continue  # what has no static length has no place in memory
         done.append(name)
         step, cx.tuning = PASSES[name]

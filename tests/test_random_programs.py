@@ -47,9 +47,9 @@ def test_a_program_that_went_wrong(case: Case):
     want = oracle(case)
     for order in (
         PIPELINE,
-        ("last", "accumulate"),
+        ("last", "reductions_to_accumulators"),
         ("first", "canonicalize"),
-        ("accumulate",),
+        ("reductions_to_accumulators",),
     ):
         passes(case, order, want)
     examine(case)
