@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recurra.codegen.initial_buffers import Given as GivenStores
+from recurra.runtime.initial_buffers import Given as GivenStores
 
 import recurra as rc
 from everywhere import BACKENDS, interpreted
