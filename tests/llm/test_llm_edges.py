@@ -65,6 +65,40 @@ def test_draws_are_those_of_the_place_in_a_row(g: Generator):
     assert alone != g.generate([row], **{**ask, "seed": 4})[0].tokens
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_a_prompt_is_read_at_once_for_one_new_token_too(folder: Path, backend: str):
+    g = Generator(folder, backend=backend, unrolled=False)
+    rows = np.random.default_rng(0).integers(5, 250, (8, 200)).tolist()
+    first, both = (g.generate(rows, new=n, eos=()) for n in (1, 2))
+    assert [c.tokens for c in first] == [c.tokens[:1] for c in both]
+    for program in g.programs.values():
+        told = program.executable.compiled.stages.decisions
+        assert any("points at once" in x and "at a time" in x for x in told), told
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"eos": 1.5}, "eos is 1.5, and must be a token"),
+        ({"stop": None}, "stop is None, and must be texts"),
+        ({"stop": 5}, "stop is 5, and must be texts"),
+        ({"sampling": None}, "sampling is None, and must be a Sampling"),
+        ({"sampling": {"temperature": 1}}, "and must be a Sampling, or one for each row"),
+        ({"memory": "1GB"}, "memory is '1GB', and must be a number of bytes"),
+    ],
+)
+def test_what_is_no_value_is_refused(g: Generator, asked: dict[str, Any], said: str):
+    with pytest.raises(RecurraError) as error:
+        g.generate([5, 6], **asked)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("lengths", [8, "ab", [4, "b"]])
+def test_lengths_are_integers(folder: Path, lengths: Any):
+    with pytest.raises(RecurraError, match="must be integers"):
+        Generator(folder, lengths=lengths)
+
+
 def metaspace() -> Any:
     """As of Llama 2: a space is written before a word, and not before the first one of a text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -61,14 +61,14 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path):
 
 @pytest.mark.parametrize("mix", ["causal", "window:4", "sinks:2+3", "prefix:5"])
 def test_one_token_is_the_first_of_two(folder: Path, mix: str):
-    """By the same program, which reads the prompt at once."""
+    """But for the rounding of another program, of the prompt alone."""
     g = Generator(folder, backend="numpy", attention=mix)
     rows = prompts(9, 4)
     two = g.generate(rows, new=2, eos=(), logprobs=True)
     one = g.generate(rows, new=1, eos=(), logprobs=True)
-    assert len(g.programs) == 1
     for a, b in zip(one, two, strict=True):
-        assert (a.tokens, a.logprobs, a.end) == (b.tokens[:1], (b.logprobs or ())[:1], "length")
+        assert (a.tokens, a.end) == (b.tokens[:1], "length")
+        assert a.logprobs == pytest.approx((b.logprobs or ())[:1], rel=1e-5)
 
 
 @pytest.mark.parametrize("unrolled", [True, False])

@@ -165,7 +165,10 @@ def test_draws_have_the_frequencies_of_their_weights():
     ("wrong", "message"),
     [
         ({"temperature": -1.0}, "temperature is -1.0, and must be 0 or more"),
-        ({"top_k": -3}, "top_k is -3, and must be 0 or more"),
+        ({"top_k": -3}, "top_k is -3, and must be 0 or more, and whole"),
+        ({"top_k": 1.5}, "top_k is 1.5, and must be 0 or more, and whole"),
+        ({"temperature": "hot"}, "temperature is 'hot', and must be 0 or more"),
+        ({"temperature": float("inf")}, "temperature is inf, and must be 0 or more"),
         ({"top_p": 0.0}, "top_p is 0.0, and must be above 0, at most 1"),
         ({"top_p": 1.5}, "top_p is 1.5, and must be above 0, at most 1"),
         ({"min_p": 2.0}, "min_p is 2.0, and must be from 0 to 1"),

@@ -28,9 +28,6 @@ from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights, free_bytes
 
 TURNS = 12  # of layers, up to which they are compiled once for all rounds
-# A program of one new token has no loop that its prompt could be taken out of, all at once: it is
-# that of two tokens, of which the second is not waited for.
-LEAST_NEW = 2
 UNROLLED = 16  # layers, up to which they are equations of their own
 
 
@@ -88,6 +85,12 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
     return given
 
 
+def _several(given: Any) -> tuple[Any, ...]:
+    """What is given as a list, or stands alone."""
+    alone = isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable)
+    return (given,) if alone else tuple(given)
+
+
 def _are_tokens(given: Any) -> bool:
     items = list(given) if isinstance(given, Iterable) and not isinstance(given, bytes) else [None]
     return all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in items)
@@ -106,15 +109,16 @@ def requested(ask: Request, asked: Mapping[str, Any]) -> Request:
             loc=here(),
         )
     ask = replace(ask, **asked)
-    eos: Any = ask.eos
-    stop: Any = ask.stop
-    eos = eos if eos is None else tuple([eos] if isinstance(eos, int | np.integer) else eos)
-    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    eos = None if ask.eos is None else _several(ask.eos)
+    stop, how = _several(ask.stop), _several(ask.sampling)
+    memory: Any = ask.memory
     limits = {
         "new": (_are_tokens([ask.new]), "an integer"),
         "seed": (_are_tokens([ask.seed]) and 0 <= ask.seed < 2**32, "from 0 to 4294967295"),
         "eos": (eos is None or _are_tokens(eos), "a token, or a list of tokens"),
         "stop": (all(isinstance(x, str) and x for x in stop), "texts, none of them empty"),
+        "sampling": (all(isinstance(x, Sampling) for x in how), "a Sampling, or one for each row"),
+        "memory": (memory is None or _are_tokens([memory]), "a number of bytes"),
     }
     for name, (fine, said) in limits.items():
         if not fine:
@@ -143,6 +147,12 @@ class Generator:
         lengths: Sequence[int] | None = None,
     ):
         self.folder, self.dtype, self.backend = Path(folder), dtype, backend
+        if lengths is not None and not _are_tokens(lengths):
+            raise RecurraError(
+                f"lengths are {lengths!r}, and must be integers",
+                hint="lengths=[64, 256]",
+                loc=here(),
+            )
         self.lengths = None if lengths is None else tuple(sorted(lengths))
         loaded = loading.load(folder, dtype)
         c = loaded.config
@@ -280,7 +290,7 @@ class Generator:
         form = Form(
             len(rows),
             places,
-            places + self.places(max(ask.new, LEAST_NEW)) - 1,
+            places + self.places(ask.new) - 1,
             kind,
             ragged=self.lengths is not None or len(set(map(len, rows))) > 1,
             logprobs=ask.logprobs,

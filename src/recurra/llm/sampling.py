@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import recurra as rc
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, here
 
 if TYPE_CHECKING:
     from recurra import Tensor
@@ -33,15 +35,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         limits = {
-            "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
-            "temperature": (self.temperature >= 0, "0 or more"),
-            "top_k": (self.top_k >= 0, "0 or more"),
-            "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
-            "min_p": (0 <= self.min_p <= 1, "from 0 to 1"),
+            "repetition_penalty": (lambda x: x > 0, "above 0"),
+            "temperature": (lambda x: x >= 0, "0 or more"),
+            "top_k": (lambda x: x >= 0 and x == int(x), "0 or more, and whole"),
+            "top_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
+            "min_p": (lambda x: 0 <= x <= 1, "from 0 to 1"),
         }
-        for name, (fine, said) in limits.items():
-            if not fine:
-                raise RecurraError(f"{name} is {getattr(self, name)!r}, and must be {said}")
+        for name, (fits, said) in limits.items():
+            given = getattr(self, name)
+            if not isinstance(given, Real) or not isfinite(given) or not fits(given):
+                raise RecurraError(f"{name} is {given!r}, and must be {said}", loc=here())
 
     @property
     def kind(self) -> Kind:

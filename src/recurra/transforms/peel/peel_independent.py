@@ -9,7 +9,8 @@
 
 The cut is where the branch changes, or earlier if something else starts there: what is read of y is
 y[7]. `tp` orders nothing, so it becomes an axis: of a prompt, all positions are one product. Where
-they are many, or read windows of the past, they are taken in `chunks`.
+they are many, or read windows of the past, they are taken in `chunks`. So are those of an input
+that nothing orders, and which are read by ranges that grow: a prompt of which one token is asked.
 """
 
 from __future__ import annotations
@@ -22,8 +23,17 @@ from math import prod
 from recurra.cost.thresholds import MAX_CHUNK_POINTS, MAX_PEELED_BYTES, ROWS_PER_TILE
 from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
-from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, symbols
-from recurra.ir.graph import Graph, Node, Ref, Slice, fresh_name, index_symbols, merge_condition
+from recurra.ir.expr import TRUE, Expr, Sym, both, compare, evaluate, lin, symbols
+from recurra.ir.graph import (
+    Graph,
+    Index,
+    Node,
+    Ref,
+    Slice,
+    fresh_name,
+    index_symbols,
+    merge_condition,
+)
 from recurra.ir.op import LETTERS
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
@@ -119,22 +129,73 @@ def _in_chunks(
 def _cut(
     graph: Graph, node: Node, dim: str, sizes: Mapping[str, int], chunk: int, fewest: int
 ) -> int:
-    """The points of a merge that are given before a loop; 0: none, or not `fewest`."""
-    if not isinstance(node.op, Merge) or dim not in node.domain or len(node.op.when) != 2:
+    """The points of a merge, or an input, that are given before a loop; 0: none, or not `fewest`.
+
+    All points of an input are given; what loops read of one is theirs.
+    """
+    if dim not in node.domain or (node.domain[dim].mentions() - sizes.keys()):
         return 0
-    r, when = node.domain[dim], node.op.when[0]
-    if r.mentions() - sizes.keys() or symbols(when) - sizes.keys() != frozenset((dim,)):
-        return 0
+    r = node.domain[dim]
     lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes)
-    boxes = split_boxes(Domain((r,)), when, sizes)
-    ends = [evaluate(b.domain[dim].hi, sizes) for b in boxes if b.where == TRUE]
-    begun = len(boxes) == len(ends) == 1 and evaluate(boxes[0].domain[dim].lo, sizes) == lo
-    end = ends[0] if begun else lo
-    if lo or end == hi or end < fewest:
+    end = _given_end(node, r, sizes) if isinstance(node.op, Merge) else hi
+    if lo or end < fewest or (isinstance(node.op, Merge) and end == hi):
+        return 0
+    if not isinstance(node.op, Merge) and not _is_read_by_ranges(graph, node, dim):
         return 0
     starts = [x for x in demands(graph, dim, sizes).values() if lo < x <= end]
     cut = max(starts, default=end)  # what is only asked for from there on is not computed before
     return cut - cut % chunk
+
+
+def _given_end(node: Node, extent: Range, sizes: Mapping[str, int]) -> int:
+    """The point up to which a merge takes its first branch only; 0: there is none."""
+    assert isinstance(node.op, Merge)
+    when = node.op.when[0]
+    if len(node.op.when) != 2 or symbols(when) - sizes.keys() != frozenset((extent.dim,)):
+        return 0
+    boxes = split_boxes(Domain((extent,)), when, sizes)
+    ends = [evaluate(b.domain[extent.dim].hi, sizes) for b in boxes if b.where == TRUE]
+    begun = len(boxes) == len(ends) == 1 and boxes[0].domain[extent.dim].lo == extent.lo
+    return ends[0] if begun else 0
+
+
+def _is_read_by_ranges(graph: Graph, node: Node, dim: str) -> bool:
+    """Does nothing made of an input order a dim, and do ranges that grow along it read it?
+
+    In a cycle, reads that take in their own point order nothing: what would need itself by them
+    alone is refused, so that another dim orders it.
+    """
+    if not isinstance(node.op, Input):
+        return False
+    along = _made_along(graph, node, dim)
+    parts = components(along, lambda n: [a.name for a in graph[n].args if a.name in along])
+    of = {name: k for k, part in enumerate(parts) for name in part}
+    reads = [(n, a, _along(graph, a, dim)) for n in along for a in graph[n].args if a.name in along]
+    ordered = any(of[n] == of[a.name] and not _has_own_point(e, dim) for n, a, e in reads)
+    return not ordered and any(isinstance(e, Slice) and dim in index_symbols(e) for *_, e in reads)
+
+
+def _has_own_point(index: Index, dim: str) -> bool:
+    """Is it t, or a range that t ends?"""
+    return index == Sym(dim) or (
+        isinstance(index, Slice) and index.hi == lin([(Sym(dim), 1), (1, 1)])
+    )
+
+
+def _along(graph: Graph, ref: Ref, dim: str) -> Index:
+    """Where along a dim something that has it is read."""
+    return ref.index[graph[ref.name].domain.dims.index(dim)]
+
+
+def _made_along(graph: Graph, node: Node, dim: str) -> set[str]:
+    """The equations over a dim that depend on one, which is left out."""
+    out, todo = set[str](), [node.name]
+    while todo:
+        for n, _ in graph.readers[todo.pop()]:
+            if dim in n.domain and n.name not in out:
+                out.add(n.name)
+                todo.append(n.name)
+    return out
 
 
 @dataclass
@@ -162,13 +223,19 @@ class _Split:
         self.inner = self.early_points.name
         self.first = demands(self.graph, self.dim, self.sizes)
         self.sums = {s.before: s.name for s in running(self.graph, self.dim)}
-        parts = components(self.graph.nodes, lambda n: [a.name for a in self.graph[n].args])
-        self.cycle = set(next(p for p in parts if self.m.name in p))
+        self.cycle = self.depending()
         self.early = {n for n in self.cycle if self.first.get(n, self.cut) < self.cut}
         members = self.early - {self.m.name}
         while wrong := {n for n in members if not self.free(self.graph[n], members)}:
             members -= wrong
         self.members = members
+
+    def depending(self) -> set[str]:
+        """The cycle of a merge; of an input what is made of it."""
+        if isinstance(self.m.op, Input):
+            return _made_along(self.graph, self.m, self.dim)
+        parts = components(self.graph.nodes, lambda n: [a.name for a in self.graph[n].args])
+        return set(next(p for p in parts if self.m.name in p))
 
     def __str__(self) -> str:
         return f"{self.dim}: {self.cut} points at once for {len(self.members)} equations"
@@ -221,8 +288,8 @@ class _Split:
 
         What the merge reads there is given: not so a state that runs backwards, x[t+1] below T-1.
         """
-        given = self.branch(self.m)
-        if given is None or given.name in self.cycle:
+        given = self.branch(self.m) if isinstance(self.m.op, Merge) else None
+        if isinstance(self.m.op, Merge) and (given is None or given.name in self.cycle):
             return False
         left = self.early - self.members
         products = [n for n in self.members if isinstance(self.graph[n].op, Einsum)]
@@ -344,7 +411,7 @@ class _Split:
 
     def read(self, nodes: dict[str, Node], a: Ref, within: Domain) -> Ref:
         """An operand at early points."""
-        if a.name == self.m.name:
+        if a.name == self.m.name and isinstance(self.m.op, Merge):
             source = self.branch(self.m)
             assert source is not None
             by = dict(zip(self.m.domain.dims, a.index, strict=True))
