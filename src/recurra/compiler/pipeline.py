@@ -19,6 +19,7 @@ from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedules import Schedules
 from recurra.cost.target import PLAIN, Target
+from recurra.frontend.host_calls import without_untaken
 from recurra.ir.bind import bind, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
@@ -104,7 +105,8 @@ def compile_graph(
     """
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
-    graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
+    graph = without_untaken(check(without_negative(graph, sizes), sizes), sizes)
+    graph, sizes = bound(graph, sizes)
     swap = swap_of(options.swap)
     likely = None if swap is None else swap.likely(graph, sizes)
     schedules = Schedules()

@@ -9,7 +9,7 @@ the context, the first outermost. A pure function needs none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,13 +23,14 @@ from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.expr import TRUE, both, compare, negate
+from recurra.ir.expr import FALSE, TRUE, both, compare, negate
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.values import fitted
 from recurra.ops.control import Call, Item, Merge
 from recurra.ops.source import Const
+from recurra.polyhedral.boxes import decided
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,26 @@ def where_taken(graph: Graph) -> Graph:
         args = tuple(replace(a, name=passed.get(a.name, a.name)) for a in n.args)
         nodes[n.name] = replace(n, args=args) if args != n.args else n
     return replace(graph, nodes=nodes)
+
+
+def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph without the calls that branches take nowhere, for bounds that are known.
+
+    What reads their results would leave them as calls that nobody reads, which are made everywhere.
+    """
+    calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
+    taken = chosen(graph) if calls else {}
+    never = {n.name for n in calls if decided(n.domain, taken.get(n.name, TRUE), sizes) == FALSE}
+    if not never:
+        return graph
+    nodes: dict[str, Node] = {}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Item) and n.args[0].name in never:
+            assert isinstance(n.type, Type)
+            n = replace(n, op=Const(value=0, dtype=n.type.dtype, shape=n.type.shape), args=())
+        if n.name not in never:
+            nodes[n.name] = n
+    return replace(graph, nodes=nodes).live()
 
 
 def _is_token(graph: Graph, node: Node) -> bool:
