@@ -72,6 +72,33 @@ def test_calls_that_are_made_keep_their_order(backend: str) -> None:
     assert have == 1 + 2 + 3 + 4
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_call_that_no_branch_takes_for_these_bounds_is_not_made(
+    size: int, pure: bool, backend: str
+) -> None:
+    calls: list[str] = []
+
+    def look(name: str) -> Any:
+        return lambda x: (calls.append(f"{name}{int(x)}"), np.float32(x))[1]
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        odd, fifth = (rc.call(look(n), rc.f32, rc.value(i), pure=pure) for n in ("odd", "fifth"))
+        y = rc.like(rc.f32, (i,), name="y")
+        y[i == 5] = fifth
+        y[i] = -1.0
+        rc.output(y=y, z=rc.where(i % 2 == 1, odd, -1.0))
+    have = ctx.compile({I: size}, backend=backend).run()
+    made = sorted(calls)
+    calls.clear()
+    want = interpreter.run(ctx.graph, {"I": size})
+    assert made == sorted(calls)
+    assert made == ["fifth5"] * (size > 5) + [f"odd{k}" for k in range(1, size, 2)]
+    np.testing.assert_array_equal(have["y"], want["y"])
+
+
 def test_a_call_whose_result_nobody_reads_is_made_everywhere() -> None:
     calls: list[int] = []
     ctx = rc.Context(dims="i")

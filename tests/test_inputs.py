@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recurra.runtime.initial_buffers import Given as GivenStores
 
 import recurra as rc
 from everywhere import BACKENDS, interpreted
@@ -18,6 +17,7 @@ from examples_read import EXAMPLES, read_example
 from given_inputs import Given, with_inputs
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.text import parse
+from recurra.runtime.initial_buffers import Given as GivenStores
 from recurra.transforms.strip_mine import tile
 
 SIZES: dict[str, dict[str, int]] = {

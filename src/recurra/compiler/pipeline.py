@@ -8,6 +8,7 @@ from functools import partial
 
 from recurra.analysis.guards import guards
 from recurra.analysis.safety import check, known_bounds
+from recurra.analysis.taken_calls import without_untaken
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import members
@@ -107,7 +108,8 @@ def compile_graph(
     """
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
-    graph, sizes = bound(check(without_negative(graph, sizes), sizes), sizes)
+    graph = without_untaken(check(without_negative(graph, sizes), sizes), sizes)
+    graph, sizes = bound(graph, sizes)
     swap = swap_of(options.swap)
     likely = None if swap is None else swap.likely(graph, sizes)
     schedules = Schedules()

@@ -1,0 +1,34 @@
+"""Calls to the host that no branch takes for known bounds are not made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from recurra.analysis.demanded_points import chosen
+from recurra.ir.expr import FALSE, TRUE
+from recurra.ir.graph import Graph, Node
+from recurra.ir.types import Type
+from recurra.ops.control import Call, Item
+from recurra.ops.source import Const
+from recurra.polyhedral.boxes import decided
+
+
+def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph without the calls that branches take nowhere, for bounds that are known.
+
+    What reads their results would leave them as calls that nobody reads, which are made everywhere.
+    """
+    calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
+    taken = chosen(graph) if calls else {}
+    never = {n.name for n in calls if decided(n.domain, taken.get(n.name, TRUE), sizes) == FALSE}
+    if not never:
+        return graph
+    nodes: dict[str, Node] = {}
+    for n in graph.nodes.values():
+        if isinstance(n.op, Item) and n.args[0].name in never:
+            assert isinstance(n.type, Type)
+            n = replace(n, op=Const(value=0, dtype=n.type.dtype, shape=n.type.shape), args=())
+        if n.name not in never:
+            nodes[n.name] = n
+    return replace(graph, nodes=nodes).live()
