@@ -21,8 +21,14 @@ from recurra import cli, config
 from recurra.errors import RecurraError
 from recurra.ops.elementwise import Tanh
 
-FILES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+DOORS = tuple(ROOT / x for x in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"))
+PAGES = tuple(sorted((ROOT / "docs").rglob("*.md")))
+FILES = (DOORS[0], *PAGES)
 RUNS = tuple(p for p in FILES if any(b.info.startswith("python") for b in blocks(p.read_text())))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def run(block: Block, scope: dict[str, Any]) -> str:
@@ -41,7 +47,7 @@ def run(block: Block, scope: dict[str, Any]) -> str:
     return shown.getvalue()
 
 
-@pytest.mark.parametrize("path", RUNS, ids=[p.stem for p in RUNS])
+@pytest.mark.parametrize("path", RUNS, ids=name)
 def test_programs_print_what_is_shown(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +76,7 @@ def test_a_wrong_output_is_noticed() -> None:
     assert replaced(text, [(below, run(every[0], {}))]) == text.replace("2", "1")
 
 
-@pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
+@pytest.mark.parametrize("path", FILES, ids=name)
 def test_fences_are_of_known_kinds(path: Path) -> None:
     kinds = {"python", "python no-run", "python refused", "text", "sh"}
     assert {b.info for b in blocks(path.read_text())} <= kinds
@@ -87,11 +93,33 @@ def test_variables_and_an_operator() -> None:
     fill(ROOT / "CONTRIBUTING.md", {"variables": "\n".join(lines), "operator": operator})
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_links_lead_somewhere(name: str) -> None:
-    path = ROOT / name
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
-        assert (path.parent / target).exists(), f"{name} links to {target}"
+def links(path: Path) -> set[tuple[Path, str]]:
+    """The files of ours that a page links to, and the headings in them."""
+    prose = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"\]\(([^)\s#]*)#?([^)\s]*)\)", prose)
+    return {((path.parent / x).resolve() if x else path, y) for x, y in found if "://" not in x}
+
+
+def anchors(path: Path) -> set[str]:
+    """The names under which headings of a page can be linked to."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", x.lower()).replace(" ", "-") for x in heads}
+
+
+@pytest.mark.parametrize("path", [*DOORS, *PAGES], ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target, anchor in links(path):
+        assert target.exists(), f"{name(path)} links to {target}"
+        assert not anchor or anchor in anchors(target), f"{name(path)} links to {target}#{anchor}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    assert {target for target, _ in links(index)} >= {*PAGES} - {index}
+
+
+def test_the_way_in_is_short() -> None:
+    assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 12_000
 
 
 def test_fenced_text_is_a_block() -> None:
