@@ -84,7 +84,48 @@ def test_fences_are_of_known_kinds(path: Path) -> None:
 
 def test_tables_of_commands() -> None:
     rows = [(f"`recurra {name}`", does) for name, (_, does) in cli.COMMANDS.items()]
-    fill(ROOT / "README.md", {"commands": table(("command", "does"), rows)})
+    fill(ROOT / "docs" / "commands.md", {"commands": table(("command", "does"), rows)})
+
+
+PEERS = {  # in the table of PPO: in the README
+    "region, batch last, late critic": "the best program by hand, in JAX",
+    "PureJaxRL's scheme, no shuffle": "PureJaxRL, rewritten, no shuffle",
+    "PureJaxRL's scheme": "PureJaxRL, rewritten",
+    "CleanRL's scheme": "CleanRL, rewritten",
+    "Stable-Baselines3": "Stable-Baselines3",
+    "brax": "brax",
+    "rl-games": "rl-games",
+    "TorchRL": "TorchRL",
+    "Sample Factory": "Sample Factory",
+}
+
+
+def test_the_first_table_of_speed_and_its_plot() -> None:
+    """They are those rows of the page on performance."""
+    page = (ROOT / "docs" / "performance.md").read_text().partition("1T, ours")[2]
+    (ours,) = re.findall(r"^ (\d+) ms", page)
+    cells = [[x.strip() for x in line.split("|")[1:-1]] for line in page.splitlines()]
+    rows = {c[0]: c[1:] for c in reversed(cells) if len(c) == 4}  # the first of equal names
+    shown = [(title, ours, *rows[peer]) for peer, title in PEERS.items()]
+    head = ("against", "ours, ms", "theirs, ms", "ratio [95 %]", "checked")
+    fill(ROOT / "README.md", {"speed": table(head, shown)})
+    ratios = {title: float(ratio.split()[0]) for title, _, _, ratio, _ in shown}
+    agrees(ROOT / "docs" / "ppo.svg", bars({"Recurra": 1.0, **ratios}))
+
+
+def bars(lengths: dict[str, float]) -> str:
+    """A picture of horizontal bars, each with its name and its length."""
+    rows = [
+        f'<text x="210" y="{30 * k + 20}" text-anchor="end">{what}</text>'
+        f'<rect x="220" y="{30 * k + 6}" width="{40 * x:.0f}" height="20" fill="#47a"/>'
+        f'<text x="{226 + 40 * x:.0f}" y="{30 * k + 20}">{x:g}</text>'
+        for k, (what, x) in enumerate(lengths.items())
+    ]
+    size = f'viewBox="0 0 660 {30 * len(rows)}"'
+    style = "<style>text{font:13px system-ui,sans-serif;fill:#444}</style>"
+    paper = '<rect width="100%" height="100%" fill="#fff"/>'
+    body = "\n".join([style, paper, *rows])
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n{body}\n</svg>\n'
 
 
 def test_variables_and_an_operator() -> None:
@@ -118,7 +159,11 @@ def test_every_page_is_in_the_index() -> None:
     assert {target for target, _ in links(index)} >= {*PAGES} - {index}
 
 
-def test_the_way_in_is_short() -> None:
+def test_pages_are_short() -> None:
+    lines = {name(p): p.read_text().count("\n") for p in PAGES}
+    generated = ("docs/passes.md", "docs/options.md")
+    assert not {p: n for p, n in lines.items() if n > 400 and p not in generated}
+    assert (ROOT / "README.md").read_text().count("\n") <= 150
     assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 12_000
 
 
