@@ -26,6 +26,6 @@ with ctx as ((b, B), (t, T)):
 if __name__ == "__main__":
     program = ctx.compile({B: 8, T: 1000})
     print(program.run()["y"][0, -1].round(3))
-    print(program.equations["lift"])
+    print(program.equations["incrementalize"])
     for row in program.store_rows:  # only what the caller wants to see is as long as T
         print(row["store"], row["slots"], row["class"])

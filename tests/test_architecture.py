@@ -1,4 +1,7 @@
-"""ARCHITECTURE.md shows examples/reinforce.py as the compiler sees it now, stage by stage."""
+"""The documents of the architecture show what the compiler and its packages are now.
+
+ARCHITECTURE.md and the page on the life of a program follow examples/reinforce.py, stage by stage.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,11 @@ def test_the_life_of_the_example(example: dict[str, Any]) -> None:
     stages = program.compiled.stages.graphs
     last = list(stages)[-1]
     passes = [(r["name"], str(r["before"]), str(r["after"])) for r in program.pass_rows]
+    source = body(ROOT / "examples" / "reinforce.py")
+    schedule = program.schedule_text.splitlines()
+    stores = text(str(program.compiled.plan).splitlines())
     contents = {
-        "program": fenced(body(ROOT / "examples" / "reinforce.py"), "python"),
+        "program": fenced(source, "python no-run"),
         "trace": shown(stages["trace"], layer),
         "trace-returns": shown(stages["trace"], {"g"}),
         "lift": shown(stages["incrementalize"], {"g"}),
@@ -44,14 +50,31 @@ def test_the_life_of_the_example(example: dict[str, Any]) -> None:
         "decisions": text(program.compiled.stages.decisions),
         "final": shown(stages[last], layer),
         "statements": text(written(stages[last], {*layer, "g_after"}, program.sizes)),
-        "schedule": text(map(short, program.schedule_text.splitlines())),
-        "stores": text(str(program.compiled.plan).splitlines()),
+        "schedule": text(map(short, schedule)),
+        "stores": stores,
         "regions": text(region(str(r)) for r in program.compiled.program.regions),
-        "host": fenced(host_loop(program), "python"),
-        "layers": text(wrap(" > ".join(layers()), WIDTH, break_on_hyphens=False)),
-        "folders": table(("folder or module", "what it is"), folders()),
+        "host": fenced(host_loop(program), "python no-run"),
+    }
+    fill(ROOT / "docs" / "internals" / "life-of-a-program.md", contents)
+    contents = {
+        "program": fenced(source, "python no-run"),
+        "trace": text(equations(stages["trace"], {"g"})),
+        "rewritten": text(equations(stages["incrementalize"], {"g", "g_after", "discounted"})),
+        "passes": table(("pass", "equations before", "after"), passes),
+        "schedule": text(short(x, 8) for x in schedule),
+        "stores": stores,
+        "host": fenced(host_loop(program, 4), "python no-run"),
+        "packages": table(("package", "what it does"), folders(inside=False)),
     }
     fill(ROOT / "ARCHITECTURE.md", contents)
+
+
+def test_the_page_of_packages() -> None:
+    contents = {
+        "layers": text(wrap(" > ".join(layers()), WIDTH, break_on_hyphens=False)),
+        "packages": table(("package", "what it does"), folders()),
+    }
+    fill(ROOT / "docs" / "internals" / "packages.md", contents)
 
 
 def text(lines: Iterable[str]) -> str:
@@ -62,6 +85,12 @@ def body(path: Path) -> str:
     """The program proper: from its context to its end."""
     lines = path.read_text().split("\nctx = ")[1].split("\nif __name__")[0]
     return f"ctx = {lines}"
+
+
+def equations(graph: Graph, names: set[str]) -> list[str]:
+    """Some equations, as text."""
+    nodes = [n for n in graph.nodes.values() if n.name in names]
+    return [str(n.text(graph.is_identity)) for n in nodes]
 
 
 def shown(graph: Graph, names: set[str]) -> str:
@@ -104,14 +133,14 @@ def few(names: list[str], most: int, glue: str) -> str:
     return glue.join(names if len(names) <= most else [*names[:2], "…", names[-1]])
 
 
-def host_loop(program: Executable) -> str:
+def host_loop(program: Executable, most: int = 5) -> str:
     """The outermost loop of the host part, long lists of names cut short."""
     tree = ast.parse(program.source)
     (loop,) = [n for n in ast.walk(tree) if isinstance(n, ast.For)][:1]
     lines: list[str] = []
     for line in ast.unparse(loop).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        cut = re.sub(r"\(([^()]*)\)", lambda m: f"({few(m[1].split(', '), 5, ', ')})", line)
+        cut = re.sub(r"\(([^()]*)\)", lambda m: f"({few(m[1].split(', '), most, ', ')})", line)
         cut = re.sub(r"\{([^{}]*)\}", lambda m: f"{{{few(m[1].split(', '), 2, ', ')}}}", cut)
         cut = re.sub(
             r"^(\s*)([^=(]*) = ", lambda m: f"{m[1]}{few(m[2].split(', '), 5, ', ')} = ", cut
@@ -128,19 +157,18 @@ def layers() -> list[str]:
     return [x.replace("recurra.", "") for x in contract["layers"]]
 
 
-def folders() -> list[tuple[str, str]]:
-    """Every folder and every module beside them, with its first line, in the order of layers."""
+def folders(inside: bool = True) -> list[tuple[str, str]]:
+    """Every package, also those inside others if asked for, with the first line of its docstring.
+
+    They come in the order of layers, with the modules beside them.
+    """
     order = [x for layer in layers() for x in layer.split(" | ")]
-    paths = {
-        *(p for p in SOURCE.glob("*.py") if p.stem != "__init__"),
-        *(p for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE),
-    }
+    packages = SOURCE.rglob("__init__.py") if inside else SOURCE.glob("*/__init__.py")
+    modules = (p for p in SOURCE.glob("*.py") if p.stem != "__init__")
     rows: list[tuple[int, str, str]] = []
-    for path in paths:
+    for path in (*modules, *(p for p in packages if p.parent != SOURCE)):
         doc = ast.get_docstring(ast.parse(path.read_text())) or ""
-        inside = path.relative_to(SOURCE)
-        name = f"{inside.parent}/" if path.stem == "__init__" else str(inside)
-        rows.append(
-            (order.index(inside.parts[0].removesuffix(".py")), name, doc.partition("\n")[0])
-        )
+        at = path.relative_to(SOURCE)
+        name = f"{at.parent}/" if path.stem == "__init__" else str(at)
+        rows.append((order.index(at.parts[0].removesuffix(".py")), name, doc.partition("\n")[0]))
     return [(f"`{name}`", line) for _, name, line in sorted(rows)]

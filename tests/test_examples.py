@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from documents import ROOT, fenced, fill
+from documents import ROOT, fenced, fill, sections
 from examples_read import EXAMPLES, read_example
 from recurra.analysis.tracer import enter, leave
 from recurra.cost.tuning import Tuning
@@ -54,10 +54,13 @@ def test_examples_are_short(name: str) -> None:
     assert f"python examples/{name}.py" in text
 
 
-def test_the_page_shows_every_example() -> None:
-    sources = {n: (ROOT / "examples" / f"{n}.py").read_text() for n in EXAMPLES}
-    shown = {n: fenced(text, "python no-run") for n, text in sources.items()}
-    fill(ROOT / "docs" / "examples.md", shown)
+def test_the_pages_show_every_example() -> None:
+    pages = [ROOT / "docs" / name for name in ("examples.md", "examples-models.md")]
+    shown = [name for page in pages for name in sections(page)]
+    assert sorted(shown) == sorted(EXAMPLES)
+    for page in pages:
+        sources = {n: (ROOT / "examples" / f"{n}.py").read_text() for n in sections(page)}
+        fill(page, {n: fenced(text, "python no-run") for n, text in sources.items()})
 
 
 def slots(p: Executable) -> dict[str, str]:

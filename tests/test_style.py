@@ -17,7 +17,8 @@ from documents import ROOT
 from recurra import cli
 
 OURS = sorted(p for folder in ("src", "tests", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
+DOORS = [ROOT / x for x in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")]
+DOCUMENTS = [str(p.relative_to(ROOT)) for p in (*DOORS, *sorted((ROOT / "docs").rglob("*.md")))]
 LONGEST = 500
 NAMELESS = {"utils", "util", "misc", "common", "helpers"}
 
@@ -125,13 +126,13 @@ def test_the_first_two_commands_are_told() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_named_files_and_tests_exist(document: str) -> None:
     text = (ROOT / document).read_text()
-    for file, test in re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", text):
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         path = ROOT / file
         assert path.exists(), f"{document} names {file}"
         assert not test or f"def {test}(" in path.read_text(), f"{document} names {file}::{test}"
     for file in re.findall(r"`((?:src|docs|examples|tests)/[\w/.-]+)`", text):
         assert (ROOT / file).exists(), f"{document} names {file}"
-    for file in re.findall(r"`([a-z]+/[\w/]+\.py)`", text):
+    for file in re.findall(r"`([a-z_]+/[\w/]+\.py)`", text):
         found = [ROOT / file, ROOT / "src" / "recurra" / file]
         assert any(p.exists() for p in found), f"{document} names {file}"
 

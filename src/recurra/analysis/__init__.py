@@ -1,1 +1,1 @@
-"""Facts about graphs of values."""
+"""Prove facts about graphs: safety, demanded points, cycles."""

@@ -1,1 +1,1 @@
-"""Backends: the only imports of jax and torch, one package each."""
+"""The backends: JAX, NumPy and PyTorch run regions, one package each."""

@@ -1,1 +1,1 @@
-"""Files that a run can be resumed from: written atomically, in the background."""
+"""Write files that a run resumes from, atomically and in the background."""

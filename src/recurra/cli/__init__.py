@@ -1,7 +1,7 @@
-"""`recurra COMMAND ...`: finds the command, parses its options, and turns mistakes into exit codes.
+"""The commands, `recurra COMMAND`: find one, parse its options, set the exit code.
 
-0 done, 1 failed, 2 wrong input, 130 interrupted. A user's mistake is told in its own words, without
-a traceback.
+Exit codes: 0 done, 1 failed, 2 wrong input, 130 interrupted. A user's mistake is reported without a
+traceback.
 """
 
 from __future__ import annotations

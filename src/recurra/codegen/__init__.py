@@ -1,1 +1,1 @@
-"""Schedule and plan to a program: regions that a backend compiles, and host code between them."""
+"""Turn a schedule and its storage plan into regions and host code."""

@@ -1,1 +1,1 @@
-"""From equations to a program: the list of passes, what runs them, and what they may be told."""
+"""The pipeline from equations to a program: passes, options, cache."""

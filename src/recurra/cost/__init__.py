@@ -1,1 +1,1 @@
-"""Prices of equations and of bytes."""
+"""Prices of work and memory, and the thresholds of every choice."""

@@ -1,1 +1,1 @@
-"""How users write: tensors over dims, their definitions, gradients, modules and optimizers."""
+"""The language that users write: tensors, gradients, modules, optimizers."""

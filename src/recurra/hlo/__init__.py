@@ -1,1 +1,1 @@
-"""XLA's scheduled HLO modules: what runs in which order, and which values it reads and writes."""
+"""Read XLA's scheduled HLO modules: their order and the values they touch."""

@@ -1,1 +1,1 @@
-"""Equations: expressions, types, ops, graphs, their text, and what makes them legal."""
+"""The data: expressions, types, equations, statements, and their text form."""

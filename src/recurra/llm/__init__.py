@@ -1,1 +1,1 @@
-"""Language models: folders of weights, attention as index expressions, text from text."""
+"""Language models: weights, attention as index expressions, generation."""

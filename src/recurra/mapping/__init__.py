@@ -1,4 +1,4 @@
-"""Which uses of which tensors go to fast memory, when and where: game, solvers, importers."""
+"""Map tensors to fast memory: the game, its solvers, problem importers."""
 
 from recurra.storage.mapping_problem import (
     Buffer,

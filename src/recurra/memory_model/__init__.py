@@ -1,1 +1,1 @@
-"""What a program takes of memory, before it runs: its run with shapes in place of numbers."""
+"""Predict the peak memory of a program by running it without numbers."""

@@ -1,4 +1,4 @@
-"""Loop schedules for tensor contractions: problems, nests, machine code, and their tuning."""
+"""Schedule, compile and tune the loops of tensor contractions."""
 
 from __future__ import annotations
 

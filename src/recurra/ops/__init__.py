@@ -1,4 +1,4 @@
-"""The primitives: adding one means adding one class in one of these files, nothing elsewhere."""
+"""The primitive operators, each defined once as a class."""
 
 from recurra.ops import (
     attention,

@@ -1,1 +1,1 @@
-"""Exact sets and maps of integer points (isl), and the intervals that answer most questions."""
+"""Exact sets and maps of integer points (isl), and faster intervals."""

@@ -1,1 +1,1 @@
-"""What everything is checked against: the interpreter, and when two graphs have one answer."""
+"""The oracle: an interpreter of graphs, and equivalence of two graphs."""

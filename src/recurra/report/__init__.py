@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, its checkpoints, its page, its progress line."""
+"""Show a run: its folder, charts, HTML page and progress line."""

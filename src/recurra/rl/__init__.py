@@ -1,4 +1,4 @@
-"""Reinforcement learning: environments as recurrences, what algorithms share, and training."""
+"""Reinforcement learning: environments, algorithms, training."""
 
 from __future__ import annotations
 

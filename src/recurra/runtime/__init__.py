@@ -1,1 +1,1 @@
-"""Runtime: compiled programs as they are run and shown."""
+"""Run compiled programs, and show what they are made of."""

@@ -1,1 +1,1 @@
-"""Graph to schedule: which loops, in which direction, how far shifted, in what order."""
+"""Order statements into loops with directions and shifts."""

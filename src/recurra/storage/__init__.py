@@ -1,1 +1,1 @@
-"""Schedule to plan: what is a loop's value, what is a store, how long each store is."""
+"""Decide where values are stored, and how long each store is."""

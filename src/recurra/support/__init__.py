@@ -1,1 +1,1 @@
-"""What knows nothing of programs: laws, files."""
+"""Helpers that know nothing of programs: files, CPU, workers, C++."""

@@ -1,1 +1,1 @@
-"""Tools for developers, on top of everything: calibration, shrinking a failing graph, stepping."""
+"""Developers' tools: test-case reducer, stepper, calibration."""

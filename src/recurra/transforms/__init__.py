@@ -1,1 +1,1 @@
-"""Graph to graph: one file per pass, `compiler/pipeline.py` has their order."""
+"""The passes: each rewrites one graph into another."""

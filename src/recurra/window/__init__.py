@@ -1,4 +1,4 @@
-"""Kernels scheduled out of order inside a small window of the program (ACS)."""
+"""Run kernels out of order inside a small window of a program (ACS)."""
 
 from recurra.window.core import State as State
 from recurra.window.core import Window as Window

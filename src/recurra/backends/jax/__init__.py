@@ -1,1 +1,1 @@
-"""Regions as jitted functions; the only package of the compiler that imports jax."""
+"""Run regions as jitted functions; only this package of the compiler imports JAX."""

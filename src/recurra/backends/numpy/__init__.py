@@ -1,1 +1,1 @@
-"""Regions as Python source that calls NumPy."""
+"""Run regions as generated NumPy source."""

@@ -1,1 +1,1 @@
-"""Regions as generated Torch code; the only package that imports torch."""
+"""Run regions as generated PyTorch source; only this package of the compiler imports Torch."""

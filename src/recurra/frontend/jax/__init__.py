@@ -1,1 +1,1 @@
-"""Functions of JAX's libraries as equations: `rc.import_jax`."""
+"""Import functions of JAX's libraries as equations: `rc.import_jax`."""

@@ -1,4 +1,4 @@
-"""`rc.optim`: optimizers as recurrences, p[i+1] = p[i] - step(grad[i], moments[i])."""
+"""Optimizers as recurrences: p[i+1] = p[i] - step(grad[i], moments[i])."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""Mappings run for real: from RAM and a file of a disk, or from a GPU's memory and pinned RAM."""
+"""Run a mapping for real: between RAM and a file, or a GPU and pinned RAM."""

@@ -1,1 +1,1 @@
-"""XLA's scheduled HLO modules → memory-mapping problems."""
+"""Turn XLA's scheduled HLO modules into memory-mapping problems."""

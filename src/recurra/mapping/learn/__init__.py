@@ -1,1 +1,1 @@
-"""Agents that learn the game: networks, planning, replay, acting."""
+"""Train agents that play the mapping game: networks, planning, replay, acting."""

@@ -1,1 +1,1 @@
-"""Real models as memory-mapping problems: plain JAX, written for what XLA makes of them."""
+"""Real models as memory-mapping problems, written in plain JAX."""

@@ -1,1 +1,1 @@
-"""Agents that learn to schedule nests; they need JAX to learn, and NumPy to act."""
+"""Train agents that schedule nests: they learn with JAX and act with NumPy."""

@@ -1,1 +1,1 @@
-"""An editor of nests, in a terminal or a browser: every step is compiled, checked and measured."""
+"""Edit nests in a terminal or a browser; every step is compiled, checked and measured."""

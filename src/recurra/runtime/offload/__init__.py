@@ -1,1 +1,1 @@
-"""Stores of which only some points are in memory: pages, tiers, and who moves them."""
+"""Keep some points of a store in memory and the others on a host or a disk."""

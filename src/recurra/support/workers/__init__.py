@@ -1,1 +1,1 @@
-"""Workers that answer requests, and are watched: who dies, or does not answer, is replaced."""
+"""Supervise workers that answer requests, and replace those that die or hang."""

@@ -1,1 +1,1 @@
-"""Laws that always pay: arithmetic, layout, comparisons, domains, equal equations."""
+"""Simplify, share equal equations, and remove what nobody reads."""

@@ -1,1 +1,1 @@
-"""Bounds that the data set (`rc.until`): rows that end, masks past the end, when to ask."""
+"""Lower bounds that the data set (`rc.until`): row ends, masks, polling."""

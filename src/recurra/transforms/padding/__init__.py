@@ -1,1 +1,1 @@
-"""Axes whose length changes with a dim, at one static length, and masks where they matter."""
+"""Give axes of varying length one static length, and mask what lies past the end."""

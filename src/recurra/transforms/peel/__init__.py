@@ -1,1 +1,1 @@
-"""Points of a loop that run outside of it: before it, after it, by turns, or not at all."""
+"""Move points out of a loop: peel them, unroll it by periods, shrink its range."""

@@ -1,1 +1,1 @@
-"""Shuffled reads: gathers composed, and rows that the host takes."""
+"""Compose shuffled reads into one gather, or let the host gather rows."""

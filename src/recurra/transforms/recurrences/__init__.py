@@ -1,1 +1,1 @@
-"""Reductions over growing ranges as scans: incremental sums, running softmax."""
+"""Turn reductions over growing ranges into scans: running sums, online softmax."""

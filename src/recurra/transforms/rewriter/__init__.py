@@ -1,1 +1,1 @@
-"""Rules that replace equations, run to a fixpoint, and how many may be applied."""
+"""Apply rewrite rules until none applies, and count the rewrites."""

@@ -1,1 +1,1 @@
-"""Tables whose cells wait for their neighbors along two dims, diagonal by diagonal."""
+"""Skew two-dimensional tables so that their diagonals run at once."""

@@ -1,1 +1,1 @@
-"""Loops and ranges in tiles of static size."""
+"""Split loops and growing ranges into tiles of static size."""

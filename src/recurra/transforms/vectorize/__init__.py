@@ -1,1 +1,1 @@
-"""Dims that order nothing become axes: which of them, and how."""
+"""Turn dims that impose no order into axes of arrays."""

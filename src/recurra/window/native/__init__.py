@@ -1,1 +1,1 @@
-"""The native window: C++, compiled once where a compiler and nanobind are."""
+"""The native window in C++, compiled at its first use."""

@@ -1,1 +1,1 @@
-"""The door to PyTorch: traces of its programs."""
+"""Send PyTorch's operators through a window, and record traces of its programs."""

@@ -1,4 +1,4 @@
-"""Programs like the paper's, written here in PyTorch: inference and simulation, small kernels.
+"""Programs like those of the paper, in PyTorch: inference and simulation.
 
 None is the published model: they have its structure (what depends on what, what depends on data) at
 sizes of the same order, with weights from a seed.
