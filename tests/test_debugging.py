@@ -23,9 +23,10 @@ from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
 from recurra.reference.interpreter import run
 from recurra.tools import test_case_reducer
-from recurra.transforms.canonicalize import simplify
-from recurra.transforms.canonicalize.simplify import CANONICALIZE
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
+from recurra.transforms.canonicalize import canonicalize
+from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 SIZES = {"I": 3, "T": 5}
 ORACLE = "recurra: RECURRA_CHECK: passes are not compared; I=500, T=500 asks for "
@@ -58,7 +59,7 @@ def compiled(ctx: rc.Context) -> rc.Context:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simplify, "ALGEBRA", (*simplify.ALGEBRA, wrong))
+    monkeypatch.setattr(canonicalize, "ALGEBRA", (*canonicalize.ALGEBRA, wrong))
 
 
 @pytest.mark.usefixtures("planted")
@@ -70,7 +71,7 @@ def test_the_oracle_names_the_pass_the_output_and_the_point(monkeypatch: pytest.
     ctx = program()
     before = run(ctx.graph, SIZES, seed=3)[dict(ctx.tracer.logs)["best"]]
     message = str(e.value)
-    assert message.startswith("the pass simplify changes the answer: best at i=0, t=")
+    assert message.startswith("the pass canonicalize changes the answer: best at i=0, t=")
     assert "--> test_debugging.py:" in message
     found = re.search(r"at i=(\d), t=(\d), element \[(\d)\]", message)
     assert found is not None
@@ -152,7 +153,7 @@ def test_bisection_finds_the_rule(
             bad = n
     monkeypatch.delenv("RECURRA_CHECK")
     text = last_rewrite(bad, monkeypatch, capsys)
-    assert f"out of fuel in simplify; rewrite {bad} is max(x, y) → x, at best\n" in text
+    assert f"out of fuel in canonicalize; rewrite {bad} is max(x, y) → x, at best\n" in text
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 12, 20, 30, 40])
@@ -171,8 +172,8 @@ def test_topics_of_the_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     lines = capsys.readouterr().err.splitlines()
     assert all(x.startswith("recurra: ") for x in lines)
     text = "\n".join(lines)
-    assert re.search(r"simplify +\d+ → \d+ +[\d.]+ ms", text)
-    assert re.search(r"simplify +1 × x · 1 → x", text)
+    assert re.search(r"canonicalize +\d+ → \d+ +[\d.]+ ms", text)
+    assert re.search(r"canonicalize +1 × x · 1 → x", text)
     assert re.search(r"plan +best: ", text)
     assert "keep         stored best" in text
     assert re.search(r"i 2..2: [\d.]+ ms", text)
@@ -265,9 +266,9 @@ def test_opt_is_checked_too(
     assert cli.main([*everything, "--sizes", "I=3", "T=5"]) == 0
     assert cli.main(everything) == 2
     assert "no size is given for I, T" in capsys.readouterr().err
-    monkeypatch.setattr(simplify, "ALGEBRA", (*simplify.ALGEBRA, wrong))
+    monkeypatch.setattr(canonicalize, "ALGEBRA", (*canonicalize.ALGEBRA, wrong))
     assert cli.main([*everything, "--sizes", "I=3", "T=5"]) == 1
-    assert "the pass simplify changes the answer" in capsys.readouterr().err
+    assert "the pass canonicalize changes the answer" in capsys.readouterr().err
 
 
 def test_stages_are_counted_beyond_a_hundred(tmp_path: Path) -> None:

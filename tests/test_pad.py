@@ -22,7 +22,7 @@ from recurra.ir.verify import verify
 from recurra.reference import equivalence
 from recurra.reference.interpreter import Oracle, points
 from recurra.storage.verifier import validate
-from recurra.transforms.canonicalize.simplify import simplify
+from recurra.transforms.canonicalize.canonicalize import canonicalize
 from recurra.transforms.padding.pad import pad, pad_with_fills
 from recurra.transforms.padding.rules import rule_of
 from recurra.transforms.padding.state import Unknown
@@ -184,7 +184,7 @@ def programs(draw: st.DrawFn) -> tuple[Any, ...]:
 def test_random_programs(program: tuple[Any, ...], sizes: Mapping[str, int]) -> None:
     graph = written(*program)
     check(graph, sizes)
-    small = verify(simplify(graph, sizes))
+    small = verify(canonicalize(graph, sizes))
     same_answers(graph, small, sizes)
     same_answers(graph, check(small, sizes), sizes)
     lifted = verify(lift(small, sizes))
@@ -207,7 +207,7 @@ def test_every_range_with_its_gradients(read: str, k: int) -> None:
     steps, reduce, einsum = PATTERNS[k]
     graph = written(read, steps, k % 2 == 0, reduce, einsum)
     for sizes in SIZES[k % 2 :: 2]:
-        same_answers(graph, check(simplify(graph, sizes), sizes), sizes)
+        same_answers(graph, check(canonicalize(graph, sizes), sizes), sizes)
 
 
 def test_learning_through_causal_attention() -> None:
@@ -233,7 +233,7 @@ def test_learning_through_causal_attention() -> None:
     graph = verify(ctx.graph)
     for sizes in SIZES:
         check(graph, sizes)
-        small = simplify(graph, sizes)
+        small = canonicalize(graph, sizes)
         same_answers(graph, check(small, sizes), sizes)
         same_answers(graph, check(lift(small, sizes), sizes), sizes)
 

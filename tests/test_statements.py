@@ -27,7 +27,7 @@ from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.reference_executor import run_statements
 from recurra.schedule.statement_verifier import verify_statements
-from recurra.transforms.canonicalize.simplify import simplify
+from recurra.transforms.canonicalize.canonicalize import canonicalize
 from test_random_programs import QUICK
 
 JACOBI = """
@@ -142,7 +142,7 @@ def test_a_branch_that_no_point_takes_goes_with_its_line() -> None:
         rc.output(y=y)
     graph = ctx.graph
     assert len(graph["y"].locs) == 3
-    left = simplify(graph, {"I": 3, "T": 1})
+    left = canonicalize(graph, {"I": 3, "T": 1})
     (node,) = [n for n in left.nodes.values() if n.name == "y"]
     assert node.locs == graph["y"].locs[:2]
 

@@ -3,7 +3,7 @@
 | variable | means |
 |---|---|
 | `RECURRA_LOG=passes,rules` | topics on standard error, a line each: `passes` equations before and after, ms · `rules` the laws that fired · `decisions` what is stored, tiled, made an axis · `memory` stores and their bytes · `launches` the iterations of every launch, ms |
-| `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-simplify.txt, .., schedule, plan, program |
+| `RECURRA_DUMP=dir` | stages as text: 00-trace.txt, 01-canonicalize.txt, .., schedule, plan, program |
 | `RECURRA_CHECK=1` | after every pass the oracle compares the answers and names the guilty pass, output and point; the plan is run with points for values (small bounds); kernels of `nest` run in a child process first |
 | `RECURRA_FUEL=n` | only the first n rewrites are applied, and the n-th is named: a wrong one is found by bisection |
 | `RECURRA_CACHE=dir` | compiled programs are kept in `dir/recurra/programs` and found at the next start (backend jax, one worker; not with the four above); by default in the user's cache folder; 0: they are not kept. Native extensions are in `dir/recurra/native`, tuned nests in `dir/recurra/kernels` |

@@ -36,7 +36,7 @@ from recurra.storage.offload import Swap, moved, stays, swap_of, worth
 from recurra.storage.storage_plan import Plan, plan
 from recurra.storage.verifier import validate
 from recurra.transforms.batch_groups import BATCH_GROUPS
-from recurra.transforms.canonicalize.simplify import CANONICALIZE
+from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION

@@ -32,7 +32,7 @@ from recurra.ir.verify import verify
 from recurra.ops.source import Input
 from recurra.reference import equivalence
 from recurra.transforms.compile_context import Pass
-from recurra.transforms.rewriter.pattern_rewriter import compose
+from recurra.transforms.rewriter.rewriting import compose
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import ArgMax, Max, Min
 from recurra.ops.source import Const, Data, Value
 from recurra.polyhedral.interval import span
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 Extremes = tuple[float, float]
 ANY: Extremes = (-inf, inf)

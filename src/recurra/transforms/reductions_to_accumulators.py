@@ -23,7 +23,8 @@ from recurra.ops.source import Input
 from recurra.transforms.canonicalize.arithmetic import ALGEBRA
 from recurra.transforms.canonicalize.layout import SHAPES
 from recurra.transforms.compile_context import CompileContext, Pass
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, apply, rule
+from recurra.transforms.rewriter.pattern_rewriter import apply, rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def accumulate(graph: Graph, sizes: Mapping[str, int]) -> Graph:

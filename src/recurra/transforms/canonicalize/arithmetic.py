@@ -28,7 +28,8 @@ from recurra.transforms.canonicalize.comparisons import (
     sub_itself,
 )
 from recurra.transforms.integer_ranges import extremes
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, is_const, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
 @rule(Merge)

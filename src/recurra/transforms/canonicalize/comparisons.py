@@ -7,7 +7,8 @@ from recurra.ir.types import Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.movement import Expand
 from recurra.ops.source import Const
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, is_const, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
 def _same(node: Node, rewriting: Rewriting, index: int, k: int) -> bool:

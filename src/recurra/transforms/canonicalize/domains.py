@@ -25,7 +25,8 @@ from recurra.ops.source import Const, Input
 from recurra.polyhedral.boxes import around, decided
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.polyhedral.extent import varies
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, compose, reach, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting, compose, reach
 
 
 @rule(Const)

@@ -17,7 +17,8 @@ from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.transforms.canonicalize.domains import DOMAINS
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def _transposed(node: Node) -> tuple[int, ...]:

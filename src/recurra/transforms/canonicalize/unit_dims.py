@@ -18,7 +18,7 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.movement import Expand
 from recurra.ops.source import Input
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.plan import loops
 
 Points = dict[str, Expr | int]

@@ -46,7 +46,7 @@ from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import Axes
 from recurra.transforms.padding.state import shape_of
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.reduction import identity
 from recurra.ops.source import Const
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def read_whole_rows(graph: Graph, bound: str) -> Graph:

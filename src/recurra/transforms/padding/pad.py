@@ -34,7 +34,7 @@ from recurra.transforms.padding.state import (
     shape_of,
     unused_name,
 )
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def pad(graph: Graph, sizes: Mapping[str, int]) -> Graph:

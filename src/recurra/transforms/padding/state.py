@@ -26,7 +26,7 @@ from recurra.ops.elementwise import Where
 from recurra.ops.movement import Cut, Pad
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 class Unknown(Enum):

@@ -34,7 +34,7 @@ from recurra.polyhedral import isl
 from recurra.transforms.growing_ranges import Growing, GrowingAxes
 from recurra.transforms.recurrences.chunked_scan import factors, in_two, product
 from recurra.transforms.recurrences.scans import Running
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.strip_mine.align_ranges import widened
 from recurra.transforms.strip_mine.split_concat import unjoined
 from recurra.transforms.strip_mine.strip_mine import normalized_last, strips, tiled

@@ -22,7 +22,7 @@ from recurra.polyhedral.dependence_distance import lag
 from recurra.polyhedral.extent import at_sizes, varies
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def prefix(

@@ -25,7 +25,7 @@ from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.recurrences.incrementalize_contraction import Factor
 from recurra.transforms.recurrences.scans import Running, running
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def in_two(

@@ -29,7 +29,8 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.recurrences.incrementalize_adjoint import lift_adjoint
 from recurra.transforms.recurrences.incrementalize_contraction import lift_contraction
 from recurra.transforms.recurrences.scans import Monoid, grows, scanned
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, apply, rule
+from recurra.transforms.rewriter.pattern_rewriter import apply, rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:

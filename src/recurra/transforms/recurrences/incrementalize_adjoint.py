@@ -22,7 +22,8 @@ from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Sum
 from recurra.transforms.recurrences.incrementalize_contraction import Factor, products, total
 from recurra.transforms.recurrences.scans import Way, grows
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @rule(Sum)

@@ -21,7 +21,8 @@ from recurra.ir.types import Domain, Type, is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.elementwise import Add
 from recurra.transforms.recurrences.scans import Monoid, Way, grows, scan
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule
+from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 Factor = tuple[str, Ref]  # an operand with its labels
 

@@ -22,7 +22,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold, Sum
 from recurra.transforms.recurrences.scans import Monoid, Way, scan
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, is_const
+from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 LOWEST = {"f64": -1.7e308, "f32": -3.4e38, "bf16": -3.3e38, "f16": -6e4}  # finite: no ∞ - ∞
 LAW = "a sum of exponentials that waits for a maximum → one that is rescaled"

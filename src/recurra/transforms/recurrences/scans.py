@@ -22,7 +22,7 @@ from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Add
 from recurra.ops.source import Const
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def _as_it_is(before: Ref) -> Ref:

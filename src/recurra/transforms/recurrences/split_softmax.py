@@ -14,7 +14,8 @@ from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Max, Sum
 from recurra.ops.softmax import Softmax
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, Rule, rule
+from recurra.transforms.rewriter.pattern_rewriter import Rule, rule
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def taken_apart(names: set[str]) -> Rule:

@@ -5,19 +5,15 @@ The docstring's first line is the law, e.g. `x · 1 → x`: traces print it and 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
-from recurra.errors import Loc
-from recurra.ir.dims import Dim
-from recurra.ir.expr import Expr, substitute
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Elementwise, Op
-from recurra.ir.types import Domain, is_shift
-from recurra.ops.source import Input
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.op import Op
+from recurra.transforms.rewriter.common_subexpressions import share_equal
+from recurra.transforms.rewriter.dead_code import drop_if_dead
 from recurra.transforms.rewriter.optimization_fuel import fuel as tank
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 Rewrite = Callable[[Node, "Rewriting"], "Node | Ref | None"]
 
@@ -40,204 +36,6 @@ def rule(*roots: type[Op]) -> Callable[[Rewrite], Rule]:
         return Rule(roots, law, rewrite)
 
     return wrap
-
-
-def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
-    """What `reader` reads if what it reads (over `domain`) is `target`; None if no read says it."""
-    by: dict[str, Expr | int] = {}
-    slices: dict[str, Slice] = {}
-    for r, e in zip(domain, reader.index, strict=True):
-        if isinstance(e, Slice):
-            slices[r.dim] = e
-        else:
-            by[r.dim] = e
-    index: list[Index] = []
-    order: list[str] = []
-    own = False
-    for e in target.index:
-        cut = [d for d in slices if d in index_symbols(e)]
-        if not cut:
-            own = own or isinstance(e, Slice)
-            index.append(e.at(by) if isinstance(e, Slice) else substitute(e, by))
-            continue
-        (d,) = cut[:1]
-        shift = None if isinstance(e, Slice) or len(cut) > 1 else is_shift(e, d)
-        if shift is None or own:  # the reader's axes lead those of the target
-            return None
-        s = slices[d]
-        index.append(replace(s, lo=s.lo + shift, hi=s.hi + shift))
-        order.append(d)
-    if order != list(slices):  # an axis would vanish or move
-        return None
-    return Ref(target.name, tuple(index))
-
-
-@dataclass
-class Rewriting:
-    """A graph while rules run on it."""
-
-    nodes: dict[str, Node]
-    outputs: tuple[str, ...]
-    dims: tuple[Dim, ...]
-    sizes: Mapping[str, int]
-    readers: dict[str, dict[str, None]] = field(default_factory=dict)  # in an order of their own
-    todo: deque[str] = field(default_factory=deque)
-    queued: set[str] = field(default_factory=set)
-    fired: dict[str, int] = field(default_factory=dict)
-    keys: dict[Any, str] = field(default_factory=dict)
-    counter: dict[str, int] = field(default_factory=dict)
-    loc: Loc | None = None  # the line of the equation that is being rewritten
-
-    @classmethod
-    def of(cls, graph: Graph, sizes: Mapping[str, int], dims: Sequence[Dim] = ()) -> Rewriting:
-        """Return a graph to be rewritten, with other `dims` if there are any."""
-        g = cls({}, graph.outputs, tuple(dims) or graph.dims, sizes)
-        for n in graph.nodes.values():
-            g.put(n)
-        return g
-
-    def __getitem__(self, name: str) -> Node:
-        return self.nodes[name]
-
-    @property
-    def graph(self) -> Graph:
-        return Graph(self.nodes, self.outputs, self.dims)
-
-    def producer(self, ref: Ref, op: type[Op]) -> Node | None:
-        """The equation behind an identity read, if it is an `op`."""
-        n = self.nodes[ref.name]
-        return n if isinstance(n.op, op) and ref.index == n.domain.identity else None
-
-    def source(self, ref: Ref) -> Node:
-        return self.nodes[ref.name]
-
-    def type(self, ref: Ref) -> Any:
-        return self.nodes[ref.name].read_type(ref)
-
-    def read(self, name: str) -> Ref:
-        return Ref(name, self.nodes[name].domain.identity)
-
-    def labels(self, node: Node) -> tuple[tuple[str, ...], str]:
-        """The labels of the axes of each operand, and of the result, of an op that has labels."""
-        op: Any = node.op
-        if isinstance(op, Elementwise):
-            return op.parts(tuple(self.type(a).rank for a in node.args))
-        return op.parts()
-
-    def domain(self, args: Sequence[Ref], op: Op, within: Domain) -> Domain:
-        """The dims of `within` that operands and attributes mention."""
-        return within.of(
-            set(op.mentions()).union(*(index_symbols(e) for a in args for e in a.index))
-        )
-
-    def emit(
-        self, op: Op, args: Sequence[Ref], within: Domain, stem: str, whole: bool = False
-    ) -> Ref:
-        """A new equation (or an old one that says the same), and its read.
-
-        Its domain is what it mentions of `within`, or with `whole` all of it.
-        """
-        domain = within if whole else self.domain(args, op, within)
-        type_ = op.infer(*(self.type(a) for a in args))
-        key = (op, tuple(args), domain)
-        old = self.keys.get(key)
-        if old is not None and op.pure and self.says(old, key):
-            return self.read(old)
-        node = Node(self.fresh(stem), op, tuple(args), domain, type_, self.loc)
-        self.put(node)
-        self.keys[key] = node.name
-        return self.read(node.name)
-
-    def says(self, name: str, key: Any) -> bool:
-        """Is `name` still the equation that was filed under `key`?"""
-        n = self.nodes.get(name)
-        return n is not None and (n.op, n.args, n.domain) == key
-
-    def fresh(self, stem: str) -> str:
-        k = self.counter.get(stem, 1)
-        name = stem if k == 1 else f"{stem}_{k}"
-        while name in self.nodes:
-            k += 1
-            name = f"{stem}_{k}"
-        self.counter[stem] = k + 1
-        return name
-
-    def on_cycle(self, name: str, within: Sequence[str] = ()) -> bool:
-        """Does the equation depend on itself, at the same point of the dims in `within`?"""
-        return self.reaches(name, name, within)
-
-    def reaches(self, name: str, other: str, within: Sequence[str] = ()) -> bool:
-        """Does the equation depend on another, at the same point of the dims in `within`?"""
-        seen: set[str] = set()
-        todo = self.needs(name, within)
-        while todo:
-            n = todo.pop()
-            if n == other:
-                return True
-            if n not in seen and n in self.nodes:
-                seen.add(n)
-                todo += self.needs(n, within)
-        return False
-
-    def needs(self, name: str, within: Sequence[str] = ()) -> list[str]:
-        """What an equation reads, but not at an earlier point of a dim in `within`."""
-        out: list[str] = []
-        for a in self.nodes[name].args:
-            source = self.nodes[a.name].domain if a.name in self.nodes else Domain()
-            shifts = (
-                is_shift(e, r.dim)
-                for r, e in zip(source, a.index, strict=False)
-                if r.dim in within and not isinstance(e, Slice)
-            )
-            if not any(s is not None and s < 0 for s in shifts):
-                out.append(a.name)
-        return out
-
-    def put(self, node: Node) -> None:
-        old = self.nodes.get(node.name)
-        if old is not None:
-            for a in old.args:
-                self.readers[a.name].pop(node.name, None)
-        self.nodes[node.name] = node
-        self.readers.setdefault(node.name, {})
-        for a in node.args:
-            self.readers.setdefault(a.name, {})[node.name] = None
-        self.push(node.name)
-        for r in self.readers[node.name]:
-            self.push(r)
-
-    def push(self, name: str) -> None:
-        if name not in self.queued:
-            self.queued.add(name)
-            self.todo.append(name)
-
-    def forward(self, old: Node, to: Ref) -> bool:
-        """Makes every reader of `old` read `to`; False where a read cannot say it."""
-        if old.name in self.outputs and not self.take_output(old, to):
-            return False
-        changed = False
-        for name in list(self.readers[old.name]):
-            reader = self.nodes[name]
-            args = list(reader.args)
-            for k, a in enumerate(args):
-                if a.name == old.name:
-                    new = compose(a, old.domain, to)
-                    if new is not None:
-                        args[k] = new
-            if tuple(args) != reader.args:
-                changed = True
-                self.put(replace(reader, args=tuple(args)))
-        if changed:
-            self.push(old.name)  # it may be dead, and what it read is then read by fewer
-        return changed
-
-    def take_output(self, old: Node, to: Ref) -> bool:
-        """An output may change its name only if the whole domain stays."""
-        target = self.nodes[to.name]
-        if to.index != target.domain.identity or target.domain != old.domain:
-            return bool(self.readers[old.name])
-        self.outputs = tuple(to.name if o == old.name else o for o in self.outputs)
-        return True
 
 
 def apply(
@@ -268,7 +66,7 @@ def run(
         name = state.todo.popleft()
         state.queued.discard(name)
         node = state.nodes.get(name)
-        if node is None or _dead(state, node):
+        if node is None or drop_if_dead(state, node):
             continue
         fuel -= 1
         if fuel < 0:
@@ -276,7 +74,7 @@ def run(
         op = type(node.op)
         if op not in by_op:
             by_op[op] = [r for r in rules if issubclass(op, r.roots)]
-        if not (share and _share(state, node)):
+        if not (share and share_equal(state, node)):
             _first(state, node, by_op[op])
     out = Graph(state.nodes, state.outputs, graph.dims).live()
     return Graph(
@@ -292,31 +90,6 @@ def _order(out: Graph, before: Graph) -> list[str]:
             args = [place[a.name] for a in out[n].args if a.name in place]
             place[n] = max(args, default=-1.0) + 1e-6 * (k + 1) / (len(out.nodes) + 1)
     return sorted(out.nodes, key=lambda n: place[n])
-
-
-def _dead(state: Rewriting, node: Node) -> bool:
-    if state.readers[node.name] or node.name in state.outputs or not node.op.pure:
-        return False
-    del state.nodes[node.name]
-    for a in node.args:
-        if a.name in state.readers:
-            state.readers[a.name].pop(node.name, None)
-            state.push(a.name)
-    return True
-
-
-def _share(state: Rewriting, node: Node) -> bool:
-    """Equal equations are one equation."""
-    if not node.op.pure or isinstance(node.op, Input):  # each input is a value of its own
-        return False
-    key = (node.op, node.args, node.domain)
-    twin = state.keys.get(key)
-    if twin is None or twin == node.name or not state.says(twin, key):
-        state.keys[key] = node.name
-        return False
-    if tank().empty or not state.forward(node, state.read(twin)):
-        return False
-    return tank().burn("equal equations → one equation", f"{node.name} and {twin}")
 
 
 def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
@@ -335,16 +108,3 @@ def _first(state: Rewriting, node: Node, rules: Sequence[Rule]) -> None:
         state.fired[r.law] = state.fired.get(r.law, 0) + 1
         tank().burn(r.law, node.name)
         return
-
-
-def is_const(state: Rewriting, ref: Ref, value: float | None = None) -> float | None:
-    """The number behind a read of a constant (equal to `value`, if that is given)."""
-    op: Any = state.nodes[ref.name].op
-    if op.name != "const" or (value is not None and op.value != value):
-        return None
-    return op.value
-
-
-def reach(node: Node) -> set[str]:
-    """The dims that an equation's operands and attributes mention."""
-    return set(node.op.mentions()).union(*(index_symbols(e) for a in node.args for e in a.index))

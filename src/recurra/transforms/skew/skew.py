@@ -43,7 +43,7 @@ from recurra.ops.source import Const, Uniform, Value
 from recurra.polyhedral.dependence import always_inside, happens
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.skew.analysis import Front, costs, fronts, length_of, shifts_of
 
 

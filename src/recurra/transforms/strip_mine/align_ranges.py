@@ -24,7 +24,7 @@ from recurra.ops.elementwise import And, Equal, Exp, LessEqual, Sub, Where
 from recurra.ops.reduction import Max, identity
 from recurra.ops.source import Const, Value
 from recurra.transforms.growing_ranges import Growing, GrowingAxes
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def widened(graph: Graph, along: GrowingAxes, growing: Growing, part: Slice) -> Graph:

@@ -19,7 +19,8 @@ from recurra.ir.op import Elementwise, Op, Reduction
 from recurra.ops.movement import Concat, Cut
 from recurra.ops.softmax import Softmax
 from recurra.transforms.recurrences.split_softmax import taken_apart
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, rule, run
+from recurra.transforms.rewriter.pattern_rewriter import rule, run
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:

@@ -34,7 +34,8 @@ from recurra.transforms.growing_ranges import GrowingAxes, any_grows, grows
 from recurra.transforms.recurrences.online_softmax import online
 from recurra.transforms.recurrences.split_softmax import divided_last, taken_apart
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting, run
+from recurra.transforms.rewriter.pattern_rewriter import run
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from recurra.ops.permutation import Permutation
 from recurra.ops.source import Const, Input, Uniform, Value
 from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
-from recurra.transforms.rewriter.pattern_rewriter import Rewriting
+from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.axis_reads import (
     is_read_along,
     loose_range,

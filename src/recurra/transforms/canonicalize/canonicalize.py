@@ -1,4 +1,4 @@
-"""simplify: algebra that always pays, sharing of equal equations, domain reduction.
+"""canonicalize: algebra that always pays, sharing of equal equations, domain reduction.
 
 u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
 """
@@ -16,16 +16,16 @@ from recurra.transforms.permutations.gathers import unshuffle
 from recurra.transforms.rewriter.pattern_rewriter import apply
 
 
-def simplify(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def canonicalize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with fewer and cheaper equations. Finite-math rules are those of algebra.FINITE."""
     graph = apply(at_one_point(graph, sizes), (*SHAPES, *ALGEBRA), sizes)
     in_order = unshuffle(graph, sizes)
     return graph if in_order is graph else apply(in_order, (*SHAPES, *ALGEBRA), sizes)
 
 
-def run_simplify(graph: Graph, cx: CompileContext) -> Graph:
+def run_canonicalize(graph: Graph, cx: CompileContext) -> Graph:
     """Share equal equations, fold constants, drop what is not needed."""
-    return simplify(graph, cx.sizes)
+    return canonicalize(graph, cx.sizes)
 
 
-CANONICALIZE = Pass("canonicalize", run_simplify)
+CANONICALIZE = Pass("canonicalize", run_canonicalize)
