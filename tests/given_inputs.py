@@ -17,8 +17,9 @@ from recurra.ir.types import Domain, Type
 from recurra.ops.control import Item
 from recurra.ops.elementwise import Square
 from recurra.ops.indexing import Pick
+from recurra.ops.random import Uniform
 from recurra.ops.reduction import Sum
-from recurra.ops.source import Const, Data, Input, Uniform
+from recurra.ops.source import Const, Data, Input
 from recurra.reference import interpreter
 from recurra.reference.equivalence import stood_in
 from recurra.runtime.executable import Executable

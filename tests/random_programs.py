@@ -29,10 +29,11 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.indexing import OneHot, Pick, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Transpose
+from recurra.ops.random import Uniform
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum
 from recurra.ops.softmax import LogSoftmax, Softmax
-from recurra.ops.source import Uniform, Value
+from recurra.ops.source import Value
 from recurra.ops.window import Overlap, Windows, spans
 from renamed import AWKWARD, BOUNDS
 

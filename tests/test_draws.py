@@ -9,7 +9,7 @@ from programs import finished, given, run, tracing
 from recurra.frontend import functions as rc
 from recurra.frontend.nn import Categorical
 from recurra.ir.types import Type
-from recurra.ops.source import Uniform
+from recurra.ops.random import Uniform
 from recurra.reference import interpreter
 
 SIZES = {"B": 2, "I": 3, "T": 5}

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import recurra as rc
+from recurra.backends.batched_draws import Draws, draws_of
 from recurra.backends.count import ANY, Count
-from recurra.backends.draws import Draws, draws_of
-from recurra.backends.torch.names import Names
+from recurra.backends.torch.array_namespace import Names
 from recurra.ir.expr import Sym, mul
-from recurra.ops.source import Uniform
+from recurra.ops.random import Uniform
 
 
 def counted(name: str) -> Count:

@@ -15,8 +15,8 @@ import torch
 import recurra as rc
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch import graphs
+from recurra.backends.torch.array_namespace import Names
 from recurra.backends.torch.graphs import Graph
-from recurra.backends.torch.names import Names
 from recurra.backends.torch.region import TorchBackend
 from test_torch_graphs import walk
 

@@ -14,8 +14,8 @@ import torch
 
 import recurra as rc
 from programs import check_gradients, draws, given, run, tracing
-from recurra.backends.jax.names import Names as JaxNames
-from recurra.backends.torch.names import Names
+from recurra.backends.jax.array_namespace import Names as JaxNames
+from recurra.backends.torch.array_namespace import Names
 from recurra.frontend.functions import output
 from recurra.frontend.tensor import as_tensor
 from recurra.ir.expr import Sym

@@ -26,7 +26,7 @@ from benchmarks.core.cartpole import (
 )
 from benchmarks.core.workload import BETA1, BETA2, CHECKED, EPS, GAMMA, LR, RESET, SAMPLE, initial
 from benchmarks.harness import Contestant
-from recurra.ops.source import uniform
+from recurra.ops.random import uniform
 
 Tensor = torch.Tensor
 Draw = Callable[[int, int], Tensor]  # (iteration, step; -1 for the reset) -> [B] or [B, 4]

@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks.harness import Contestant
 from benchmarks.memory import workload as w
 from benchmarks.memory.workload import SAMPLE, SEED, Work, answers, initial
-from recurra.ops.source import uniform
+from recurra.ops.random import uniform
 
 Tensor = torch.Tensor
 

@@ -39,7 +39,7 @@ from benchmarks.ppo.workload import (
     answers,
     initial,
 )
-from recurra.ops.source import uniform
+from recurra.ops.random import uniform
 
 Tensor = torch.Tensor
 Sample = Callable[[Any, int, int], Tensor]  # (distribution, i, t) → actions [B]

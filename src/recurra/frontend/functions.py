@@ -24,7 +24,8 @@ from recurra.ops import elementwise as el
 from recurra.ops import movement
 from recurra.ops.control import Call, Foreign, Item, Traceable
 from recurra.ops.permutation import Permutation
-from recurra.ops.source import Input, Uniform
+from recurra.ops.random import Uniform
+from recurra.ops.source import Input
 
 
 def dims_of(domain: Any) -> Domain:

@@ -7,7 +7,7 @@ from typing import Any
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory_model.amount import Amount, number
 from recurra.memory_model.arrays import Array, allocated
-from recurra.memory_model.meter import Buffer, Label, Meter
+from recurra.memory_model.peak_meter import Buffer, Label, Meter
 from recurra.storage.arena import Arena
 from recurra.storage.storage_plan import Plan
 

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from recurra.ir.types import is_floating
 from recurra.memory_model.amount import Extent, number
-from recurra.memory_model.meter import Buffer, Label, Meter
+from recurra.memory_model.peak_meter import Buffer, Label, Meter
 
 Shape = tuple[int, ...]
 

@@ -25,8 +25,8 @@ from recurra.memory_model.machine import (
     fresh,
     store,
 )
-from recurra.memory_model.meter import Meter
 from recurra.memory_model.peak import Held, Peak
+from recurra.memory_model.peak_meter import Meter
 from recurra.polyhedral.extent import varies
 from recurra.storage.allocation import ALIGNMENT
 from recurra.storage.storage_plan import Plan

@@ -15,9 +15,9 @@ from recurra.codegen.region import Region
 from recurra.codegen.region_function import function, times, with_local_stores
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.memory_model.array_namespace import Names
 from recurra.memory_model.arrays import Array, allocated
-from recurra.memory_model.meter import Meter
-from recurra.memory_model.names import Names
+from recurra.memory_model.peak_meter import Meter
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
 from recurra.storage.storage_plan import Plan

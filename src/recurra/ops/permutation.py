@@ -15,7 +15,8 @@ from typing import Any, Self
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import Type
-from recurra.ops.source import add_bound, drawn_words, threefry
+from recurra.ops.random import drawn_words, threefry
+from recurra.ops.source import add_bound
 
 ROUNDS = 3  # of two half-rounds: six in all
 MOST_OUTSIDE = 8  # points of the box that are no elements

@@ -32,7 +32,8 @@ from recurra.ir.resource import ArrayResource
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Where
-from recurra.ops.source import Input, Uniform
+from recurra.ops.random import Uniform
+from recurra.ops.source import Input
 from recurra.polyhedral import isl
 from recurra.polyhedral.dependence_distance import lag
 from recurra.report.runs import POLICY

@@ -24,7 +24,7 @@ from recurra.runtime.loop_profile import Island, islands
 from recurra.runtime.nan_locator import Check
 from recurra.runtime.overlap import overlapping
 from recurra.runtime.run_request import RunRequest
-from recurra.runtime.single_run import SingleRun
+from recurra.runtime.unwatched_run import SingleRun
 
 if TYPE_CHECKING:
     from recurra.runtime.concurrent_launches import Windows

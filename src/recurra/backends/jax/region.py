@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from recurra.backends.jax.array_namespace import Names, moved
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
-from recurra.backends.jax.names import Names, moved
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from recurra.backends.jax.array_namespace import Names
 from recurra.backends.jax.devices import devices
-from recurra.backends.jax.names import Names
 from recurra.backends.jax.region import JaxBackend
 
 _handlers: list[Any] = []  # what is registered stays, and so does its code

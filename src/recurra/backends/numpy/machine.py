@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import ANY, Count, extreme, range_of
-from recurra.backends.draws import draws_of
 from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.stand_in import StandIn, blank, plain, without_memory
 from recurra.backends.numpy.writer import Writer
@@ -25,7 +25,7 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
-from recurra.ops.source import Uniform
+from recurra.ops.random import Uniform
 
 
 def _taken(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:

@@ -9,7 +9,7 @@ from math import prod
 import torch
 import torch.nn.functional as F
 
-from recurra.backends.torch.names import Tensor
+from recurra.backends.torch.array_namespace import Tensor
 from recurra.ops.attention import FAR, Attention, Roles
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from recurra.backends.torch.array_namespace import Tensor
 from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, used, words
-from recurra.backends.torch.names import Tensor
 from recurra.cost.thresholds import MAX_GRAPH_LAUNCHES, MIN_GRAPH_LAUNCHES
 
 Function = Callable[..., tuple[Tensor, ...]]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import Count, bounded, extreme, range_of
-from recurra.backends.draws import draws_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.source_text import inside, joined
+from recurra.backends.torch.array_namespace import Names, Tensor, dtype_of
 from recurra.backends.torch.code import For
-from recurra.backends.torch.names import Names, Tensor, dtype_of
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import result_shape
@@ -24,7 +24,7 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
-from recurra.ops.source import Uniform
+from recurra.ops.random import Uniform
 
 
 class Recorded(Names):

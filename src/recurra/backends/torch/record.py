@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from recurra.backends.count import Count, bounded, range_of
 from recurra.backends.source_text import FreeNames
+from recurra.backends.torch.array_namespace import Tensor
 from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, words
-from recurra.backends.torch.names import Tensor
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
 TAKEN = {

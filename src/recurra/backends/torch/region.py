@@ -15,13 +15,13 @@ from recurra.analysis.dynamic_bounds import NEVER
 from recurra.backends.count import ANY, Count
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
+from recurra.backends.torch.array_namespace import Names, Tensor, dtype_of, widened
 from recurra.backends.torch.attention import attention
 from recurra.backends.torch.code import Kernel, finish, kernels
 from recurra.backends.torch.emit import emit
 from recurra.backends.torch.graphs import Captured, Graph, Record, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
-from recurra.backends.torch.meter import besides
-from recurra.backends.torch.names import Names, Tensor, dtype_of, widened
+from recurra.backends.torch.memory_meter import besides
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from recurra.backends.torch.array_namespace import Tensor
 from recurra.backends.torch.code import Kernel
-from recurra.backends.torch.names import Tensor
 from recurra.backends.torch.region import TorchBackend
 
 EINSUM, OURS = "torch.functional.einsum(", "contract("

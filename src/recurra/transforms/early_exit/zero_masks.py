@@ -28,10 +28,11 @@ from recurra.ops.control import Merge
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.permutation import Permutation
+from recurra.ops.random import Uniform
 from recurra.ops.reduction import All, Any_, ArgMax, Max, Min, Sum
 from recurra.ops.scan import CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
-from recurra.ops.source import Const, Data, Input, Uniform, Value
+from recurra.ops.source import Const, Data, Input, Value
 
 _PRODUCT = (el.Mul, el.And, Einsum)
 _ODD = (

@@ -16,10 +16,11 @@ from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.permutation import Permutation
+from recurra.ops.random import Uniform
 from recurra.ops.reduction import ArgMax, Fold, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
-from recurra.ops.source import Const, Uniform, Value
+from recurra.ops.source import Const, Value
 from recurra.ops.window import Overlap, Windows
 from recurra.transforms.early_exit.ragged_axes import folded
 from recurra.transforms.padding import data_movement as moves

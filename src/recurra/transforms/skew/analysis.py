@@ -19,7 +19,8 @@ from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.movement import Reshape
-from recurra.ops.source import Uniform, Value
+from recurra.ops.random import Uniform
+from recurra.ops.source import Value
 from recurra.polyhedral.boxes import hull
 from recurra.transforms.vectorize.plan import Edge, batch_dims, carried, cycles, nested_cycles
 

@@ -39,7 +39,8 @@ from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
-from recurra.ops.source import Const, Uniform, Value
+from recurra.ops.random import Uniform
+from recurra.ops.source import Const, Value
 from recurra.polyhedral.dependence import always_inside, happens
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel

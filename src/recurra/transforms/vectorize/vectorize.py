@@ -22,7 +22,8 @@ from recurra.ops.control import Foreign, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Concat, Cut, Expand, Reshape, Transpose
 from recurra.ops.permutation import Permutation
-from recurra.ops.source import Const, Input, Uniform, Value
+from recurra.ops.random import Uniform
+from recurra.ops.source import Const, Input, Value
 from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
 from recurra.transforms.rewriter.rewriting import Rewriting

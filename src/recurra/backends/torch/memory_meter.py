@@ -9,7 +9,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from recurra.backends.torch.names import Tensor
+from recurra.backends.torch.array_namespace import Tensor
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments
 from recurra.ir.types import Tuple

@@ -16,7 +16,7 @@ from typing import Any
 from recurra.backends.count import Count
 from recurra.cost.thresholds import MAX_BLOCK_DRAWS, MAX_BLOCK_STEPS, MIN_BLOCK_STEPS
 from recurra.ir.expr import Sym, lin
-from recurra.ops.source import Uniform
+from recurra.ops.random import Uniform
 
 
 @dataclass(eq=False)

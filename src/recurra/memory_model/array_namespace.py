@@ -20,7 +20,7 @@ from recurra.memory_model.arrays import (
     steps,
     together,
 )
-from recurra.memory_model.meter import Meter
+from recurra.memory_model.peak_meter import Meter
 
 
 def _met(*dtypes: Any) -> Any:
