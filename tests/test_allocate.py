@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import recurra as rc
 from recurra.mapping import engine_choice
 from recurra.mapping.solvers import solver_of
-from recurra.storage import arena as module
+from recurra.storage import allocation as module
 from recurra.storage.allocation import ALIGNMENT, allocate, conflicts
 from recurra.storage.arena import Arena, Life
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing

@@ -17,7 +17,7 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import fitted_q, network
+from recurra.nest.agents import fitted, network
 from recurra.nest.agents.dqn import Settings, train
 from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
 from recurra.nest.agents.vector_env import World, by_chance, greedy_or_any
@@ -95,7 +95,7 @@ def test_acting_and_learning_use_one_network() -> None:
 def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
     """Against brute force: all sequences of so many actions."""
     table = tables[0]
-    found = fitted_q.values(table)
+    found = fitted.values(table)
     assert found.shape == (FEW.steps + 1, len(table.orders))
     for state in (0, 5, 40):
         for left in (0, 1, 2):
@@ -108,14 +108,14 @@ def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
 
 
 def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
-    policy = fitted_q.train(tables, fitted_q.Settings(rounds=300, batch=128, hidden=(64, 64)))
+    policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
     assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
 
 def test_fitting_can_be_repeated(tables: list[Table]) -> None:
-    few = fitted_q.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
-    first, again = fitted_q.train(tables, few), fitted_q.train(tables, few)
+    few = fitted.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
+    first, again = fitted.train(tables, few), fitted.train(tables, few)
     for name, w in first.weights.items():
         np.testing.assert_array_equal(w, again.weights[name])
 

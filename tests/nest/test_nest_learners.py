@@ -19,7 +19,7 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
-from recurra.nest.agents import a3c, apex, dqn, fitted_q, impala, learning, network, ppo, replay
+from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
 from recurra.nest.agents.actors import Processes, Task
 from recurra.nest.agents.policy import initial
 from recurra.nest.agents.sampling_actor import Walker
@@ -38,7 +38,7 @@ SHORT: dict[str, Any] = {
 TINY: dict[str, Any] = {
     **{name: replace(s, rounds=12, hidden=(8,)) for name, s in SHORT.items()},
     "dqn": dqn.Settings(rounds=12, batch=8, hidden=(8,), learn_from=8, target_every=5),
-    "fitted": fitted_q.Settings(rounds=12, batch=16, hidden=(8,), walks=4),
+    "fitted": fitted.Settings(rounds=12, batch=16, hidden=(8,), walks=4),
 }
 
 

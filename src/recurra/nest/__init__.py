@@ -21,7 +21,7 @@ _WHERE = {
     "Contraction": ("compiled", "Contraction"),
     "compile": ("compiled", "compile"),
     "contraction": ("einsum", "from_sizes"),
-    "improved": ("improve", "improved"),
+    "improved": ("quick_search", "improved"),
     "Nest": ("loops", "Nest"),
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
