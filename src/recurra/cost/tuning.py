@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from math import inf
+from typing import TypedDict
 
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import Prices
@@ -71,3 +72,24 @@ class Tuning:
         if "rows" in given:
             given.setdefault("enough", inf)
         return replace(target, **given)
+
+
+class Knobs(TypedDict, total=False):
+    """The fields of `Tuning` as keywords of `compile`, for type checkers."""
+
+    axes: bool
+    last: bool | None
+    single: bool
+    chunk: int | None
+    held: float | None
+    strip: int | None
+    attention: bool | None
+    given: int
+    diagonals: float
+    rows: int | None
+    enough: float | None
+    asking: float | None
+    behind: float | None
+    counted: tuple[str, ...] | None
+    kernel: AttentionKernel | None
+    prices: Prices | None

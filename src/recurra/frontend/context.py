@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from recurra.analysis.tracer import Tracer, current, enter, leave
 from recurra.errors import DomainError, RecurraError, caller, here
@@ -32,7 +32,7 @@ from recurra.report.html import code_html
 if TYPE_CHECKING:
     from recurra.backends.protocol import Backend
     from recurra.compiler.options import Scheduler
-    from recurra.cost.tuning import Tuning
+    from recurra.cost.tuning import Knobs, Tuning
     from recurra.runtime.executable import Executable
     from recurra.storage.arena_solvers import Asked
     from recurra.storage.offload import Swap, Tier
@@ -135,7 +135,7 @@ class Context:
         placement: Asked | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
-        **knobs: object,
+        **knobs: Unpack[Knobs],
     ) -> Executable:
         """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
 
@@ -217,7 +217,7 @@ class Context:
         placement: Asked | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
-        **knobs: object,
+        **knobs: Unpack[Knobs],
     ) -> dict[str, Any]:
         """Compile with the options, then run with the others, those of `program.run`."""
         program = self.compile(

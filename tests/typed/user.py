@@ -1,0 +1,20 @@
+"""A user's program, as a type checker sees it; `tests/test_typed.py` has it checked."""
+
+from typing import Any, assert_type
+
+import recurra as rc
+
+ctx = rc.Context(dims="b t")
+with ctx as ((b, B), (t, T)):
+    x = rc.input(rc.f32[4], domain=(b, t), name="x")
+    assert_type(x, rc.Tensor)
+    h = rc.like(rc.f32[4], domain=(b, t), name="h")
+    h[b, 0] = rc.zeros((4,))
+    h[b, t + 1] = 0.5 * h + x.tanh()
+    assert_type(h[b, t:T].sum(), rc.Tensor)
+    assert_type(x * 2.0 + rc.value(t), rc.Tensor)
+    rc.output(h=h)
+
+program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)
+assert_type(program.run(seed=1), dict[str, Any])
+assert_type(rc.__version__, str)
