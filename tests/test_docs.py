@@ -116,12 +116,12 @@ def test_the_first_table_of_speed_and_its_plot() -> None:
 def bars(lengths: dict[str, float]) -> str:
     """A picture of horizontal bars, each with its name and its length."""
     rows = [
-        f'<text x="210" y="{30 * k + 20}" text-anchor="end">{what}</text>'
-        f'<rect x="220" y="{30 * k + 6}" width="{40 * x:.0f}" height="20" fill="#47a"/>'
-        f'<text x="{226 + 40 * x:.0f}" y="{30 * k + 20}">{x:g}</text>'
+        f'<text x="240" y="{30 * k + 20}" text-anchor="end">{what}</text>'
+        f'<rect x="250" y="{30 * k + 6}" width="{40 * x:.0f}" height="20" fill="#47a"/>'
+        f'<text x="{256 + 40 * x:.0f}" y="{30 * k + 20}">{x:g}</text>'
         for k, (what, x) in enumerate(lengths.items())
     ]
-    size = f'viewBox="0 0 660 {30 * len(rows)}"'
+    size = f'viewBox="0 0 700 {30 * len(rows)}"'
     style = "<style>text{font:13px system-ui,sans-serif;fill:#444}</style>"
     paper = '<rect width="100%" height="100%" fill="#fff"/>'
     body = "\n".join([style, paper, *rows])
@@ -157,6 +157,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     assert {target for target, _ in links(index)} >= {*PAGES} - {index}
+
+
+def test_every_page_leads_on() -> None:
+    assert not [name(p) for p in PAGES if not any(to != p for to, _ in links(p))]
 
 
 def test_pages_are_short() -> None:
