@@ -73,7 +73,7 @@ def test_a_file_by_itself_has_words_and_a_checksum(tmp_path: Path):
 def test_bfloat16_in_a_fresh_process(tmp_path: Path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     checkpoint.save(tmp_path, {"h": np.arange(3).astype(ml_dtypes.bfloat16)}, META)
-    code = "import sys; from recurra.report import checkpoint as c\n"
+    code = "import sys; from recurra.checkpoint import checkpoint as c\n"
     code += "print(c.load(sys.argv[1]).arrays['h'])"
     text = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
     assert text == "[0 1 2]\n"
@@ -228,7 +228,7 @@ import resource, signal, sys
 import numpy as np
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph
-from recurra.report import checkpoint
+from recurra.checkpoint import checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 checkpoint.save(sys.argv[1], {"x": np.ones(1000)}, {})
@@ -249,7 +249,7 @@ def test_write_that_runs_out_of_room(tmp_path: Path):
 SAVER = """
 import itertools, sys, time
 import numpy as np
-from recurra.report import atomic, checkpoint
+from recurra.checkpoint import atomic_write as atomic, checkpoint
 
 def slowly(chunks):  # most kills shall fall into the writing
     for chunk in chunks:

@@ -82,7 +82,7 @@ def known(on: Target) -> Policy | None:
 def learned_from() -> set[str]:
     """Sizes that had a part in the policy: no figure shows them."""
     policy = known(runnable()[0])
-    return {x for part in ("learned", "choosing") for x in policy.about[part]} if policy else set()
+    return {x for part in ("learnt", "choosing") for x in policy.about[part]} if policy else set()
 
 
 def proposed(policy: Policy, problem: Problem) -> tuple[Nest, float]:

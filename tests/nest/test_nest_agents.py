@@ -251,8 +251,8 @@ def test_the_shipped_policy_says_how_it_was_made(on: Target) -> None:
     policy = load(path)
     about = policy.about
     assert about["command"].startswith("recurra tune train --tables ")
-    assert len({*about["learned"], *about["choosing"], *about["telling"]}) == sum(
-        len(about[k]) for k in ("learned", "choosing", "telling")
+    assert len({*about["learnt"], *about["choosing"], *about["telling"]}) == sum(
+        len(about[k]) for k in ("learnt", "choosing", "telling")
     )
     assert about["of_best"] > about["of_best_untiled"]
     assert path.stat().st_size < 300_000
@@ -296,7 +296,7 @@ def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture
     policy = load(folder / "policy.safetensors")
     assert policy.actions.steps == 2
     assert f"--learner {learner} --rounds 4 --seed 0" in policy.about["command"]
-    assert not set(policy.about["learned"]) & {*policy.about["choosing"], *policy.about["telling"]}
+    assert not set(policy.about["learnt"]) & {*policy.about["choosing"], *policy.about["telling"]}
     assert len(list(folder.glob("*x*.npz"))) == 2
     arguments = ["--sizes", "16,16,32", "--seconds", "0.1", "--policy", report["policy"], "--json"]
     assert cli.main(["tune", "mk,kn->mn", *arguments]) == 0

@@ -227,7 +227,7 @@ class Train:
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
         if hasattr(settings, "actors"):
             options += f" --actors {settings.actors} --pool {settings.pool}"
-        names = ("learned", "choosing", "telling")
+        names = ("learnt", "choosing", "telling")
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
         return {
             "command": f"recurra tune train {options} --backend {on}",
