@@ -120,11 +120,11 @@ def test_what_fails_leaves_the_old_one(
 STOPS = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
-from test_spare import Path, atomic, save
+from test_spare import Path, atomic_write, save
 calls = 0
 def trace(frame, event, _):
     global calls
-    if frame.f_code.co_filename.endswith(("atomic.py", "checkpoint.py")):
+    if frame.f_code.co_filename.endswith(("atomic_write.py", "checkpoint.py")):
         if event == "line":
             calls += 1
             if calls == int(sys.argv[2]):

@@ -73,7 +73,7 @@ MAX_CHUNK_POINTS = 256
 CHUNK_COST_POINTS = 16
 """Points that cost as much as a chunk of none; the measurement is not on record."""
 
-# ---- loops (transforms/peel/unroll_periodic.py, wavefront.py, prefix.py, cut_branches.py)
+# ---- loops (transforms: peel, skew, vectorize/cut_branches.py)
 
 MAX_ROUND_TURNS = 12
 """Turns of a round: a guess, between what is saved and that each turn is compiled."""

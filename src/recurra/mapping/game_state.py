@@ -1,6 +1,6 @@
 """What is placed where and when, what is left for copies, how fast each instruction is.
 
-The state that the game (`game.py`) and the order-free mapper (`arrange.py`) share. This is the
+The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This is the
 plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
 """
 

@@ -1,6 +1,6 @@
 """The native engine: C++ behind a C interface, built at its first use.
 
-Nothing here is needed: `game.py` and `arrange.py` give the same answers, slowly.
+Nothing here is needed: `game.py` and `order_free_placer.py` give the same answers, slowly.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ programs of other families ("resnet50_infer" and "resnet50_train" are of one): w
 good for programs that it has not seen. A program held out takes no part at all, nor does its
 family: neither its vectors nor its rewards.
 
-Weights are told apart by the units of their features (`priority_keys.py`): a vector that orders one program
-in each of them alike orders another one in as many ways, and they all are tried.
+Weights are told apart by the units of their features (`priority_keys.py`): a vector that orders one
+program in each of them alike orders another one in as many ways, and they all are tried.
 """
 
 from __future__ import annotations
