@@ -1,4 +1,4 @@
-"""backend_protocol: what a program asks of a backend, on one device or on several workers."""
+"""The protocol of backends: what a program asks of one, on one device or on several workers."""
 
 from __future__ import annotations
 

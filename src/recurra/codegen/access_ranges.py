@@ -1,4 +1,4 @@
-"""touched: which places of its stores a launch reads and writes, by the times that it is given.
+"""The places of its stores that a launch reads and writes, by the times that it is given.
 
     region act(ints: i t; stores: o a)        at t = 7:  o reads 7, writes 8    a writes 1 of 2
 

@@ -1,4 +1,4 @@
-"""placed: the stores of a run as views of one block of memory, where the plan has an arena."""
+"""The stores of a run as views of one block of memory, where the plan has an arena."""
 
 from __future__ import annotations
 

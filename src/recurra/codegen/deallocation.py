@@ -1,4 +1,4 @@
-"""frees: what the host lets go of after an item of a program, since no later one has a use for it.
+"""Values that the host lets go of after an item of a program, since nothing later uses them.
 
 A prompt's keys and values are such, once they are in their stores.
 """

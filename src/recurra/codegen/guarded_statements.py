@@ -1,4 +1,4 @@
-"""guarded: statements of a loop's body that run at some of its steps only, put together.
+"""Statements of a loop's body that run at some of its steps only, put together.
 
 for i:  s  e  f  y      e, f: at i % 50 == 0      →      s   [i % 50 == 0: e f]   y
 """

@@ -1,4 +1,4 @@
-"""launch: how many steps of an outermost loop one launch runs, by their cost."""
+"""How many steps of an outermost loop one launch runs, by their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lower: cuts a schedule into regions at host calls, and runs the outermost loop in chunks.
+"""Cuts a schedule into regions at host calls, and runs the outermost loop in chunks.
 
 A launch of the outermost loop runs several steps (the host sees metrics once per launch); a loop
 that holds a host call runs on the host, its pure stretches are regions of their own.

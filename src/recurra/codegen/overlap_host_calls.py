@@ -1,4 +1,4 @@
-"""ahead: what the next host call waits for goes before what it does not wait for.
+"""Work that the next host call waits for goes before work that it does not wait for.
 
     for t:  env.step@-1  learn@-1  act        →        for t:  env.step@-1  act │ learn@-1
 

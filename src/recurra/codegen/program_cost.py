@@ -1,4 +1,4 @@
-"""price: what a run of a program takes, by the cost model: computing, launches, moves.
+"""The cost of a run of a program, by the cost model: computing, launches, moves.
 
 Moves of one store overlap those of nothing else here, nor computing: it is the most they can take.
 """

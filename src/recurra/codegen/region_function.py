@@ -1,4 +1,4 @@
-"""function: a region as a plain function of arrays, on any machine."""
+"""A region as a plain function of arrays, on any machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""walk: runs scheduled items on an array namespace, point by point or under a backend's trace.
+"""Runs scheduled items on an array namespace, point by point or under a backend's trace.
 
 The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It
 keeps the emission contract: values that the next step needs travel as variables, a store has one

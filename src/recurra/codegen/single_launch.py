@@ -1,4 +1,4 @@
-"""single_launch: a program without host calls as one function, from the caller's arrays to results.
+"""A program without host calls as one function, from the caller's arrays to results.
 
 f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
 """

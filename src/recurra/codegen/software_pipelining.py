@@ -1,10 +1,10 @@
-"""rotate: a step of a host loop begins with its host call, so that it takes one launch, not two.
+"""A step of a host loop begins with its host call, so that it takes one launch, not two.
 
     for t:  act  env.step  learn        →        for t:  env.step@-1  learn@-1  act
 
 What follows the call of one step and what leads to the call of the next are one region, or two:
-what leads to the next call goes first, see overlap_host_calls.py. Groups of rows that take turns go round the
-loop over them:
+what leads to the next call goes first, see overlap_host_calls.py. Groups of rows that take turns go
+round the loop over them:
 
     for t:  for g:  act  env.step      →        for t:  for g:  env.step@-1  act
 

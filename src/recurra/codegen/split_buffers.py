@@ -1,4 +1,4 @@
-"""apart: a store whose points along a dim that the host counts are buffers of their own.
+"""A store whose points along a dim that the host counts are buffers of their own.
 
     for l in range(0, 32):
         x, k_store[l] = region_3_t_l(seed, t, l, x, k_store[l], w_store[l])

@@ -1,4 +1,4 @@
-"""streamed: outputs of which the host takes a piece after every launch."""
+"""Outputs of which the host takes a piece after every launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cache: the compilation cache, in which the next start finds what this one has compiled.
+"""The compilation cache, in which the next start finds what this one has compiled.
 
     RECURRA_CACHE/recurra/programs/3f0c../program          passes, schedule, plan and host code
     RECURRA_CACHE/recurra/programs/3f0c../region_1_i-9b..  the name of a region's code

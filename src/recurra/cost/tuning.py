@@ -1,4 +1,4 @@
-"""tuning: knobs of experts, which override choices that are else made by cost."""
+"""Knobs of experts, which override choices that are else made by cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""matmul: products of matrices, whose batches broadcast, as one contraction."""
+"""Products of matrices, whose batches broadcast, as one contraction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bind: numbers for bounds that belong to no dim, such as the n of an n-step return.
+"""Numbers for bounds that belong to no dim, such as the n of an n-step return.
 
 g[t<T] = sum(r[t:min(t+N,T)])   N=5   →   g[t<T] = sum(r[t:min(t+5,T)])
 """

@@ -1,7 +1,7 @@
 """What is placed where and when, what is left for copies, how fast each instruction is.
 
-The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This is the
-plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
+The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This
+is the plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
 """
 
 from __future__ import annotations

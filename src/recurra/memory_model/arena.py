@@ -1,4 +1,4 @@
-"""block: the stores of an arena as arrays without numbers in one buffer."""
+"""The stores of an arena as arrays without numbers in one buffer."""
 
 from __future__ import annotations
 

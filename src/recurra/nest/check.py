@@ -1,4 +1,4 @@
-"""validate: a new kernel runs in a child process first, so that a bug in it kills nobody else.
+"""A new kernel runs in a child process first, so that a bug in it kills nobody else.
 
 The child lays every tensor against pages that may not be touched, once at its end and once at its
 beginning, fills it with small integers, runs the kernel and compares with the oracle, exactly.

@@ -1,4 +1,4 @@
-"""agreement: do two graphs have one answer? The oracle tells, and where they first differ.
+"""Do two graphs have one answer? The oracle tells, and where they first differ.
 
 Inputs are made up. Host calls are stood in for by smooth functions of their operands: nothing
 outside is touched, and what differs by rounding before them differs by rounding after them.

@@ -1,4 +1,4 @@
-"""async_arrays: the arrays of a run whose launches go through a window, there or to come.
+"""The arrays of a run whose launches go through a window, there or to come.
 
 Each has addresses of its own, by which the window knows it: a variable those of the launch that
 makes it, a store as many as it has bytes. What a launch makes that runs at once nobody waits for:

@@ -1,4 +1,4 @@
-"""concurrent_launches: launches that do not need each other run side by side, through a window.
+"""Launches that do not need each other run side by side, through a window.
 
     step = step_call((i, t), a_store)                     waits for what writes it, runs here
     (o_store, a_store) = act(seed, i, t, step, ..)        launched; what it makes comes later

@@ -1,4 +1,4 @@
-"""execute: runs a program's host part on a backend and collects what it gives."""
+"""Runs a program's host part on a backend and collects what it gives."""
 
 from __future__ import annotations
 

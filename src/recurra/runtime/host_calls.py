@@ -1,4 +1,4 @@
-"""called: a host call: operands become NumPy arrays, results go back to the backend."""
+"""A host call: operands become NumPy arrays, results go back to the backend."""
 
 from __future__ import annotations
 

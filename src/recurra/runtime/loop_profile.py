@@ -1,4 +1,4 @@
-"""islands: what every loop of a program costs, by the cost model and by the clock.
+"""The cost of every loop of a program, by the cost model and by the clock.
 
 A program runs as one launch for several steps of its outermost loop, and nobody can say what took
 the time. Here it is cut: the outermost loop runs on the host and every loop in it is a launch of

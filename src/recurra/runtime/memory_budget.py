@@ -1,4 +1,4 @@
-"""fitting: a program compiled so that a run holds no more than a budget, if there is a way.
+"""A program compiled so that a run holds no more than a budget, if there is a way.
 
     ctx.compile({B: 64, T: 200}, memory="8MiB")
 

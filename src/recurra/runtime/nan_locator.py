@@ -1,4 +1,4 @@
-"""finite: which op made the NaN or inf that a result shows.
+"""Finds the op that made the NaN or inf that a result shows.
 
     loss is nan at i=3   →   log_2 makes -inf at i=3, t=7, b=1, out of 0.0     train.py:12
 

@@ -1,4 +1,4 @@
-"""overlap: launches that the next host call does not wait for run beside it, in another thread.
+"""Launches that the next host call does not wait for run beside it, in another thread.
 
     for t:  step = step_call(..)     the environment, in Python
             act(..)                  the next call waits for it: it runs here

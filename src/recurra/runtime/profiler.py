@@ -1,4 +1,4 @@
-"""profiler: when a run's launches, the environment and moves to slow memory took place.
+"""When a run's launches, the environment and moves to slow memory took place.
 
 One stretch of a recorded run is looked at, its second: the first one compiles. A launch ends when
 the first number of what it made is there; backends that launch ahead say when by `mark`.

@@ -1,4 +1,4 @@
-"""single_run: a run that nobody watches, of a program without host calls: one launch.
+"""A run that nobody watches, of a program without host calls: one launch.
 
 Inputs are taken as they are, results leave as they were asked for, nothing is done in between.
 """

@@ -1,4 +1,4 @@
-"""levels: the schedule of a graph, loop by loop from the outside in (Allen and Kennedy, 1987).
+"""The schedule of a graph, loop by loop from the outside in (Allen and Kennedy, 1987).
 
 At each level the first dim, in the user's order, that is legal for all becomes a loop; cycles fix
 its direction, unbounded reads of the future split it, bounded ones shift it (retiming.py). What

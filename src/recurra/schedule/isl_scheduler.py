@@ -1,4 +1,4 @@
-"""by_isl: the schedule that isl's scheduler finds, as our tree of loops.
+"""The schedule that isl's scheduler finds, as our tree of loops.
 
     S3[i,t] → [i, t + 4]      for i: for t: .. x@-4 ..
 

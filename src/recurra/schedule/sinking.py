@@ -1,4 +1,4 @@
-"""late: a statement that may run in several loops runs where least memory is held.
+"""A statement that may run in several loops runs where least memory is held.
 
 Every free statement has been given the earliest loop that can run it. Here they move to the loops
 of their readers: one by one, as long as no more is held, then whole groups of them, where that is

@@ -1,4 +1,4 @@
-"""placement: stores of a program in one block of memory, at offsets that a solver gives.
+"""Stores of a program in one block of memory, at offsets that a solver gives.
 
     ctx.compile({B: 64, T: 200}, backend="numpy", placement="exact")
 

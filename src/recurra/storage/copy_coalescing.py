@@ -1,4 +1,4 @@
-"""coalesce: what is made only to be copied into a store is made in that store.
+"""Values that are made only to be copied into a store are made in that store.
 
     k_of[t<256] = copy(pick(k_head[t//32], t%32))      k_head[z] is kept in k, at 32z : 32z+32
     k[t<T] = merge(k_of, k_rest, when=(t < 256, ..))   →   k[256<=t<T] = merge(k_rest)

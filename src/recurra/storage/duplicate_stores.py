@@ -1,4 +1,4 @@
-"""duplicates: points that two stores would keep are kept by one of them.
+"""Points that two stores would keep are kept by one of them.
 
     h[t<T] = merge(first, tanh[t], when=(t == 0, t >= 1))          h: t: T    tanh: t: T
     g[1<=t<T] = square(tanh[t])     →   g[1<=t<T] = square(h[t])   h: t: T

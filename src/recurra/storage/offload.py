@@ -1,4 +1,4 @@
-"""swap: stores of which a few points are in memory at once; others lie on the host or a disk.
+"""Stores of which a few points are in memory at once; others lie on the host or a disk.
 
     o: t: 1000, 4 of them here of u8[32,3,64,64], others on the disk
 

@@ -1,4 +1,4 @@
-"""plan: where every read finds its value.
+"""The storage plan: where every read finds its value.
 
 A value stays a variable as long as the latest one computed is the one that is wanted: in the same
 step, one step later if the reader comes first, or after the loop if the last one is read. All

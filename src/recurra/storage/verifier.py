@@ -1,4 +1,4 @@
-"""validate: runs a plan with points instead of values, and checks that every read finds its point.
+"""Runs a plan with points instead of values, and checks that every read finds its point.
 
 Naive on purpose, and independent: it shares no code with the scheduler, the planner or the walk. It
 reads only the schedule's tree, the accesses and the stores.

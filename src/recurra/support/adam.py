@@ -1,4 +1,4 @@
-"""adam: the law of Adam (Kingma and Ba, 2015), on tensors of any library.
+"""The law of Adam (Kingma and Ba, 2015), on tensors of any library.
 
 `xp` is a namespace that has `square` and `sqrt` of them.
 """

@@ -1,4 +1,4 @@
-"""calibrate: the prices of this machine, measured by small programs of our own.
+"""The prices of this machine, measured by small programs of our own.
 
     x[t<T+1][512,64] = ..                    each price is the time of an element, or of a byte,
     x[t+1] = tanh(x[t])                      on one core: the least process CPU time of three runs

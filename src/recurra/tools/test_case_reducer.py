@@ -1,4 +1,4 @@
-"""reduce: shrinks a graph while it fails in one way (Zeller and Hildebrandt, 2002).
+"""Shrinks a graph while it fails in one way (Zeller and Hildebrandt, 2002).
 
     300 equations, B=4 I=3 T=8, and a pass changes g   →   3 equations, T=2, and it changes g
 

@@ -1,4 +1,4 @@
-"""groups: rows take turns at the host, so that some of them act while the others are stepped.
+"""Rows take turns at the host, so that some of them act while the others are stepped.
 
     step[t] = call(a[0:B,t], token)          step[t,bz<2] = call(a[bz,0:8,t], token, group=(bz, 2))
     o[b,t+1] = pick(step, at_=b)        →    o[bz,be,t+1] = pick(step[t,bz], at_=be)

@@ -1,4 +1,4 @@
-"""attention: softmax(q·k)·v over a range of the past is one op, where the backend has a kernel.
+"""Softmax(q·k)·v over a range of the past is one op, where the backend has a kernel.
 
     s[t<T]: f32[2,t+1] = einsum(q, k[0:t+1], labels='gd,nd->gn')
     p[t<T]: f32[2,t+1] = softmax(s, axis=1)

@@ -1,4 +1,4 @@
-"""extremes: between which numbers the elements of an integer tensor lie, for any bounds and data.
+"""Between which numbers the elements of an integer tensor lie, for any bounds and data.
 
 argmax(x: f32[8])               →   0..7
 min(where(c, a, 3)), a in 0..2  →   0..3

@@ -1,4 +1,4 @@
-"""accumulate: reductions become contractions; those over whole loops, folds that the loops stream.
+"""Reductions become contractions; those over whole loops, folds that the loops stream.
 
     s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
     G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])

@@ -1,4 +1,4 @@
-"""keep: what a phase needs of an earlier one is stored, or computed again, as is cheaper.
+"""rematerialize: what a phase needs of an earlier one is stored, or computed again, as is cheaper.
 
     h = tanh(x)          (acting, at t)              h = tanh(x)
     d = mul(g, h)        (learning, later)     →     k = tanh(x);  d = mul(g, k)

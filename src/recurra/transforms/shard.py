@@ -1,4 +1,4 @@
-"""shard: rows of a dim are split over workers, who run one program, each on rows of its own.
+"""Rows of a dim are split over workers, who run one program, each on rows of its own.
 
     u = uniform(counter=(b, t))               u = uniform(counter=(B*shard+b, t))
     n = value(B*T)                        →   n = value(B*shards*T)

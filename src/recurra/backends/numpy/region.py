@@ -1,4 +1,4 @@
-"""region: a region as Python source that calls NumPy, written down as it is walked through once.
+"""A region as Python source that calls NumPy, written down as it is walked through once.
 
     def region_2_t(seed, t_from, t_end, h, x_store, h_store):
         for t in range(t_from, t_end):

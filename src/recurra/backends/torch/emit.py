@@ -1,4 +1,4 @@
-"""emit: recorded code as Python source."""
+"""Recorded code as Python source."""
 
 from __future__ import annotations
 

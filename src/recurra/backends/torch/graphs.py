@@ -1,4 +1,4 @@
-"""graphs: loops whose every launch is the same are recorded once and played back (CUDA graphs).
+"""Loops whose every launch is the same are recorded once and played back (CUDA graphs).
 
     for t in range(0, 250): ..      →      x, y = region_2_loop_1(a, b, o_store)
 

@@ -1,4 +1,4 @@
-"""swapped: a store of which only a few points are in memory, and the thread that moves them.
+"""A store of which only a few points are in memory, and the thread that moves them.
 
 o_store[t] = act(.., o_store.blank(t))     written here, moved while later points are made
 learn(.., o_store[t])                      read ahead, in the direction that the loop takes

@@ -1,4 +1,4 @@
-"""slow: where points of swapped stores lie while they are not in fast memory.
+"""The places where points of swapped stores lie while they are not in fast memory.
 
 A disk's is a file without a name: nothing of it is left when a run ends, however it ends. Its room
 is taken when it is made, so that a disk that is too small is known before the first step.

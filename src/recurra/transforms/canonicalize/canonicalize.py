@@ -1,4 +1,4 @@
-"""canonicalize: algebra that always pays, sharing of equal equations, domain reduction.
+"""Algebra that always pays, sharing of equal equations, domain reduction.
 
 u[i<I,t<T]: f32[4] = mul(x[i], one)   →   x[i], and readers of u drop t
 """

@@ -1,4 +1,4 @@
-"""until: a bound that the data set becomes its largest value, with a mask wherever it mattered.
+"""A bound that the data set becomes its largest value, with a mask wherever it mattered.
 
     T = until(d, max=9)   →   alive[b<B,t<9] = merge(true, going[b,t-1], when=(t == 0, t >= 1))
     sum(x[b,t:T])         →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])

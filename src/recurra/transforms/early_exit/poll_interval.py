@@ -1,4 +1,4 @@
-"""asking: after how many steps a loop asks its device whether any row goes on.
+"""After how many steps a loop asks its device whether any row goes on.
 
     going(alive, more, every=0)   →   going(alive, more, every=8)
 

@@ -1,4 +1,4 @@
-"""pad: axes whose length changes with a dim get one static length, and a mask where it matters.
+"""Axes whose length changes with a dim get one static length, and a mask where it matters.
 
     u[t<T]: f32[t+1] = exp(x[0:t+1])        u[t<T]: f32[T] = exp(x[0:t+1:pad(T)])
     y[t<T]: f32[] = sum(u, axes=(0,))   →   valid[t<T]: bool[T] = value(expr=k < t+1, bind=..)

@@ -1,4 +1,4 @@
-"""chunks: points that order nothing, and read ranges of each other's past, some of them at a time.
+"""Points that order nothing, and read ranges of each other's past, some of them at a time.
 
     y[tp<24] = f(q, k[0:tp+1])   →   part[tpz<3,tpe<8,tpj<tpz+1] = f(q, k[tpj,0:min(8,..):room])
                                      y[tpz<3,tpe<8] = fold(part[tpz,tpe,0:tpz+1])

@@ -1,4 +1,4 @@
-"""split: points of a loop that wait for nothing of it are taken out of it, all at once.
+"""Points of a loop that wait for nothing of it are taken out of it, all at once.
 
     x[t<T] = merge(given[t], y[t-1], when=(t < 8, t >= 8))        tp<8: the points that are given
     k[t<T] = f(x)                                                 k_head[tp<8] = f(given[tp])

@@ -1,4 +1,4 @@
-"""promote: what one point of a loop asks for before the next loop begins is computed in the loop.
+"""Values that one point of a loop asks for before the next loop are computed in the loop.
 
     a[i] = tanh(x[i,0])                              a[i,t<1] = tanh(x[i,t])
     h[i,t] = merge(a, y, when=(t == 0, t >= 1))  →   h[i,t] = merge(a, y, when=(t == 0, t >= 1))

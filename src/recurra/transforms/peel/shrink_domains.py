@@ -1,4 +1,4 @@
-"""narrow: what nothing reads before a point of a loop is computed from there on.
+"""Values that nothing reads before a point of a loop are computed from there on.
 
    logits[t<T] = f(x);  next[t<T] = merge(0, logits, when=(t < 7, t >= 7))
 →  logits[7<=t<T] = f(x)

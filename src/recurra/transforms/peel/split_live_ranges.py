@@ -1,4 +1,4 @@
-"""prefix: who reads the first points of an equation for ever gets a store of them alone.
+"""Readers of the first points of an equation get a store of these points alone.
 
     y[t<T] = f(k[0:min(4,t)], k[max(t-7,0):t+1])
  →  k_first[t<4] = copy(k);  y[t<T] = f(k_first[0:min(4,t)], k[max(t-7,0):t+1])

@@ -1,4 +1,4 @@
-"""rounds: a dim whose points differ in turns is counted in rounds; each turn has its own equations.
+"""A dim whose points differ in turns is counted in rounds; each turn has its own equations.
 
     x[l<L] = merge(x0, y[l-1], when=(l == 0, l > 0))       x_0[lr<L/2] = merge(x0, y_1[lr-1], ..)
     y[l<L] = merge(f, g, when=(l%2 == 0, l%2 == 1))    →   y_0[lr<L/2] = f_0[lr]

@@ -1,4 +1,4 @@
-"""fetch: shuffled samples of what is to be swapped are taken by the host, a few rows of it.
+"""Shuffled samples of what is to be swapped are taken by the host, a few rows of it.
 
     x[e,m,n] = take(flat, k[e,m,n]);  flat = reshape(o[0:B,0:T])
     →   found[e,m] = samples(o[0:B,0:T], k[e,m,0:N]);  x[e,m,n] = pick(item(found), at_=n)

@@ -1,4 +1,4 @@
-"""running: sums over all points so far, of points that are taken some at a time.
+"""Sums over all points so far, of points that are taken some at a time.
 
     s[t] = einsum(k, v) + s[t-1]
     y[t] = einsum(s, q, labels='de,d->e')

@@ -1,4 +1,4 @@
-"""lift: reductions over growing ranges become recurrences, and back where only the end is read.
+"""Reductions over growing ranges become recurrences, and back where only the end is read.
 
    g[t<T] = discounted_sum(r[t:T], gamma=γ)
 →  g = r + γ·n;  n = merge(0, g[t+1], when=(t == T-1, t < T-1))

@@ -1,4 +1,4 @@
-"""lift_adjoint: what later steps took of a point is summed without looking at all pairs.
+"""Adjoints of growing ranges: what later steps took of a point, summed without all pairs.
 
    e[u<T] = einsum(d, v[0:u+1], q, labels='e,ne,d->nd')      what step u sends to every point n <= u
    g[t<T] = sum(pick(e[u], axis=n, at_=t) for u in t:T)

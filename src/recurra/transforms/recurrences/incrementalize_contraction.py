@@ -1,4 +1,4 @@
-"""lift_contraction: products with a growing range become a state of constant size.
+"""Products with a growing range become a state of constant size.
 
    w[t<T] = einsum(q, k[0:t+1], labels='d,nd->n')
    y[t<T] = einsum(w, v[0:t+1], labels='n,ne->e')

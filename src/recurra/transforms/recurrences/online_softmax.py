@@ -1,4 +1,4 @@
-"""online: sums of exponentials that wait for a maximum are rescaled as the maximum grows.
+"""Sums of exponentials that wait for a maximum are rescaled as the maximum grows.
 
     m[t] = fold max of part(x[t,j]);  e[t,j] = exp(x[t,j] - m[t]);  y[t] = fold add of p(e[t,j])
  →  m[t,j] = max(m[t,j-1], part(x[t,j]));  e[t,j] = exp(x[t,j] - m[t,j])

@@ -1,4 +1,4 @@
-"""fronts: tables whose cells wait for neighbors along two dims, and what their diagonals cost.
+"""Tables whose cells wait for neighbors along two dims, and what their diagonals cost.
 
 d[i<I,j<J] reads d[i-1,j], d[i,j-1]      the sum i + j orders it: every read goes to a smaller one
 """

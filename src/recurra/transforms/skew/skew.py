@@ -1,4 +1,4 @@
-"""wavefront: cells that wait for their neighbors along two dims are made diagonal by diagonal.
+"""Cells that wait for their neighbors along two dims are made diagonal by diagonal.
 
     d[i<I,j<J] = merge(c, y, when=(i == 0 or j == 0, ..))     y = f(d[i-1,j], d[i,j-1], e[i,j])
  →  d_wave[w<I+J]: [I] = merge(0, z, when=(w == 0, w >= 1))   z = where(.., f(later(d_wave[w-1]), ..

@@ -1,4 +1,4 @@
-"""widen: a range of the past has more points, and what is reduced over it leaves these out.
+"""A range of the past has more points, and what is reduced over it leaves these out.
 
     s[t<T] = mul(q, x[max(t-5,0):t+1], ..)     s[t<T] = mul(q, x[4*(max(t-5,0)//4):t+1], ..)
     y[t<T] = sum(s, axes=(0,))             →   seen[t<T] = less_equal(first, at[4*(..):t+1])

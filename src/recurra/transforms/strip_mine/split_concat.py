@@ -1,4 +1,4 @@
-"""unjoined: what is said of a concatenation is said of its parts, where their axis need not be one.
+"""split_concat: what is said of a concatenation is said of its parts, where their axis need not be one.
 
     p = softmax(concat(a, b))                  m = maximum(max(a), max(b))
     y = sum(cut(p, 0, n)) + sum(cut(p, n, ..))  →  e = exp(a - m);  f = exp(b - m);  ..

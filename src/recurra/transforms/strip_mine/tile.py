@@ -1,4 +1,4 @@
-"""tile: a loop that orders nothing runs over tiles; inside a tile its dim becomes an axis.
+"""A loop that orders nothing runs over tiles; inside a tile its dim becomes an axis.
 
     d[t<T] = mul(c, o)                    d[tz<T//5,te<5] = mul(c, o[5*tz+te])
     G = sum(d[0:T], axes=(0,))      →     G = sum(d[0:T//5,0:5], axes=(0, 1))

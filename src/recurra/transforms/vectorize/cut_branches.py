@@ -1,4 +1,4 @@
-"""cut_branches: a definition by branches, cut where they change along a dim that becomes an axis.
+"""A definition by branches, cut where they change along a dim that becomes an axis.
 
     u[t<T,i<I] = merge(u0[i], c, v[t,i], when=(t == 0, (t >= 1) & (i == 0), (t >= 1) & (i >= 1)))
  →  u[t<T,i<I] = merge(u0[i], u_rest[t,i], when=(t == 0, t >= 1))

@@ -1,4 +1,4 @@
-"""granularity: for each dim, which equations have it as an axis and which as a loop.
+"""For each dim, which equations have it as an axis and which as a loop.
 
 A dim that orders nothing (no cycle moves along it) becomes an axis everywhere it may; a dim some
 cycle moves along stays a loop, and what is free along it is left for `tile`.

@@ -1,4 +1,4 @@
-"""vectorize: a dim that orders nothing becomes an axis, first or last, of what varies with it.
+"""A dim that orders nothing becomes an axis, first or last, of what varies with it.
 
     y[b<B,t<T]: f32[4] = mul(x, w, labels='a,a->a')
  →  y[t<T]: f32[B,4] = mul(x, w, labels='za,a->za')
