@@ -7,9 +7,9 @@
 →  s = x + p;    p = merge(0, s[t-1], when=(t == 0, t > 0))
 
    y[t<T] = einsum(einsum(q, k[0:t+1]), v[0:t+1])        attention without softmax
-→  y = einsum(q, s);  s = einsum(k, v) + p;  p = merge(0, s[t-1], ..)      (incrementalize_contraction.py)
+→  y = einsum(q, s);  s = einsum(k, v) + p;  p = merge(0, s[t-1], ..)   (in `.._contraction`)
 
-Its gradient, what later steps took of each point, is such a state that runs back (incrementalize_adjoint.py).
+Its gradient, what later steps took of each point, is such a state that runs back (`.._adjoint`).
 """
 
 from __future__ import annotations
