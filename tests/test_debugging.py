@@ -22,7 +22,7 @@ from recurra.ir.types import Type
 from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum
 from recurra.reference.interpreter import run
-from recurra.tools import test_case_reducer
+from recurra.tools import graph_reducer
 from recurra.transforms.canonicalize import canonicalize
 from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
 from recurra.transforms.rewriter.pattern_rewriter import rule
@@ -219,7 +219,7 @@ def test_reduce_by_pass(file: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def failing(graph: Graph) -> bool:
-    return test_case_reducer.by_pass(CANONICALIZE)(test_case_reducer.Case(graph, {})) is not None
+    return graph_reducer.by_pass(CANONICALIZE)(graph_reducer.Case(graph, {})) is not None
 
 
 def test_reduce_by_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

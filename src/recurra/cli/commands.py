@@ -197,7 +197,7 @@ class Reduce:
 
     def __call__(self) -> int:
         from recurra.compiler.options import read_options
-        from recurra.tools import test_case_reducer
+        from recurra.tools import graph_reducer
 
         if bool(self.pass_) == bool(self.check):
             raise RecurraError(
@@ -210,10 +210,10 @@ class Reduce:
         if self.pass_:
             step = _pass(self.pass_)
             _all_bounds(graph, sizes, "the oracle compares values")
-            failure = test_case_reducer.by_pass(step, *read_options(self.options))
+            failure = graph_reducer.by_pass(step, *read_options(self.options))
         else:
-            failure = test_case_reducer.by_command(self.check)
-        print(test_case_reducer.reduce(test_case_reducer.Case(graph, sizes), failure, _progress))
+            failure = graph_reducer.by_command(self.check)
+        print(graph_reducer.reduce(graph_reducer.Case(graph, sizes), failure, _progress))
         return 0
 
 
@@ -236,7 +236,7 @@ def _pass(name: str) -> Pass:
 
 
 def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:
-    from recurra.tools.test_case_reducer import bounds
+    from recurra.tools.graph_reducer import bounds
 
     missing = sorted(bounds(graph) - set(sizes))
     if missing:

@@ -1,4 +1,4 @@
-"""split_concat: what is said of a concatenation is said of its parts, where their axis need not be one.
+"""A concatenation is read part by part, where its axis need not be one axis.
 
     p = softmax(concat(a, b))                  m = maximum(max(a), max(b))
     y = sum(cut(p, 0, n)) + sum(cut(p, n, ..))  →  e = exp(a - m);  f = exp(b - m);  ..

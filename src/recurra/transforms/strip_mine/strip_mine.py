@@ -1,4 +1,4 @@
-"""strip_mine: what is reduced over a range that grows runs over tiles of static size (strip-mining).
+"""Reductions over a range that grows run over tiles of static size (strip-mining).
 
     s[t<T]: f32[t+1] = mul(q, x[0:t+1], labels=',a->a')
     y[t<T]: f32[] = sum(s, axes=(0,))
