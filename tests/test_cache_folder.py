@@ -292,7 +292,7 @@ def test_a_full_disk_is_told_of_and_the_program_runs(tmp_path: Path) -> None:
 WRITES = """
 import sys
 from pathlib import Path
-from recurra import cache
+from recurra.compiler import compilation_cache as cache
 cache.LARGEST, cache.PRUNED_EVERY = 30_000, 1
 folder, mine, found = cache.Folder(Path(sys.argv[1])), int(sys.argv[2]), 0
 for k in range(200):
