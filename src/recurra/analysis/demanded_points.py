@@ -213,10 +213,10 @@ class _Demand:
         )
 
 
-def _joined(expr: Expr, b: Expr) -> Expr:
+def _joined(left: Expr, right: Expr) -> Expr:
     """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
     parts = [
-        p for c in (expr, b) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
+        p for c in (left, right) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
     ]
     if any(negate(p) in parts for p in parts):
         return TRUE

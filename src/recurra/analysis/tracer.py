@@ -335,12 +335,12 @@ def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
     return tuple(out)
 
 
-def excludes(expr: Expr, b: Expr) -> bool:
-    """Can `expr` and `b` never hold at one point, whatever the bounds?"""
-    if expr == negate(b):
+def excludes(left: Expr, right: Expr) -> bool:
+    """Can `left` and `right` never hold at one point, whatever the bounds?"""
+    if left == negate(right):
         return True
-    quasi_affine = not any(isinstance(e, Prod) for c in (expr, b) for e in walk(c))
-    return quasi_affine and not isl.satisfiable(both(expr, b))
+    quasi_affine = not any(isinstance(e, Prod) for c in (left, right) for e in walk(c))
+    return quasi_affine and not isl.satisfiable(both(left, right))
 
 
 _ACTIVE: list[Tracer] = []

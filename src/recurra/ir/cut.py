@@ -22,11 +22,11 @@ class Network:
     place: dict[Hashable, int] = field(default_factory=lambda: {ONE: 0, OTHER: 1})
     edges: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
-    def edge(self, hashable: Hashable, b: Hashable, cost: float = UNBOUNDED) -> None:
-        """What it costs if `hashable` is on the one side and `b` on the other."""
-        for x in (hashable, b):
+    def edge(self, source: Hashable, sink: Hashable, cost: float = UNBOUNDED) -> None:
+        """What it costs if `source` is on the one side and `sink` on the other."""
+        for x in (source, sink):
             self.place.setdefault(x, len(self.place))
-        ends = self.place[hashable], self.place[b]
+        ends = self.place[source], self.place[sink]
         more = self.edges.get(ends, 0) + max(0.0, cost) * self.unit
         self.edges[ends] = int(min(UNBOUNDED, more))
 

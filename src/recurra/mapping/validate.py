@@ -103,11 +103,11 @@ def _alone(
         )
 
 
-def _share(buffer: Buffer, b: Buffer) -> bool:
+def _share(first: Buffer, second: Buffer) -> bool:
     """Do they live in one place by the problem's wish?"""
-    if buffer.alias_id is None or b.alias_id is None:
-        return buffer.tensor_id == b.tensor_id
-    return buffer.alias_id == b.alias_id
+    if first.alias_id is None or second.alias_id is None:
+        return first.tensor_id == second.tensor_id
+    return first.alias_id == second.alias_id
 
 
 def _overlaps(inside: list[Inside]) -> Iterator[Violation]:

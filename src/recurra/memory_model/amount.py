@@ -98,8 +98,8 @@ def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
     return tuple(found)
 
 
-def _product(monomial: Monomial, n: Monomial) -> Monomial:
-    return tuple(sorted((*monomial, *n), key=str))
+def _product(left: Monomial, right: Monomial) -> Monomial:
+    return tuple(sorted((*left, *right), key=str))
 
 
 def _value(atom: Atom, bounds: Mapping[str, int]) -> int:

@@ -96,9 +96,9 @@ class Attention(Op):
         v, y = ("".join(same[c] for c in x) for x in (v, y))
         return Roles(q, k, v, y, self.mask)
 
-    def infer(self, type_: Type, k: Type, v: Type, *seen: Type) -> Type:
-        s = Einsum(labels=self.scores).infer(type_, k)
-        y = Einsum(labels=self.values).infer(s, v)
+    def infer(self, query: Type, key: Type, value: Type, *seen: Type) -> Type:
+        s = Einsum(labels=self.scores).infer(query, key)
+        y = Einsum(labels=self.values).infer(s, value)
         if bool(seen) != bool(self.mask):
             raise TypeError(
                 "attention: `mask` names the axes of a fourth operand, and there is none"

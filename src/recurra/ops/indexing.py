@@ -75,14 +75,14 @@ class Take(Op):
         x, i = ins.split(",")
         return x, i, out
 
-    def infer(self, x: Type, type_: Type) -> Type:
+    def infer(self, source: Type, places: Type) -> Type:
         lx, li, out = self.parts()
-        if is_float(type_.dtype) or type_.dtype == "bool":
-            raise TypeError(f"take: the index has type {type_.dtype}, not an integer")
-        sizes = label_sizes("take", (lx, li), (x, type_))
+        if is_float(places.dtype) or places.dtype == "bool":
+            raise TypeError(f"take: the index has type {places.dtype}, not an integer")
+        sizes = label_sizes("take", (lx, li), (source, places))
         if self.axis not in lx or set(out) != (set(lx) | set(li)) - {self.axis}:
             raise TypeError(f"take: {self.labels} does not index {self.axis!r} away")
-        return Type(x.dtype, tuple(sizes[c] for c in out))
+        return Type(source.dtype, tuple(sizes[c] for c in out))
 
     def eval(self, xp: Any, x: Array, i: Array) -> Array:
         lx, li, out = self.parts()

@@ -95,18 +95,19 @@ class Scatter(Axis):
 
     add: bool = False
 
-    def infer(self, x: Type, type_: Type, v: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if is_float(type_.dtype) or type_.dtype == "bool":
-            raise TypeError(f"scatter: the places have type {type_.dtype}, not an integer")
-        super().infer(x)
-        sizes = [[s for k, s in enumerate(t.shape) if k != self.axis] for t in (x, type_)]
-        if type_.shape != v.shape or sizes[0] != sizes[1] or type_.rank != x.rank:
+    def infer(self, source: Type, places: Type, values: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if is_float(places.dtype) or places.dtype == "bool":
+            raise TypeError(f"scatter: the places have type {places.dtype}, not an integer")
+        super().infer(source)
+        sizes = [[s for k, s in enumerate(t.shape) if k != self.axis] for t in (source, places)]
+        if places.shape != values.shape or sizes[0] != sizes[1] or places.rank != source.rank:
             raise TypeError(
-                f"scatter: {v} at places {type_} of {x}: they differ off axis {self.axis}"
+                f"scatter: {values} at places {places} of {source}: "
+                f"they differ off axis {self.axis}"
             )
-        if x.dtype != v.dtype:
-            raise TypeError(f"scatter: operands have types {x.dtype}, {v.dtype}")
-        return x
+        if source.dtype != values.dtype:
+            raise TypeError(f"scatter: operands have types {source.dtype}, {values.dtype}")
+        return source
 
     def eval(self, xp: Any, x: Array, i: Array, v: Array) -> Array:
         axis, n, rank = self.axis, x.shape[self.axis], len(x.shape)

@@ -48,36 +48,36 @@ def real_dependences(graph: StatementGraph) -> list[Dependence]:
     return [d for d in dependences(graph) if d.where == TRUE or happens(domains[d.sink], d.where)]
 
 
-def _identity(statement: Statement, w: Statement, ref: Ref, index: int) -> Dependence:
+def _identity(reader: Statement, writer: Statement, ref: Ref, index: int) -> Dependence:
     """A dependence on a statement that writes each place at its own point."""
-    return Dependence(statement.name, w.name, ref, index, ref.index, statement.condition(index))
+    return Dependence(reader.name, writer.name, ref, index, ref.index, reader.condition(index))
 
 
 def _partial(
-    statement: Statement, w: Statement, ref: Ref, position: int, array: Array
+    reader: Statement, writer: Statement, ref: Ref, position: int, array: Array
 ) -> Dependence:
     """A dependence on a statement that writes some of an array, or adds up over other dims."""
     found: dict[str, Index] = {}
-    ties: list[Expr] = [statement.condition(position)]
-    for place, e, whole in zip(w.places, ref.index, array.domain, strict=True):
-        dim, shift = _dim_of(place, w)
+    ties: list[Expr] = [reader.condition(position)]
+    for place, e, whole in zip(writer.places, ref.index, array.domain, strict=True):
+        dim, shift = _dim_of(place, writer)
         if dim is None:
             ties += _meets(e, place, lin([(place, 1), (1, 1)]))
             continue
-        r = w.domain[dim]
+        r = writer.domain[dim]
         lo, hi = lin([(r.lo, 1), (shift, 1)]), lin([(r.hi, 1), (shift, 1)])
         if (lo, hi) != (whole.lo, whole.hi):
             ties += _meets(e, lo, hi)
             e = _clipped(e, lo, hi)
         found[dim] = _moved(e, -shift)
-    index = tuple(found.get(r.dim, Slice(r.lo, r.hi)) for r in w.domain)
-    if w.where != TRUE:
+    index = tuple(found.get(r.dim, Slice(r.lo, r.hi)) for r in writer.domain)
+    if writer.where != TRUE:
         points = {
-            d: e for d, e in zip(w.domain.dims, index, strict=True) if not isinstance(e, Slice)
+            d: e for d, e in zip(writer.domain.dims, index, strict=True) if not isinstance(e, Slice)
         }
-        if symbols(w.where) & set(w.domain.dims) <= points.keys():
-            ties.append(substitute(w.where, points))
-    return Dependence(statement.name, w.name, ref, position, index, both(*ties))
+        if symbols(writer.where) & set(writer.domain.dims) <= points.keys():
+            ties.append(substitute(writer.where, points))
+    return Dependence(reader.name, writer.name, ref, position, index, both(*ties))
 
 
 def _dim_of(place: Expr | int, statement: Statement) -> tuple[str | None, int]:

@@ -90,8 +90,10 @@ def _held_bytes(
     return node.type.nbytes(sizes) * prod(r.size(sizes) for r in node.domain.ranges[shared:])
 
 
-def _common(phase: Phase, b: Phase) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(phase, b, strict=False)))
+def _common(first: Phase, second: Phase) -> int:
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    )
 
 
 def _reading(graph: Graph, node: Node, fused: Mapping[str, Node]) -> Node:

@@ -70,19 +70,21 @@ def copies_read(node: Node, rewriting: Rewriting) -> Node | None:
     return None
 
 
-def _copies(node: Node, ref: Ref, x: Node, rewriting: Rewriting) -> Ref | None:
-    """The read `ref` of `x` as copies along its leading axes, all of them or none."""
-    assert isinstance(x.type, Type)
-    _, cut = ref.parts(x.domain)
-    idle = cut.keys() - reach(x) - x.type.mentions()
+def _copies(node: Node, ref: Ref, source: Node, rewriting: Rewriting) -> Ref | None:
+    """The read `ref` of `source` as copies along its leading axes, all of them or none."""
+    assert isinstance(source.type, Type)
+    _, cut = ref.parts(source.domain)
+    idle = cut.keys() - reach(source) - source.type.mentions()
     padded = any(s.pad is not None for s in ref.slices)
-    if padded or cut.keys() - idle or rewriting.on_cycle(x.name):
+    if padded or cut.keys() - idle or rewriting.on_cycle(source.name):
         return None
-    kept = tuple(r for r in x.domain if r.dim not in idle)
-    index = tuple(e for r, e in zip(x.domain, ref.index, strict=True) if r.dim not in idle)
-    small = rewriting.emit(x.op, x.args, replace(x.domain, ranges=kept), x.name, whole=True)
+    kept = tuple(r for r in source.domain if r.dim not in idle)
+    index = tuple(e for r, e in zip(source.domain, ref.index, strict=True) if r.dim not in idle)
+    small = rewriting.emit(
+        source.op, source.args, replace(source.domain, ranges=kept), source.name, whole=True
+    )
     axes = "abcdefghijklmnop"
-    lead, rest = axes[: len(cut)], axes[len(cut) : len(cut) + x.type.rank]
+    lead, rest = axes[: len(cut)], axes[len(cut) : len(cut) + source.type.rank]
     sizes = tuple(s.count for s in ref.slices)
     read = Ref(small.name, index)
     return rewriting.emit(
@@ -268,15 +270,15 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
     return None
 
 
-def _branch_read(node: Node, index: int, x: Node, rewriting: Rewriting) -> Ref | None:
-    """What operand `index` of `node` reads of the one branch of `x` that has all these points."""
-    assert isinstance(x.op, Merge)
+def _branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
+    """What operand `index` of `node` reads of the one branch of `source` with all these points."""
+    assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
-    for branch, when in zip(x.args, x.op.when, strict=True):
+    for branch, when in zip(source.args, source.op.when, strict=True):
         if branch.name == node.name or branch.index != rewriting[branch.name].domain.identity:
             continue  # what x carries from step to step is read of x
-        if holds_where_read(when, a.index, x.domain, node.domain, read):
-            return compose(a, x.domain, branch)
+        if holds_where_read(when, a.index, source.domain, node.domain, read):
+            return compose(a, source.domain, branch)
     return None
 
 

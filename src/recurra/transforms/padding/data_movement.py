@@ -170,21 +170,21 @@ def place(padding: Padding, operand: Operand) -> Made:
     return Made(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
-def take(padding: Padding, operand: Operand, i: Operand) -> Made:
+def take(padding: Padding, source: Operand, places: Operand) -> Made:
     """Padding of the index reads element 0; a position past the valid length the last element."""
     op: Any = padding.n.op
     lx, li, out = op.parts()
-    operand, i = padding.agreed((operand, i), (lx, li))
-    for k in range(i.rank):
-        i = padding.masked(i, k, 0.0)
+    source, places = padding.agreed((source, places), (lx, li))
+    for k in range(places.rank):
+        places = padding.masked(places, k, 0.0)
     axis = lx.index(op.axis)
-    if operand.fill[axis] is not None:
-        length: Any = operand.valid[axis]
+    if source.fill[axis] is not None:
+        length: Any = source.valid[axis]
         if not padding.never_empty(length):
-            operand = padding.masked(operand, axis, 0.0)
-        i = _before(padding, i, length)
-    fill: list[Fill | None] = [operand.fill[lx.index(c)] if c in lx else ANY for c in out]
-    return Made(op, (operand.ref, i.ref), fill)
+            source = padding.masked(source, axis, 0.0)
+        places = _before(padding, places, length)
+    fill: list[Fill | None] = [source.fill[lx.index(c)] if c in lx else ANY for c in out]
+    return Made(op, (source.ref, places.ref), fill)
 
 
 def _before(padding: Padding, operand: Operand, length: Any) -> Operand:

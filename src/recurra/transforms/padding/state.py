@@ -186,11 +186,11 @@ class Padding:
         self.n = n
         return made
 
-    def outside(self, operand: Operand, x: Operand, domain: Domain) -> Operand:
-        """`operand`, made over the domain of the source of `x`, read where `x` is."""
-        by = dict(zip(domain.dims, x.ref.index, strict=True))
+    def outside(self, operand: Operand, reader: Operand, domain: Domain) -> Operand:
+        """`operand`, made over the domain of the source of `reader`, read where `reader` is."""
+        by = dict(zip(domain.dims, reader.ref.index, strict=True))
         index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
-        return Operand(Ref(operand.ref.name, index), x.valid, operand.fill)
+        return Operand(Ref(operand.ref.name, index), reader.valid, operand.fill)
 
     def mask(self, size: Expr | int, length: Expr | int) -> Ref:
         """k < length, along an axis."""
