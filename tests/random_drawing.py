@@ -340,7 +340,7 @@ class Program:
         both_ = self.add(
             el.Add(labels=f",{axes}->{axes}" if axes else ""), (total, own), node.domain
         )
-        return self.add(el.Tanh(), (Ref(both_, node.domain.identity),), node.domain)
+        return self.add(el.HyperbolicTangent(), (Ref(both_, node.domain.identity),), node.domain)
 
     def ragged(self, ref: Ref) -> bool:
         return any(symbols(s) - self.sizes.keys() for s in self.type(ref).shape)

@@ -41,7 +41,7 @@ __all__ = ["Case", "programs", "ragged"]
 
 
 def unary(p: Program, domain: Domain) -> None:
-    op = p.pick((el.Tanh, el.Sin, el.Neg, el.Abs, el.Sigmoid))()
+    op = p.pick((el.HyperbolicTangent, el.Sin, el.Neg, el.Abs, el.Logistic))()
     p.put(op, (p.operand(domain, ragged=20),), domain)
 
 
@@ -78,7 +78,7 @@ def einsum(p: Program, domain: Domain) -> None:
     out = p.draw(st.permutations(out))
     name = p.put(Einsum(labels=f"{first},{second}->{''.join(out)}"), (x, y), domain)
     own = p.nodes[name].domain
-    p.add(el.Tanh(), (Ref(name, own.identity),), own)
+    p.add(el.HyperbolicTangent(), (Ref(name, own.identity),), own)
 
 
 def _filled(p: Program, ref: Ref, axes: Sequence[int], domain: Domain) -> bool:
@@ -101,7 +101,7 @@ def reduction(p: Program, domain: Domain) -> None:
     name = p.put(kind(axes=axes), (ref,), domain)
     if p.chance(30):
         own = p.nodes[name].domain
-        p.add(el.Tanh(), (Ref(name, own.identity),), own)
+        p.add(el.HyperbolicTangent(), (Ref(name, own.identity),), own)
 
 
 def total(p: Program, domain: Domain) -> None:

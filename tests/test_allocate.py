@@ -17,7 +17,7 @@ from recurra.storage import allocation as module
 from recurra.storage.allocation import ALIGNMENT, allocate, conflicts
 from recurra.storage.arena import Arena, Life
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, nothing
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.verifier import validate
 
 randoms = st.integers(0, 2**32).map(Random)
@@ -95,7 +95,7 @@ def test_no_other_packing_is_smaller(random: Random) -> None:
     assert packed.least
 
 
-NO_PLAN: Plan = None  # type: ignore[assignment]  # lives are given
+NO_PLAN: StoragePlan = None  # type: ignore[assignment]  # lives are given
 
 
 def test_an_answer_that_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

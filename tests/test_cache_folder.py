@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recurra.compiler import compilation_cache
-from recurra.compiler.compilation_cache import ENTRY, Entry, Folder
+from recurra.compiler.compilation_cache import ENTRY, CachedProgram, Folder
 from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.support.private_files import user_cache_folder
@@ -24,9 +24,9 @@ NAMES = [f"{k:032x}" for k in range(4)]
 
 
 @pytest.fixture
-def entry(tmp_path: Path) -> Entry:
+def entry(tmp_path: Path) -> CachedProgram:
     """One with a part."""
-    made = Entry(Folder(tmp_path / "given"), NAMES[0])
+    made = CachedProgram(Folder(tmp_path / "given"), NAMES[0])
     made.put("program", b"code")
     return made
 
@@ -38,11 +38,11 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
 # ---- what is loaded
 
 
-def test_only_this_user_may_write_what_we_make(entry: Entry) -> None:
+def test_only_this_user_may_write_what_we_make(entry: CachedProgram) -> None:
     before = os.umask(0)  # under which a file is anybody's
     try:
         entry.put("memory-1", b"code")
-        Entry(entry.folder, NAMES[1]).put("program", b"code")
+        CachedProgram(entry.folder, NAMES[1]).put("program", b"code")
     finally:
         os.umask(before)
     ours = entry.folder.given / "recurra"
@@ -91,7 +91,10 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize(("change", "why"), CHANGES.values(), ids=CHANGES)
 def test_what_others_can_write_is_passed_over(
-    entry: Entry, change: Callable[[Path], None], why: str, capsys: pytest.CaptureFixture[str]
+    entry: CachedProgram,
+    change: Callable[[Path], None],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     change(entry.folder.given)
 
@@ -106,7 +109,7 @@ def test_what_others_can_write_is_passed_over(
 
 
 def test_what_belongs_to_others_is_passed_over(
-    entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    entry: CachedProgram, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
@@ -117,7 +120,7 @@ def test_what_belongs_to_others_is_passed_over(
 
 
 def test_a_file_of_others_gives_way_to_ours(
-    entry: Entry, capsys: pytest.CaptureFixture[str]
+    entry: CachedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_writable(0o002, PROGRAM)(entry.folder.given)
     assert entry.get("program", bytes.decode) is None
@@ -127,7 +130,7 @@ def test_a_file_of_others_gives_way_to_ours(
 
 
 def test_nothing_is_written_where_others_can(
-    entry: Entry, capsys: pytest.CaptureFixture[str]
+    entry: CachedProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_writable(0o002, "recurra/programs")(entry.folder.given)
     entry.put("program", b"mine")
@@ -148,7 +151,9 @@ def test_a_program_that_others_can_write_is_compiled(
     assert len(told(capsys)) == 1
 
 
-def test_a_single_wrong_byte_is_found(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_wrong_byte_is_found(
+    entry: CachedProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = entry.folder.given / PROGRAM
     path.write_bytes(path.read_bytes()[:-1] + b"X")
     assert entry.get("program", bytes.decode) is None
@@ -162,7 +167,7 @@ def test_a_single_wrong_byte_is_found(entry: Entry, capsys: pytest.CaptureFixtur
 def fill(folder: Folder, nbytes: int = 100) -> None:
     """Entries, of which the first was not used for longest."""
     for k, name in enumerate(NAMES):
-        Entry(folder, name).put("program", b"x" * (nbytes - compilation_cache.DIGEST))
+        CachedProgram(folder, name).put("program", b"x" * (nbytes - compilation_cache.DIGEST))
         os.utime(folder.path / name / "program", (k, k))
 
 
@@ -174,7 +179,9 @@ def test_entries_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
     fill(folder := Folder(tmp_path))
     compilation_cache.prune(folder.path, 250)
     assert names(folder) == NAMES[2:]
-    assert Entry(folder, NAMES[2]).get("program", len) == 100 - compilation_cache.DIGEST  # used
+    assert (
+        CachedProgram(folder, NAMES[2]).get("program", len) == 100 - compilation_cache.DIGEST
+    )  # used
     compilation_cache.prune(folder.path, 10)
     assert names(folder) == [NAMES[2]]
 
@@ -225,10 +232,10 @@ def test_a_cache_stays_as_large_as_it_may_be(
     monkeypatch.setattr(compilation_cache, "PRUNED_EVERY", 100)
     folder = Folder(tmp_path)
     for k in range(20):
-        Entry(folder, f"{k:032x}").put("program", b"x" * 68)
+        CachedProgram(folder, f"{k:032x}").put("program", b"x" * 68)
         os.utime(folder.path / f"{k:032x}" / "program", (k, k))
     assert sum(p.stat().st_size for p in folder.path.glob("*/*")) <= 420
-    assert Entry(folder, f"{19:032x}").get("program", len) == 68
+    assert CachedProgram(folder, f"{19:032x}").get("program", len) == 68
 
 
 def test_no_room_is_not_told_as_nothing_kept(
@@ -245,10 +252,10 @@ def test_no_room_is_not_told_as_nothing_kept(
         unlink(path, **more)
 
     monkeypatch.setattr(os, "unlink", locked)
-    Entry(folder, NAMES[0]).put("memory-1", b"kept")
+    CachedProgram(folder, NAMES[0]).put("memory-1", b"kept")
     (line,) = told(capsys)
     assert line.endswith("could not be kept to 0 MiB: Operation not permitted")
-    assert Entry(folder, NAMES[0]).get("memory-1", bytes.decode) == "kept"
+    assert CachedProgram(folder, NAMES[0]).get("memory-1", bytes.decode) == "kept"
 
 
 # ---- folders that take nothing
@@ -296,9 +303,9 @@ from recurra.compiler import compilation_cache as cache
 cache.LARGEST, cache.PRUNED_EVERY = 30_000, 1
 folder, mine, found = cache.Folder(Path(sys.argv[1])), int(sys.argv[2]), 0
 for k in range(200):
-    entry = cache.Entry(folder, f"{(k * mine) % 7:032x}")
+    entry = cache.CachedProgram(folder, f"{(k * mine) % 7:032x}")
     entry.put("program", bytes([k % 7]) * 5000)
-    other = cache.Entry(folder, f"{k % 7:032x}")
+    other = cache.CachedProgram(folder, f"{k % 7:032x}")
     data = other.get("program", bytes)
     found += data is not None
     assert data is None or len(set(data)) == 1 and len(data) == 5000

@@ -13,7 +13,7 @@ from recurra.backends.jax.region import JaxBackend
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.runtime.executable import Executable
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.verifier import validate
 
 D = 4
@@ -73,7 +73,7 @@ def by_hand(T: int, P: int, given: dict[str, Any], past: str) -> np.ndarray:
     return y
 
 
-def kept(plan: Plan) -> dict[str, int]:
+def kept(plan: StoragePlan) -> dict[str, int]:
     """Bytes of what is neither given nor put out."""
     stores = plan.stores.values()
     return {s.name: s.nbytes(plan.sizes) for s in stores if not (s.given or s.output)}

@@ -19,7 +19,7 @@ import pytest
 from documents import ROOT, Block, agrees, blocks, fenced, fill, output_of, replaced, table
 from recurra import cli, config
 from recurra.errors import RecurraError
-from recurra.ops.elementwise import Tanh
+from recurra.ops.elementwise import HyperbolicTangent
 
 DOORS = tuple(ROOT / x for x in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"))
 PAGES = tuple(sorted((ROOT / "docs").rglob("*.md")))
@@ -130,7 +130,7 @@ def bars(lengths: dict[str, float]) -> str:
 
 def test_variables_and_an_operator() -> None:
     lines = [x for x in (config.__doc__ or "").splitlines() if x.startswith("|")]
-    operator = fenced(inspect.getsource(Tanh), "python no-run")
+    operator = fenced(inspect.getsource(HyperbolicTangent), "python no-run")
     fill(ROOT / "CONTRIBUTING.md", {"variables": "\n".join(lines), "operator": operator})
 
 

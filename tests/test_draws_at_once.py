@@ -12,7 +12,7 @@ import torch
 import recurra as rc
 from recurra.backends.batched_draws import Draws, draws_of
 from recurra.backends.count import ANY, Count
-from recurra.backends.torch.array_namespace import Names
+from recurra.backends.torch.array_namespace import TorchNamespace
 from recurra.ir.expr import Sym, mul
 from recurra.ops.random import Uniform
 
@@ -58,7 +58,7 @@ def test_who_changes_a_draw_changes_no_other() -> None:
 
 def test_on_torch_they_have_the_same_bits() -> None:
     _, here = of((3,))
-    _, there = of((3,), Names("cpu"))
+    _, there = of((3,), TorchNamespace("cpu"))
     seed, bits = np.uint32(11), torch.tensor(11, dtype=torch.int32)
     with np.errstate(over="ignore"):
         for t in range(70):

@@ -14,7 +14,7 @@ from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.ir.text import parse
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.verifier import validate
 
 T = 7
@@ -73,7 +73,7 @@ GRAPH = """
 """
 
 
-def planned(point: str, **sizes: int) -> tuple[Plan, Case]:
+def planned(point: str, **sizes: int) -> tuple[StoragePlan, Case]:
     lines = [line.strip() for line in GRAPH.format(point=point).strip().splitlines()]
     c = Case(parse("\n".join(lines)), sizes)
     compiled(c, NumpyBackend(), oracle(c), axes=False)

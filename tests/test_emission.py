@@ -17,7 +17,7 @@ from recurra.backends.jax.region import JaxBackend
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments
 from recurra.runtime.executable import Executable
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from reinforce import GRADIENTS, SEED, reinforce
 
 CASES = [(64, 50, None), (512, 250, None), (64, 50, 5), (512, 300, 64)]
@@ -27,7 +27,7 @@ every_case = pytest.mark.parametrize(("B", "T", "n"), CASES)
 class Emitted(NamedTuple):
     """The region that trains, as XLA compiles it."""
 
-    plan: Plan
+    plan: StoragePlan
     region: Region
     text: str
     memory: Any

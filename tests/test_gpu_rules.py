@@ -15,8 +15,8 @@ import torch
 import recurra as rc
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch import graphs
-from recurra.backends.torch.array_namespace import Names
-from recurra.backends.torch.graphs import Graph
+from recurra.backends.torch.array_namespace import TorchNamespace
+from recurra.backends.torch.graphs import RecordedLoop
 from recurra.backends.torch.region import TorchBackend
 from test_torch_graphs import walk
 
@@ -87,14 +87,14 @@ def test_products_of_integers_without_a_library(labels: str) -> None:
         rng.integers(-(2**20), 2**20, [size[c] for c in mine], np.int32)
         for mine in labels.partition("->")[0].split(",")
     ]
-    made = Names("cpu").summed_products(labels, *map(torch.from_numpy, xs))
+    made = TorchNamespace("cpu").summed_products(labels, *map(torch.from_numpy, xs))
     assert made.dtype == torch.int32
     np.testing.assert_array_equal(made.numpy(), np.einsum(labels, *xs))
 
 
 def test_nan_has_no_sign_where_bits_are_sorted() -> None:
     x = torch.tensor([[-torch.nan, 1.0, torch.nan]], dtype=torch.bfloat16)
-    made = Names("cuda").sortable(x)
+    made = TorchNamespace("cuda").sortable(x)
     assert made.dtype == x.dtype
     assert torch.signbit(made[made != made]).tolist() == [False, False]
 
@@ -102,11 +102,11 @@ def test_nan_has_no_sign_where_bits_are_sorted() -> None:
 def test_threads_take_turns_with_a_recorded_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording has one place for what it is given: whoever comes in between changes it."""
     monkeypatch.setattr(graphs, "MIN_GRAPH_LAUNCHES", 1)
-    within: list[Graph] = []
+    within: list[RecordedLoop] = []
     calls = count()
-    called = Graph.called
+    called = RecordedLoop.called
 
-    def alone(self: Graph, *args: Any) -> Any:
+    def alone(self: RecordedLoop, *args: Any) -> Any:
         assert self not in within
         within.append(self)
         next(calls)
@@ -116,7 +116,7 @@ def test_threads_take_turns_with_a_recorded_loop(monkeypatch: pytest.MonkeyPatch
         finally:
             within.remove(self)
 
-    monkeypatch.setattr(Graph, "called", alone)
+    monkeypatch.setattr(RecordedLoop, "called", alone)
     backend = TorchBackend(fuse=False, graphs=True)
     backend.record = lambda run: run
     ctx = rc.Context(dims="i t")

@@ -13,7 +13,7 @@ from program_checks import Case
 from random_programs import programs
 from recurra.backends.count import ANY
 from recurra.backends.numpy.backend import NumpyBackend, WalkedNumpy
-from recurra.backends.numpy.code import Block, Line, text_of
+from recurra.backends.numpy.code import CodeBlock, Line, text_of
 from recurra.backends.numpy.machine import WritingMachine
 from recurra.backends.numpy.region import written
 from recurra.backends.numpy.stand_in import StandIn, without_memory
@@ -83,8 +83,8 @@ def test_what_no_step_changes_is_before_the_loop() -> None:
 def test_a_loop_that_nothing_is_left_of_is_left_out() -> None:
     """A line without text is where a value ends."""
 
-    def loop(moves: bool) -> Block:
-        return Block("for t in range(0, 2):", [Line("y", "f(x)", moves=moves), Line("", "")])
+    def loop(moves: bool) -> CodeBlock:
+        return CodeBlock("for t in range(0, 2):", [Line("y", "f(x)", moves=moves), Line("", "")])
 
     head, tail = Line("x", "z[0]", is_value=True), Line("", "z[1] = x")
     assert "for" not in text_of("def run(z):", [head, loop(False), tail], "z")

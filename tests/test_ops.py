@@ -14,8 +14,8 @@ import torch
 
 import recurra as rc
 from programs import check_gradients, draws, given, run, tracing
-from recurra.backends.jax.array_namespace import Names as JaxNames
-from recurra.backends.torch.array_namespace import Names
+from recurra.backends.jax.array_namespace import JaxNamespace as JaxNames
+from recurra.backends.torch.array_namespace import TorchNamespace
 from recurra.frontend.functions import output
 from recurra.frontend.tensor import as_tensor
 from recurra.ir.expr import Sym
@@ -103,7 +103,7 @@ def test_numpy_and_jax_agree(sample: Sample) -> None:
 @ids(PLAIN)
 def test_numpy_and_torch_agree(sample: Sample) -> None:
     """Words of 32 bits are held in int32: the same bits."""
-    op, xp = _in_f32(sample.op), Names("cpu")
+    op, xp = _in_f32(sample.op), TorchNamespace("cpu")
     xs = [x.astype(np.float32) if x.dtype == np.float64 else x for x in sample.arrays()]
     want = np.asarray(op.run(np, sample.env, *xs))
     got = op.run(xp, sample.env, *map(xp.asarray, xs)).numpy()

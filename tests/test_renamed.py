@@ -13,7 +13,9 @@ from recurra.compiler.pipeline import PASSES
 
 RENAMED = {
     "nn.initialise": "nn.initializers",
+    "nest.Problem": "nest.NestProblem",
     "optim.Optimiser": "optim.Optimizer",
+    "rl.Policy": "rl.SavedPolicy",
     "rl.normalise": "rl.normalize",
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.codegen.host_program import HostCall, HostLoop, Launch
+from recurra.codegen.host_program import HostCall, HostLoop, RegionLaunch
 from recurra.codegen.loop_segments import members
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
@@ -80,9 +80,9 @@ def test_a_step_is_one_launch() -> None:
     _, parts = loop_of(program(World()), "numpy")
     assert [(it.lo, it.hi) for it in parts] == [(0, 1), (1, STEPS), (STEPS, STEPS + 1)]
     assert [[type(x) for x in it.body] for it in parts] == [
-        [Launch],
-        [HostCall, Launch],
-        [HostCall, Launch],
+        [RegionLaunch],
+        [HostCall, RegionLaunch],
+        [HostCall, RegionLaunch],
     ]
 
 
@@ -123,9 +123,9 @@ def test_acting_goes_before_learning() -> None:
 
     made, steps = launches(0.0)
     call, act, learn = steps.body
-    assert (type(call), type(act), type(learn)) == (HostCall, Launch, Launch)
-    assert isinstance(act, Launch)
-    assert isinstance(learn, Launch)
+    assert (type(call), type(act), type(learn)) == (HostCall, RegionLaunch, RegionLaunch)
+    assert isinstance(act, RegionLaunch)
+    assert isinstance(learn, RegionLaunch)
     assert isinstance(call, HostCall)
     taken = {a.name for a in made.compiled.plan.graph[call.statement].args}
     now, late = (set(members(x.region.items)) for x in (act, learn))

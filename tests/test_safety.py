@@ -12,7 +12,7 @@ import pytest
 from recurra.analysis.proofs import Proof, Unprovable
 from recurra.analysis.safety import check, known_bounds
 from recurra.errors import DomainError, RecurraError
-from recurra.ir.expr import Div, Sym
+from recurra.ir.expr import FloorDiv, Sym
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.text import parse
@@ -134,7 +134,9 @@ def test_a_graph_as_text_is_held_to_the_same() -> None:
         "  u needs v\n  v needs u\n  no order of them is right\n"
         "  hint: take one of these reads away"
     )
-    zero = Node("y", Op.registry["neg"](), (Ref("x", (Div(Sym("t"), 0),)),), T_DOMAIN, Type("f32"))
+    zero = Node(
+        "y", Op.registry["neg"](), (Ref("x", (FloorDiv(Sym("t"), 0),)),), T_DOMAIN, Type("f32")
+    )
     assert refused(parse(x + "return x").update([zero], ("y",)), T=4) == (
         "an index of x[t//0] is divided by 0: t//0\n"
         "  the right side of // is a positive constant: reads are inverted exactly\n"

@@ -32,6 +32,15 @@ def test_no_file_is_long() -> None:
     assert not long
 
 
+def test_no_two_classes_have_one_name() -> None:
+    homes = dict[str, list[str]]()
+    for path in (p for p in OURS if ROOT / "src" in p.parents):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name(path))
+    assert not {what: where for what, where in homes.items() if len(where) > 1}
+
+
 def test_every_module_says_what_it_is() -> None:
     mute: list[str] = []
     for path in OURS:

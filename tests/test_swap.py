@@ -27,7 +27,7 @@ from recurra.errors import RecurraError
 from recurra.frontend.nn.distributions import Categorical
 from recurra.runtime.executable import Executable
 from recurra.runtime.offload.paged_buffer import Mover, Paged
-from recurra.runtime.offload.tiers import Disk, Host
+from recurra.runtime.offload.tiers import Disk, HostTier
 from recurra.storage.offload import Swap
 from recurra.support.filesystem import file_system
 from test_random_programs import QUICK
@@ -108,7 +108,7 @@ class Slowest:
     """Where a point is written or read only when it is waited for, and never twice at once."""
 
     def __init__(self) -> None:
-        self.inner, self.busy = Host(backend_of("numpy")), False
+        self.inner, self.busy = HostTier(backend_of("numpy")), False
 
     def put(self, k: int, x: np.ndarray) -> None:
         assert not self.busy
@@ -184,7 +184,7 @@ def test_pinned_memory_of_the_host() -> None:
     """As where the device has memory of its own; on a CPU, XLA's pinned memory is apart as well."""
     backend: Any = JaxBackend(pinned=True)
     x = backend.array(np.arange(12, dtype=np.float32).reshape(3, 4))
-    there = Host(backend)
+    there = HostTier(backend)
     there.put(5, x)
     assert there.points[5].sharding.memory_kind == "pinned_host"
     out = np.zeros((2, 4), np.float32)

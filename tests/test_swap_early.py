@@ -10,7 +10,7 @@ import pytest
 
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.runtime.offload.paged_buffer import Mover, Paged
-from recurra.runtime.offload.tiers import Host
+from recurra.runtime.offload.tiers import HostTier
 from test_swap_samples import MOVED, learner
 
 Numbers = np.ndarray
@@ -20,7 +20,7 @@ Numbers = np.ndarray
 def store() -> Iterator[Paged]:
     """Eight points of four numbers, two of them in memory."""
     mover, backend = Mover(), NumpyBackend()
-    s = Paged("o", 8, 2, (4,), np.dtype("f4"), Host(backend), backend, mover)
+    s = Paged("o", 8, 2, (4,), np.dtype("f4"), HostTier(backend), backend, mover)
     mover.stores.append(s)
     for k in range(8):
         room = s.blank(k)

@@ -16,7 +16,7 @@ import torch
 import recurra as rc
 from benchmarks.core.recurra_program import program
 from recurra.backends.torch import graphs
-from recurra.backends.torch.graphs import Graph
+from recurra.backends.torch.graphs import RecordedLoop
 from recurra.backends.torch.region import TorchBackend
 from test_random_programs import CASES
 from test_until import by_backend as rows_by_backend
@@ -26,7 +26,7 @@ class Recorder:
     """Plays back on a CPU; counts what is recorded and played."""
 
     def __init__(self) -> None:
-        self.recorded: list[Graph] = []
+        self.recorded: list[RecordedLoop] = []
         self.played = 0
 
     def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -44,9 +44,11 @@ class Recorder:
         return replay
 
 
-def _graph_of(run: Callable[[], None]) -> Graph:
+def _graph_of(run: Callable[[], None]) -> RecordedLoop:
     assert run.__closure__ is not None
-    return next(c.cell_contents for c in run.__closure__ if isinstance(c.cell_contents, Graph))
+    return next(
+        c.cell_contents for c in run.__closure__ if isinstance(c.cell_contents, RecordedLoop)
+    )
 
 
 def backend(recorder: Recorder) -> TorchBackend:
@@ -209,7 +211,7 @@ def test_a_recording_keeps_its_memory() -> None:
         s[0].copy_(x)
         return (x + s[1],)
 
-    graph = Graph(run, 1, 1, recorder)
+    graph = RecordedLoop(run, 1, 1, recorder)
     (first,) = graph(torch.tensor(1.0), store)
     store[1] = 5.0
     (second,) = graph(torch.tensor(2.0), store)
@@ -229,7 +231,7 @@ def test_recording_leaves_stores_as_they_were() -> None:
         s[0].copy_(s[0] + x)
         return ()
 
-    graph = Graph(run, 1, 1, recorder)
+    graph = RecordedLoop(run, 1, 1, recorder)
     for k in (1.0, 2.0, 3.0):
         graph(torch.tensor(k), store)
     assert float(store[0]) == 6.0

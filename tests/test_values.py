@@ -17,7 +17,7 @@ from recurra.compiler.pipeline import Compiled
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Ref, Slice
 from recurra.schedule.tree import TOP
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 def compiled(name: str, **options: Any) -> Compiled:
@@ -75,7 +75,7 @@ def test_loops_have_ids_of_their_own(name: str) -> None:
     assert host_ids(made.program.items) <= {x.id for x in made.plan.schedule.loops()}
 
 
-def by_loop(plan: Plan) -> set[int]:
+def by_loop(plan: StoragePlan) -> set[int]:
     """The loops that a plan says something of."""
     return {*plan.carried, *plan.starts, *plan.seeds}
 

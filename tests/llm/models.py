@@ -12,7 +12,7 @@ import numpy as np
 
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import entries
-from recurra.llm.config import Config
+from recurra.llm.config import DecoderConfig
 from recurra.llm.init import random
 from recurra.llm.presets import preset, tiny
 from recurra.llm.weights import DTYPES, Weights, held, parts, put
@@ -110,7 +110,9 @@ def tokens(rows: int, length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(3, SIZES["vocab_size"], (rows, length))
 
 
-def in_memory(name: str, count: int = 2, **changed: Any) -> tuple[Config, dict[str, Any], Weights]:
+def in_memory(
+    name: str, count: int = 2, **changed: Any
+) -> tuple[DecoderConfig, dict[str, Any], Weights]:
     """A tiny model of a kind: what is asked for, tensors as in files, and our weights of them."""
     given = tiny(preset(name), 43) | {"num_hidden_layers": count, "layer_types": None}
     own = {"hidden_size": 16, "intermediate_size": 24, "head_dim": 8, "sliding_window": 4}
@@ -120,7 +122,7 @@ def in_memory(name: str, count: int = 2, **changed: Any) -> tuple[Config, dict[s
     return c, named, packed(c, named)
 
 
-def packed(c: Config, named: dict[str, Any], dtype: str = "f32") -> Weights:
+def packed(c: DecoderConfig, named: dict[str, Any], dtype: str = "f32") -> Weights:
     kinds = {**DTYPES, "i8": np.int8}
     arrays = {n: np.zeros(shape, kinds[kind]) for n, (kind, shape) in held(c, dtype).items()}
     for part in parts(c):

@@ -11,7 +11,7 @@ import pytest
 
 from recurra.errors import RecurraError
 from recurra.llm import config, patterns
-from recurra.llm.patterns import Causal, Chunk, Sinks, Window
+from recurra.llm.patterns import Causal, Chunk, Sinks, SlidingWindow
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -30,11 +30,11 @@ GEMMA["query_pre_attn_scalar"] = 256
 QWEN = {**LLAMA, "model_type": "qwen2", "sliding_window": 64}
 
 
-def read(given: dict[str, Any], **changed: Any) -> config.Config:
+def read(given: dict[str, Any], **changed: Any) -> config.DecoderConfig:
     return config.from_dict({**given, **changed})
 
 
-def kinds(c: config.Config) -> str:
+def kinds(c: config.DecoderConfig) -> str:
     return ",".join(patterns.text(layer.pattern) for layer in c.layers)
 
 
@@ -213,7 +213,7 @@ def test_patterns():
         assert patterns.text(patterns.parse(word)) == word
     assert patterns.parse("sinks:4+252") == Sinks(4, 252)
     mix = patterns.parse_mix("window:8,chunk:4,causal", 4)
-    assert mix == (Window(8), Chunk(4), Causal(), Window(8))
+    assert mix == (SlidingWindow(8), Chunk(4), Causal(), SlidingWindow(8))
 
 
 @pytest.mark.parametrize(

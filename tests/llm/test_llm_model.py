@@ -14,7 +14,7 @@ import recurra as rc
 from llm import models
 from recurra.errors import RecurraError
 from recurra.llm import oracle, patterns, weights
-from recurra.llm.config import Config
+from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
 from recurra.llm.model import Model, turns
 from recurra.llm.program import Form, write
@@ -38,7 +38,7 @@ class Case:
         return program.run(inputs=self.inputs)["logits"]
 
 
-def tokens(c: Config, length: int) -> np.ndarray:
+def tokens(c: DecoderConfig, length: int) -> np.ndarray:
     return np.random.default_rng(5).integers(0, c.vocab_size, (ROWS, length)).astype(np.int32)
 
 
@@ -67,7 +67,7 @@ def case(
     return Case(ctx, bounds, inputs | ({"pad": PAD} if ragged else {}))
 
 
-def expected(c: Config, named: dict[str, Any], ragged: bool = False) -> np.ndarray:
+def expected(c: DecoderConfig, named: dict[str, Any], ragged: bool = False) -> np.ndarray:
     return oracle.logits(c, named, tokens(c, LENGTH), PAD if ragged else None)
 
 
@@ -259,7 +259,7 @@ def test_every_pattern_has_its_store(word: str):
     assert (k["slots"], k["bytes"]) == (slots, points * 3 * 4 * 8 * 4)
 
 
-def slots(c: Config, w: Weights, length: int) -> dict[str, Any]:
+def slots(c: DecoderConfig, w: Weights, length: int) -> dict[str, Any]:
     """How long the stores of k are, that a program of `length` positions derives."""
     made = case(Weights(c, w.arrays), length=length)
     rows = made.ctx.compile(made.bounds, backend="numpy").store_rows
@@ -312,7 +312,7 @@ def test_layers_of_two_patterns_keep_what_each_asks_for():
 
 def test_what_cannot_be_written_is_refused():
     c, _, w = models.in_memory("gemma-2")
-    linear = replace(with_patterns(c, [patterns.Linear()] * 2), sink_logits=True)
+    linear = replace(with_patterns(c, [patterns.LinearAttention()] * 2), sink_logits=True)
     with pytest.raises(RecurraError, match="linear attention has no softmax that a sink logit"):
         case(Weights(linear, w.arrays))
     prefix = with_patterns(c, [patterns.Prefix(4)] * 2)

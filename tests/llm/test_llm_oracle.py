@@ -13,7 +13,7 @@ import pytest
 from llm import models
 from recurra.llm import config as configs
 from recurra.llm import oracle, patterns
-from recurra.llm.config import Config, Layer
+from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.patterns import Causal
 from recurra.llm.rope import Rope
 
@@ -94,11 +94,11 @@ def test_masks(word: str):
     np.testing.assert_array_equal(got[:before], np.eye(length + before, dtype=bool)[:before])
 
 
-def one_head(**more: Any) -> tuple[Config, dict[str, np.ndarray]]:
+def one_head(**more: Any) -> tuple[DecoderConfig, dict[str, np.ndarray]]:
     """One layer that adds attention to the embedding and no more: its MLP gives nothing."""
     d, n = 4, "model.layers.0."
     layer = Layer(Causal(), Rope(1e4, 8))
-    c = Config("llama", 8, d, 2, 1, 1, d, (layer,), 8, 0.0, True, score_scale=0.5, **more)
+    c = DecoderConfig("llama", 8, d, 2, 1, 1, d, (layer,), 8, 0.0, True, score_scale=0.5, **more)
     draw = np.random.default_rng(3).standard_normal
     square = ("q", "k", "v", "o")
     t = {n + f"self_attn.{x}_proj.weight": draw((d, d)) for x in square}
@@ -124,7 +124,9 @@ def test_a_sink_logit_takes_weight_and_gives_none():
 def test_linear_attention_is_a_recurrence():
     """S = Σ φ(k) vᵀ and z = Σ φ(k) carry all of the past: the weights are φ(q)·φ(k)."""
     c, t = one_head()
-    c = replace(c, layers=(Layer(patterns.Linear(), Rope(1e30, 8)),))  # turns next to nothing
+    c = replace(
+        c, layers=(Layer(patterns.LinearAttention(), Rope(1e30, 8)),)
+    )  # turns next to nothing
     tokens = np.array([[1, 5, 2, 7]])
     q, k, v, o = (t[f"model.layers.0.self_attn.{n}_proj.weight"] for n in "qkvo")
     s, z, want = np.zeros((4, 4)), np.zeros(4), []

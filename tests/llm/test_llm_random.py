@@ -11,7 +11,7 @@ import pytest
 from llm import models
 from llm.test_llm_model import FAMILIES, PAD, ROWS, case, close, tokens
 from recurra.llm import oracle, patterns
-from recurra.llm.config import Config
+from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
 from recurra.llm.patterns import Prefix
 from recurra.llm.program import Form, write
@@ -45,7 +45,9 @@ def any_model(rng: np.random.Generator) -> tuple[dict[str, np.ndarray], Weights,
     else:
         n = int(rng.integers(1, count // 2 + 1)) if count > 1 else 1  # in turns
         c = with_patterns(c, [patterns.parse(mix[k % n]) for k in range(count)])
-    if rng.random() < 0.3 and patterns.Linear() not in {layer.pattern for layer in c.layers}:
+    if rng.random() < 0.3 and patterns.LinearAttention() not in {
+        layer.pattern for layer in c.layers
+    }:
         c = replace(c, sink_logits=True)
         for k in range(count):
             sinks = rng.standard_normal(c.heads).astype(np.float32)
@@ -93,7 +95,7 @@ def check_generation(seed: int) -> None:
         assert (chosen >= logits.max(-1) - 1e-4 * np.abs(logits).max()).all()
 
 
-def of_prompt(c: Config, length: int) -> Config:
+def of_prompt(c: DecoderConfig, length: int) -> DecoderConfig:
     """A prefix is no longer than the prompt: what is made later is not seen earlier."""
     mix = [layer.pattern for layer in c.layers]
     short = [Prefix(min(x.length, length)) if isinstance(x, Prefix) else x for x in mix]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import recurra as rc
 from llm import models
 from recurra.errors import RecurraError
-from recurra.llm.sampling import Kind, Sampling, Settings, choose
+from recurra.llm.sampling import Kind, Sampling, SamplingInputs, choose
 
 SIZE, ROWS = 9, 4
 EDGE = 1e-4  # how near to a border sums in 32 bits may go to the other side
@@ -29,7 +29,7 @@ def program(kind: Kind) -> Any:
         logits = rc.input(rc.f32[SIZE], (b,), name="logits")
         u = rc.input(rc.f32, (b,), name="u")
         seen = rc.input(rc.boolean[SIZE], (b,), name="seen")
-        how = Settings(kind, b)
+        how = SamplingInputs(kind, b)
         token = choose(logits, how, u if kind.drawn else None, seen if kind.penalized else None)
         rc.output(token=token)
     return ctx.compile({B: ROWS}, backend="numpy"), how
@@ -150,7 +150,7 @@ def test_draws_have_the_frequencies_of_their_weights():
         temperature = rc.constant(2.0)
         p = rc.constant(logits)
         u = rc.uniform((b, t))
-        how = Settings(Kind(True, True), b)
+        how = SamplingInputs(Kind(True, True), b)
         rc.output(token=choose(p + u * 0.0, how, u, None), temperature=temperature)
     given = how.arrays([Sampling(temperature=2.0, top_k=4)] * 80)
     found = ctx.compile({B: 80, T: 50}, backend="numpy").run(3, inputs=given)["token"]
@@ -195,7 +195,7 @@ def test_sums_that_fall_do_not_draw_what_was_taken_out():
     most = rng.integers(1, size, rows)
     ctx = rc.Context(dims="b")
     with ctx as ((b, B),):
-        how = Settings(Kind(True, True), b)
+        how = SamplingInputs(Kind(True, True), b)
         u = rc.value(b) * 0.0 + (1 - 2.0**-23)
         rc.output(token=choose(rc.input(rc.f32[size], (b,), name="logits"), how, u, None))
     given = how.arrays([Sampling(temperature=1.0, top_k=int(k)) for k in most])

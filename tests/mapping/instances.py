@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Roofline, Table
+from recurra.storage.mapping_problem import Buffer, Instruction, Latency, Problem, Roofline
 
 
 @dataclass
@@ -94,6 +94,6 @@ def _roofline(random: Random, n: int) -> Roofline:
     return Roofline(rest[0], tuple(slow), tuple(fast), rest[1], rest[2], random.randint(1, 3))
 
 
-def _table(random: Random, n: int) -> Table:
+def _table(random: Random, n: int) -> Latency:
     varied = random.sample(range(n), min(n, random.randint(0, 3)))
-    return Table(tuple(varied), tuple(random.randint(5, 15) for _ in range(1 << len(varied))))
+    return Latency(tuple(varied), tuple(random.randint(5, 15) for _ in range(1 << len(varied))))

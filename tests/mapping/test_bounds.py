@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mapping.instances import random_problem
 from recurra.mapping import copy_windows, engine_choice, relaxation
 from recurra.mapping.bounds import bound
-from recurra.mapping.copy_windows import Bandwidth, Copy, crossings
+from recurra.mapping.copy_windows import Bandwidth, CopyWindow, crossings
 from recurra.mapping.library import instance
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.search import Search
@@ -147,7 +147,7 @@ def test_what_is_moved_within_a_few_steps() -> None:
     problem = program_of([4, 2, 4, 0], copied(3, 5))
     f = flat(problem)
     until = np.concatenate([[0], np.cumsum(f.supply)])
-    copy = Copy(0, True, 2, np.array([1, 0]), np.array([0, 5]), 0)
+    copy = CopyWindow(0, True, 2, np.array([1, 0]), np.array([0, 5]), 0)
     moved = Bandwidth(f, until, [copy])
 
     def within(a: int, b: int) -> dict[int, int]:

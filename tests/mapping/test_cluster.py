@@ -12,9 +12,9 @@ import pytest
 from mapping.test_learn import TINY, playable
 from odd_ray import Ray
 from recurra import cli
-from recurra.mapping.learn.actors import Elsewhere, Request
+from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.network import initial
-from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.learn.view import surroundings
 from recurra.mapping.struct_of_arrays import flat
 
@@ -33,15 +33,15 @@ def test_actors_of_ray_play_and_are_replaced(ray: Ray) -> None:
     """The problem is sent once; who dies is replaced, with other random numbers."""
     problem, said = playable(4), list[str]()
     weights = initial(OURS, surroundings(flat(problem)), 0)
-    pool = Elsewhere(problem, Path("/not/on/this/machine.so"), OURS, 0, said.append)
+    pool = ActorPool(problem, Path("/not/on/this/machine.so"), OURS, 0, said.append)
     assert ray.puts == 1
-    first = pool.answer(Request(weights, 1.0))
+    first = pool.answer(ActorRequest(weights, 1.0))
     assert first.pieces.action.shape == (OURS.lanes, OURS.segment)
     assert first.seconds > 0
     ray.actors[0].die()
     while not said:
-        pool.answer(Request(weights, 1.0))
-    assert pool.answer(Request(weights, 1.0)).pieces.action.shape == first.pieces.action.shape
+        pool.answer(ActorRequest(weights, 1.0))
+    assert pool.answer(ActorRequest(weights, 1.0)).pieces.action.shape == first.pieces.action.shape
     pool.close()
     assert said == ["actor 0 has died (ActorDiedError): another process takes its place"]
     assert pool.state() == {"born": 3}
@@ -62,9 +62,9 @@ def test_the_command_asks_for_ray(
 
 def test_pools_by_option() -> None:
     """An address is no part of what a checkpoint must agree on."""
-    from recurra.mapping.learn.command import Train
+    from recurra.mapping.learn.command import MapTrainCommand
 
-    assert Train("x").settings().pool == "turns"
-    assert Train("x", actors=2).settings().pool == "processes"
-    assert Train("x", actors=2, pool="turns").settings().pool == "turns"
-    assert str(replace(Settings(), address="10.0.0.1:6379")) == str(Settings())
+    assert MapTrainCommand("x").settings().pool == "turns"
+    assert MapTrainCommand("x", actors=2).settings().pool == "processes"
+    assert MapTrainCommand("x", actors=2, pool="turns").settings().pool == "turns"
+    assert str(replace(AgentSettings(), address="10.0.0.1:6379")) == str(AgentSettings())

@@ -21,7 +21,7 @@ from mapping.test_execute import Prices, same
 from recurra import cli
 from recurra.errors import RecurraError
 from recurra.mapping.execute.compare import compare
-from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.copier import Copier, Transfer
 from recurra.mapping.execute.device import Device, PinnedMemory
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE
@@ -129,7 +129,7 @@ def test_who_moves_waits_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> N
     assert slow.room[PAGE:].tolist() == room.tolist()
     other = torch.zeros(2 * PAGE, dtype=torch.uint8).as_subclass(Lazy)
     with Copier(slow) as copier:
-        copier.add([Copy(3, 0, other, PAGE, out=False)])
+        copier.add([Transfer(3, 0, other, PAGE, out=False)])
         copier.wait(4)
         assert other.tolist() == room.tolist()
     assert not library.put_off

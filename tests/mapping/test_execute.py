@@ -25,13 +25,13 @@ from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.execute import ram
 from recurra.mapping.execute.compare import compare
-from recurra.mapping.execute.copier import Copy
+from recurra.mapping.execute.copier import Transfer
 from recurra.mapping.execute.costs import Gauge, in_fast
 from recurra.mapping.execute.device import Device
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
-from recurra.mapping.execute.run import Execution, execute
+from recurra.mapping.execute.run import PreparedWorkload, execute
 from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
 from recurra.mapping.struct_of_arrays import flat
@@ -100,10 +100,10 @@ def random_answer(problem: Problem, random: Random) -> Solution:
     return arranger.current()
 
 
-prompt = Copy.move
+prompt = Transfer.move
 
 
-def late(self: Copy, slow: SlowMemory, done: int) -> int:
+def late(self: Transfer, slow: SlowMemory, done: int) -> int:
     time.sleep(0.002)
     return prompt(self, slow, done)
 
@@ -136,13 +136,13 @@ def every_mapping(random: Random, memory: Memory) -> None:
     problem = problem_of(work, size, Prices(random.choice([SMALLEST // 4, SMALLEST, 8 * SMALLEST])))
     wanted = unmapped(work)
     for answer in (nothing(problem), random_answer(problem, random)):
-        with Execution(work, problem, answer, memory) as execution:
+        with PreparedWorkload(work, problem, answer, memory) as execution:
             assert len(execution.arena) == size
             for poison in (0xFF, 0x7F):  # what lies in fast memory from before counts for nothing
                 execution.arena[:] = execution.bounce[:] = poison
                 with pytest.MonkeyPatch.context() as patch:
                     if poison == 0x7F:
-                        patch.setattr(Copy, "move", late)
+                        patch.setattr(Transfer, "move", late)
                     execution.run()
                 assert same(execution.results(), wanted)
 
@@ -177,7 +177,7 @@ def leaving(chain: Workload) -> tuple[Problem, Solution]:
 
 def test_only_what_is_outside_waits_for_the_disk(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
+    with PreparedWorkload(chain, problem, answer, Ram(tmp_path)) as execution:
         execution.slow.log = {}
         execution.run()
         moved = {k: len(v) for k, v in execution.slow.log.items()}
@@ -327,7 +327,7 @@ def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
     work = Workload("two", (Tensor((N,)),) * 3, steps, {0: first}, (1, 2))
     problem = problem_of(work, SMALLEST, Instant())
     stays, leaves = Placement(0, 1, 1, copied=False), Placement(0, 0, 1, copied=True)
-    with Execution(
+    with PreparedWorkload(
         work, problem, Solution((None, leaves, stays, None)), Ram(tmp_path)
     ) as execution:
         at = execution.slots[2]
@@ -339,7 +339,7 @@ def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
+    with PreparedWorkload(chain, problem, answer, Ram(tmp_path)) as execution:
         os.ftruncate(execution.slow.file, SMALLEST // 2)
         stopped(execution.run, f"it ends at byte {SMALLEST // 2}")
 
@@ -348,7 +348,7 @@ def test_a_file_that_is_gone(chain: Workload, tmp_path: Path) -> None:
     problem, answer = leaving(chain)
     folder = tmp_path / "disk"
     folder.mkdir()
-    with Execution(chain, problem, answer, Ram(folder)) as execution:
+    with PreparedWorkload(chain, problem, answer, Ram(folder)) as execution:
         assert list(folder.iterdir()) == []  # nothing is left of a run that is killed
         folder.rmdir()
         execution.run()
@@ -371,12 +371,12 @@ def test_reads_and_writes_may_be_short(
 def test_an_engine_that_fails(
     chain: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Copy, slow: SlowMemory, done: int) -> int:
+    def broken(self: Transfer, slow: SlowMemory, done: int) -> int:
         raise RecurraError("the engine is broken")
 
     problem, answer = leaving(chain)
-    monkeypatch.setattr(Copy, "move", broken)
-    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
+    monkeypatch.setattr(Transfer, "move", broken)
+    with PreparedWorkload(chain, problem, answer, Ram(tmp_path)) as execution:
         stopped(execution.run, "the engine is broken")
 
 
@@ -387,7 +387,7 @@ def test_an_instruction_that_fails(chain: Workload, tmp_path: Path) -> None:
     steps = (*chain.operations[:3], Operation("last", (3,), (4,), failing))
     work = Workload("chain", chain.tensors, steps, chain.given, chain.results)
     problem, answer = leaving(work)
-    with Execution(work, problem, answer, Ram(tmp_path)) as execution:
+    with PreparedWorkload(work, problem, answer, Ram(tmp_path)) as execution:
         stopped(execution.run, "its instruction last failed\n  ValueError: no number")
 
 
@@ -403,7 +403,7 @@ def test_a_file_system_without_direct_io(
 
     monkeypatch.setattr(os, "open", without)
     problem, answer = leaving(chain)
-    with Execution(chain, problem, answer, Ram(tmp_path)) as execution:
+    with PreparedWorkload(chain, problem, answer, Ram(tmp_path)) as execution:
         assert "without direct I/O (Invalid argument): RAM may hide the disk" in str(execution.slow)
         execution.run()
         assert same(execution.results(), unmapped(chain))

@@ -13,7 +13,7 @@ import pytest
 from mapping.instances import random_problem
 from recurra.mapping.environment import MapGame
 from recurra.mapping.game import Action, Game
-from recurra.mapping.jax_game import Rules, State, reset, rules_of, solution, step
+from recurra.mapping.jax_game import GameArrays, Rules, reset, rules_of, solution, step
 from recurra.mapping.library import instance
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -44,7 +44,7 @@ def game_at_random(problem: Problem, draws: Any, illegal: float) -> tuple[list[A
 def played(rules: Rules, actions: Any) -> Any:
     """All games [K, GAMES] at once: the last states, and per step what was legal, where, gains."""
 
-    def one(state: State, a: Any) -> Any:
+    def one(state: GameArrays, a: Any) -> Any:
         after, gained = jax.vmap(step, (None, 0, 0))(rules, state, a)
         return after, (state.moves.legal, after.board.index, gained)
 

@@ -20,16 +20,16 @@ from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.acting import Lanes, decided, reference, shown, wishes_of
-from recurra.mapping.learn.actors import Elsewhere, Request
+from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.agent import play_and_learn
-from recurra.mapping.learn.command import Train
+from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
-from recurra.mapping.learn.learner import Learner
+from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
-from recurra.mapping.learn.planning import Forest, Plan, mctx_module, planner
+from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
 from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
-from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import AHEAD, SAME, View, legal, surroundings, view
+from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.view import AHEAD, SAME, GameView, legal, surroundings, view
 from recurra.mapping.search import Search, solver
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
@@ -37,7 +37,7 @@ from recurra.nest.agents.learning import keep
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
 
 PYTHON = engine_choice.engine("python")
-TINY = Settings(
+TINY = AgentSettings(
     simulations=3, cells=16, patch=16, channels=(4,), hidden=16, bins=21, lanes=4, segment=3,
     batch=32, updates=2, unroll=1, replay=60, demonstrate=0.001, warmup=1, rounds=5, imitate=0.25,
     learning_rate=3e-3,
@@ -57,10 +57,12 @@ def playable(seed: int) -> Problem:
 def at_random(random: np.random.Generator) -> Any:
     """Decides by dice."""
 
-    def decide(seen: View) -> Plan:
+    def decide(seen: GameView) -> PlannedActions:
         chances = random.random((len(seen.index), 3)) * legal(seen)
         action = chances.argmax(1)
-        return Plan(action, np.eye(3, dtype=np.float32)[action], random.random(len(action)))
+        return PlannedActions(
+            action, np.eye(3, dtype=np.float32)[action], random.random(len(action))
+        )
 
     return decide
 
@@ -94,7 +96,7 @@ def test_a_convolution_is_a_sum_over_windows(side: int, size: int, stride: int) 
 
 
 def test_checkpoints_whose_moments_are_apart_are_refused(tmp_path: Path) -> None:
-    learner, path = Learner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
+    learner, path = GameLearner(flat(playable(0)), PYTHON, TINY, 0), tmp_path / "old.npz"
     keep(path, {**learner.about, "learner": "mapping"}, 0, learner.state())
     with pytest.raises(RecurraError, match="is of mapping\n  it has mapping; this is mapping, A"):
         learner.load(path)
@@ -245,7 +247,7 @@ def test_games_begin_somewhere_in_the_best_one() -> None:
 
 
 def test_long_games_are_played_by_fewer_at_once() -> None:
-    s = Settings(buffers=100, lanes=16, updates=8)
+    s = AgentSettings(buffers=100, lanes=16, updates=8)
     assert s.fitted(100) == s
     assert (s.fitted(400).lanes, s.fitted(400).updates) == (4, 2)
     assert (s.fitted(9000).lanes, s.fitted(9000).updates) == (2, 1)
@@ -326,11 +328,11 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
     for planning in ("learned", "true", "none"):
         s = replace(TINY, planning=planning)
         path = tmp_path / f"{planning}.npz"
-        ours = Learner(f, PYTHON, s, 7)
+        ours = GameLearner(f, PYTHON, s, 7)
         ours.show([decided(f, PYTHON, np.ones(len(f.size), int))])
         told = [ours.round()]
         ours.save(path)
-        theirs = Learner(f, PYTHON, s, 7)
+        theirs = GameLearner(f, PYTHON, s, 7)
         theirs.load(path)
         assert theirs.rounds == 1
         for _ in range(2):
@@ -346,25 +348,25 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     f, path = flat(playable(4)), tmp_path / "checkpoint.npz"
-    ours = Learner(f, PYTHON, TINY, 0)
+    ours = GameLearner(f, PYTHON, TINY, 0)
     ours.round()
     ours.save(path)
     with pytest.raises(RecurraError, match="of other settings"):
-        Learner(f, PYTHON, replace(TINY, unroll=2), 0).load(path)
+        GameLearner(f, PYTHON, replace(TINY, unroll=2), 0).load(path)
     with pytest.raises(RecurraError, match="of other problem"):
-        Learner(flat(playable(6)), PYTHON, TINY, 0).load(path)
+        GameLearner(flat(playable(6)), PYTHON, TINY, 0).load(path)
     path.write_bytes(b"nothing")
     with pytest.raises(RecurraError, match="is no checkpoint"):
-        Learner(f, PYTHON, TINY, 0).load(path)
+        GameLearner(f, PYTHON, TINY, 0).load(path)
 
 
 def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
     played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
-    learner = Learner(f, PYTHON, TINY, 0)
+    learner = GameLearner(f, PYTHON, TINY, 0)
     learner.show([played])
     piece = pieces_of(learner.replay.shown.rows)
-    states = View(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.seen))
+    states = GameView(*(x[:, :-1].reshape(-1, *x.shape[2:]) for x in piece.seen))
 
     def right() -> float:
         h = represent(TINY, learner.weights, learner.near, states)
@@ -378,7 +380,7 @@ def test_what_is_shown_is_learned() -> None:
 
 def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
-    learner = Learner(f, PYTHON, TINY, 0)
+    learner = GameLearner(f, PYTHON, TINY, 0)
     learner.show([decided(f, PYTHON, np.ones(len(f.size), int))])
     rows = learner.replay.shown.rows
     value, action = rows["value"].copy(), rows["action"]
@@ -395,16 +397,16 @@ def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     problem = playable(4)
     s = replace(TINY, pool="processes", actors=1, planning="none")
     said: list[str] = []
-    pool = Elsewhere(problem, None, s, 0, said.append)
+    pool = ActorPool(problem, None, s, 0, said.append)
     weights = initial(s, surroundings(flat(problem)), 0)
     try:
-        first = pool.answer(Request(weights, 1.0))
+        first = pool.answer(ActorRequest(weights, 1.0))
         assert first.pieces.action.shape == (s.lanes, s.segment)
         assert first.seconds > 0
         os.kill(pool.crew.watched[0].worker.process.pid, signal.SIGKILL)
         pool.crew.watched[0].worker.process.wait()
         while not said:
-            pool.answer(Request(weights, 1.0))
+            pool.answer(ActorRequest(weights, 1.0))
         assert said == ["actor 0 has died (signal 9): another process takes its place"]
     finally:
         pool.close()
@@ -453,7 +455,7 @@ def test_what_a_short_run_learned_is_kept(rounds: int, tmp_path: Path) -> None:
         play_and_learn(search, s, path)
 
     solve(problem, 60.0, 0, None, PYTHON)
-    learner = Learner(flat(problem), PYTHON, s.fitted(len(problem.buffers)), 5)
+    learner = GameLearner(flat(problem), PYTHON, s.fitted(len(problem.buffers)), 5)
     learner.load(path)
     assert learner.rounds == rounds
 
@@ -471,11 +473,11 @@ def test_a_game_without_a_choice_is_over_at_once() -> None:
 
 def test_wrong_wishes_are_told(tmp_path: Path, monkeypatch: Any) -> None:
     with pytest.raises(RecurraError, match="somebody must play, not 0 actors"):
-        Train("ppo_step", actors=0)()
+        MapTrainCommand("ppo_step", actors=0)()
     with pytest.raises(RecurraError, match="--demonstrate 2 is no part of the time"):
-        Train("ppo_step", demonstrate=2)()
+        MapTrainCommand("ppo_step", demonstrate=2)()
     with pytest.raises(RecurraError, match="nothing to go on with"):
-        Train("ppo_step", folder=tmp_path / "none", resume=True)()
+        MapTrainCommand("ppo_step", folder=tmp_path / "none", resume=True)()
     monkeypatch.setitem(sys.modules, "mctx", None)
     with pytest.raises(RecurraError, match="agents that plan need mctx"):
         mctx_module()

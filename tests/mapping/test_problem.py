@@ -16,12 +16,12 @@ from mapping.instances import random_problem
 from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
+    Latency,
     Placement,
     Problem,
     ProblemError,
     Roofline,
     Solution,
-    Table,
     nothing,
 )
 from recurra.storage.mapping_problem_text import (
@@ -58,7 +58,7 @@ def test_reward_is_what_the_latencies_say(random: Random) -> None:
             moved = [f if h else s for s, f, h in zip(x.slow, x.fast, here, strict=True)]
             slow, now = max(x.compute, x.rest + sum(x.slow)), max(x.compute, x.rest + sum(moved))
             by_hand += (slow - now) * x.times
-        elif isinstance(x, Table):
+        elif isinstance(x, Latency):
             mask = "".join("1" if here[k] else "0" for k in reversed(x.varied))
             by_hand += x.latencies[0] - x.latencies[int(mask or "0", 2)]
         else:
@@ -134,13 +134,13 @@ def wrong(what: str, *buffers: Buffer, steps: tuple[Instruction, ...] = STEPS) -
             "3 latencies.*1 buffers have 2 subsets",
             OUT,
             USE,
-            steps=(Instruction("a", 1, Table((0,), (3, 2, 1))), STEPS[1]),
+            steps=(Instruction("a", 1, Latency((0,), (3, 2, 1))), STEPS[1]),
         ),
         wrong(
             "benefit and cost disagree.*benefit is 1 ps.*a gains 2 ps",
             OUT,
             USE,
-            steps=(Instruction("a", 1, Table((0,), (3, 1))), STEPS[1]),
+            steps=(Instruction("a", 1, Latency((0,), (3, 1))), STEPS[1]),
         ),
     ],
 )

@@ -19,11 +19,11 @@ from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
+    Latency,
     Placement,
     Problem,
     Roofline,
     Solution,
-    Table,
     nothing,
 )
 
@@ -53,7 +53,7 @@ def test_an_instruction_waits_for_its_copies() -> None:
 
 
 def test_beside_a_table_copies_have_the_supply() -> None:
-    work = Instruction("work", 4, Table((0,), (10, 3)))
+    work = Instruction("work", 4, Latency((0,), (10, 3)))
     other, value = (
         Buffer(4, False, 0, 0, None, (-1, 0), 9, 7),
         Buffer(4, False, 1, 1, None, (-1, 1), 6, 5),

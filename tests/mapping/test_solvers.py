@@ -196,7 +196,7 @@ def test_of_answers_that_gain_alike_the_fastest_is_given(monkeypatch: pytest.Mon
 
 def test_a_tensor_makes_room_for_all_that_lives_while_it_does() -> None:
     problem = instance("alexnet_train")
-    lives = lns.Lives(flat(problem))
+    lives = lns.StorageOverlaps(flat(problem))
     members = [[problem.buffers[i].target_time for i in m] for m in problem.storages]
     spans = [(min(m), max(m)) for m in members]
     ends = set[bool]()

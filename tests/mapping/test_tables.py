@@ -30,7 +30,7 @@ from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
-from recurra.storage.mapping_problem import Placement, Problem, Roofline, Solution, Table, nothing
+from recurra.storage.mapping_problem import Latency, Placement, Problem, Roofline, Solution, nothing
 from recurra.storage.mapping_problem_text import problem_from_json, problem_to_json
 
 TICK = 2.0**-14  # of a second: sums are exact
@@ -85,7 +85,7 @@ def measured(work: Workload, folder: Path, rounds: int = 1) -> Tables:
         return measure_tables(gauge, rounds)
 
 
-def costs_of(tables: Tables) -> list[Table]:
+def costs_of(tables: Tables) -> list[Latency]:
     return [x.cost() for x in tables.steps if x is not None]
 
 
@@ -130,7 +130,7 @@ def test_tables_are_what_the_clock_says(clock: Clock, tmp_path: Path) -> None:
     )
     for t, ticks in enumerate((16, 32, 4)):
         cost, buffers = problem.instructions[t].cost, problem.uses[t]
-        assert isinstance(cost, Table)
+        assert isinstance(cost, Latency)
         assert problem.instructions[t].supply == latency(work, t, [True] * len(buffers), ticks)
         for inside in every(len(buffers)):
             assert cost.latency(inside) == latency(work, t, inside, ticks)
@@ -263,7 +263,7 @@ def test_where_moves_do_not_add_up_tables_tell_what_is_measured(
         here: list[Placement | None] = [None] * len(problem.buffers)
         made, read = problem.uses[0][1], problem.uses[1][0]
         here[made], here[read] = Placement(0, 0, 1, copied=False), stays
-        kind = "tables" if isinstance(problem.instructions[0].cost, Table) else "sums"
+        kind = "tables" if isinstance(problem.instructions[0].cost, Latency) else "sums"
         asked.append(kind)
         return {"none": nothing(problem), "one": Solution(tuple(here))}
 
@@ -295,7 +295,7 @@ def test_tables_are_scaled_as_prices_are(clock: Clock, tmp_path: Path) -> None:
     """A machine that becomes slower does so for simulated steps as well."""
 
     def answers(problem: Problem) -> dict[str, Solution]:
-        if not isinstance(problem.instructions[0].cost, Table):  # asked last
+        if not isinstance(problem.instructions[0].cost, Latency):  # asked last
             clock.moves, clock.computes = 2, 3
         return {"none": nothing(problem)}
 

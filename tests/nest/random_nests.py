@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from recurra.nest.actions import Actions
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.problem import Affine, NestProblem, TensorAccess
 from recurra.nest.reference import evaluate
 
 Array = NDArray[Any]
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 40, 48, 65)
 
 
-def random_problem(r: Random, *, points: int = 20_000, dtype: str | None = None) -> Problem:
+def random_problem(r: Random, *, points: int = 20_000, dtype: str | None = None) -> NestProblem:
     """Any contraction of up to `points` index points: sums, strides, gathers, posts, types."""
     names = list("mknhrs")[: r.choice([1, 2, 3, 3, 3, 4, 5])]
     sizes = _sizes(r, names, points)
@@ -41,7 +41,9 @@ def random_problem(r: Random, *, points: int = 20_000, dtype: str | None = None)
     output = _access(r, "C", at, sizes, dtype, broadcast=False)
     combine: Any = r.choice(["sum", "sum", "sum", "max"])
     post: Any = r.choice([None, None, "relu", "abs", "negate", "square"])
-    return Problem(tuple(sizes.items()), output, tuple(inputs), combine, post, r.random() < 0.25)
+    return NestProblem(
+        tuple(sizes.items()), output, tuple(inputs), combine, post, r.random() < 0.25
+    )
 
 
 def _of_input(r: Random, dtype: str) -> str:
@@ -72,7 +74,7 @@ def _mentions(axes: list[Affine], index: str) -> bool:
 
 def _access(
     r: Random, name: str, at: list[Affine], sizes: dict[str, int], dtype: str, *, broadcast: bool
-) -> Access:
+) -> TensorAccess:
     at = [replace(a, offset=a.offset - min(0, a.range(sizes)[0])) for a in at]
     shape = tuple(a.range(sizes)[1] + 1 + r.choice([0, 0, 0, 2]) for a in at)
     order = list(range(len(at)))
@@ -84,10 +86,12 @@ def _access(
         step *= shape[axis] + r.choice([0, 0, 0, 1, 5])
     if broadcast and at and r.random() < 0.1:
         strides[r.randrange(len(at))] = 0
-    return Access(name, dtype, shape, tuple(strides), tuple(at))
+    return TensorAccess(name, dtype, shape, tuple(strides), tuple(at))
 
 
-def laid_out(access: Access, r: Random, *, low: int = -4, high: int = 4) -> tuple[Array, Array]:
+def laid_out(
+    access: TensorAccess, r: Random, *, low: int = -4, high: int = 4
+) -> tuple[Array, Array]:
     """An array of small integers with the access's strides, and the memory it lies in.
 
     Small integers make every order of summation exact, so answers are compared bit for bit.
@@ -102,7 +106,7 @@ def laid_out(access: Access, r: Random, *, low: int = -4, high: int = 4) -> tupl
     return view, memory
 
 
-def random_nest(r: Random, problem: Problem, actions: Actions, steps: int = 12) -> Nest:
+def random_nest(r: Random, problem: NestProblem, actions: Actions, steps: int = 12) -> Nest:
     """Where `steps` random legal actions lead."""
     nest = untiled(problem)
     for _ in range(steps):

@@ -18,8 +18,8 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import fitted, network
-from recurra.nest.agents.dqn import Settings, train
-from recurra.nest.agents.policy import Policy, features, initial, load, proposed, shipped
+from recurra.nest.agents.dqn import DqnSettings, train
+from recurra.nest.agents.policy import GreedyPolicy, features, initial, load, proposed, shipped
 from recurra.nest.agents.vector_env import World, by_chance, greedy_or_any
 from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
@@ -27,12 +27,12 @@ from recurra.nest.llvm import LlvmKernel
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.state import WIDTH
 from recurra.nest.table import Table, tabulate
-from recurra.nest.target import AVX2, AVX512, Target, runnable
+from recurra.nest.target import AVX2, AVX512, VectorTarget, runnable
 from recurra.support import safetensors_file
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
-TINY = Settings(rounds=20, batch=16, hidden=(8,), learn_from=8)
-SHORT = Settings(rounds=400, batch=16, hidden=(64, 64), learn_from=64, target_every=50)
+TINY = DqnSettings(rounds=20, batch=16, hidden=(8,), learn_from=8)
+SHORT = DqnSettings(rounds=400, batch=16, hidden=(64, 64), learn_from=64, target_every=50)
 
 
 def tile(nest: Nest) -> float:
@@ -57,17 +57,17 @@ def at_random(tables: list[Table], seed: int = 0) -> float:
     return float((world.shares[ends] / np.repeat(world.best, 70)).mean())
 
 
-def shares_of_best(policy: Policy, tables: list[Table]) -> list[float]:
+def shares_of_best(policy: GreedyPolicy, tables: list[Table]) -> list[float]:
     """Walked nest by nest: what `World.reached` says in arrays."""
     return [t.evaluate(policy.path(t.problem)[-1]) / t.best for t in tables]
 
 
 @pytest.fixture(scope="module")
-def policy(tables: list[Table]) -> Policy:
+def policy(tables: list[Table]) -> GreedyPolicy:
     return train(tables, SHORT)
 
 
-def test_learning_beats_chance(policy: Policy, tables: list[Table]) -> None:
+def test_learning_beats_chance(policy: GreedyPolicy, tables: list[Table]) -> None:
     assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
@@ -88,7 +88,7 @@ def test_acting_and_learning_use_one_network() -> None:
     weights = initial(201, 7, (16, 8), 3)
     seen = np.random.default_rng(0).random((5, 201), dtype=np.float32)
     np.testing.assert_allclose(
-        Policy(weights, FEW).values(seen), network.values(weights, seen), rtol=1e-4, atol=1e-6
+        GreedyPolicy(weights, FEW).values(seen), network.values(weights, seen), rtol=1e-4, atol=1e-6
     )
 
 
@@ -108,13 +108,13 @@ def test_values_are_what_can_be_reached(tables: list[Table]) -> None:
 
 
 def test_fitted_values_beat_chance_soon(tables: list[Table]) -> None:
-    policy = fitted.train(tables, fitted.Settings(rounds=300, batch=128, hidden=(64, 64)))
+    policy = fitted.train(tables, fitted.FittedSettings(rounds=300, batch=128, hidden=(64, 64)))
     assert np.mean(shares_of_best(policy, tables)) > at_random(tables) + 0.1
     assert min(shares_of_best(policy, tables)) > 0.9
 
 
 def test_fitting_can_be_repeated(tables: list[Table]) -> None:
-    few = fitted.Settings(rounds=8, batch=16, hidden=(8,), walks=4)
+    few = fitted.FittedSettings(rounds=8, batch=16, hidden=(8,), walks=4)
     first, again = fitted.train(tables, few), fitted.train(tables, few)
     for name, w in first.weights.items():
         np.testing.assert_array_equal(w, again.weights[name])
@@ -136,7 +136,7 @@ def test_transitions_are_of_n_steps(tables: list[Table]) -> None:
     np.testing.assert_array_equal(t["after"][5:10], walked.last)
 
 
-def test_a_world_says_what_paths_do(policy: Policy, tables: list[Table]) -> None:
+def test_a_world_says_what_paths_do(policy: GreedyPolicy, tables: list[Table]) -> None:
     found = World.of(tables).reached(policy.weights)
     np.testing.assert_allclose(found, shares_of_best(policy, tables), rtol=1e-5)
 
@@ -155,7 +155,7 @@ def test_draws_are_as_likely_as_the_network_says(tables: list[Table]) -> None:
     np.testing.assert_allclose(logs, np.asarray(want[0])[actions], rtol=1e-4, atol=1e-5)
 
 
-def test_only_legal_actions_are_taken(policy: Policy, tables: list[Table]) -> None:
+def test_only_legal_actions_are_taken(policy: GreedyPolicy, tables: list[Table]) -> None:
     for table in tables:
         path = policy.path(table.problem)
         assert len(path) == FEW.steps + 1
@@ -169,7 +169,9 @@ def test_features_are_small_numbers() -> None:
     assert features(x)[0, :5].tolist() == [1, 1, 0.25, 1, 0.5]
 
 
-def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_path: Path) -> None:
+def test_a_policy_is_saved_and_loaded(
+    policy: GreedyPolicy, tables: list[Table], tmp_path: Path
+) -> None:
     policy.save(tmp_path / "p.safetensors")
     again = load(tmp_path / "p.safetensors")
     assert again.actions == policy.actions
@@ -178,7 +180,7 @@ def test_a_policy_is_saved_and_loaded(policy: Policy, tables: list[Table], tmp_p
     (tmp_path / "none").write_text("none")
     with pytest.raises(RecurraError, match="is no policy"):
         load(tmp_path / "none")
-    Policy(policy.weights, Actions()).save(tmp_path / "other")
+    GreedyPolicy(policy.weights, Actions()).save(tmp_path / "other")
     with pytest.raises(RecurraError, match="does not fit its actions"):
         load(tmp_path / "other")
 
@@ -245,7 +247,7 @@ def test_an_odd_policy_is_refused(change: dict[str, Any], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
-def test_the_shipped_policy_says_how_it_was_made(on: Target) -> None:
+def test_the_shipped_policy_says_how_it_was_made(on: VectorTarget) -> None:
     path = shipped(on)
     assert path is not None
     policy = load(path)
@@ -260,7 +262,7 @@ def test_the_shipped_policy_says_how_it_was_made(on: Target) -> None:
 
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
 @pytest.mark.parametrize("sizes", [(128, 128, 128), (100, 37, 250), (1, 7, 3), (64, 64, 2000)])
-def test_a_nest_is_proposed(sizes: tuple[int, int, int], on: Target) -> None:
+def test_a_nest_is_proposed(sizes: tuple[int, int, int], on: VectorTarget) -> None:
     """Whatever the size: a legal nest, with right answers."""
     p = catalogue.matmul(*sizes)
     nest = proposed(p, on)

@@ -20,10 +20,10 @@ from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import Nest, Pack, parse, scheduled, untiled
 from recurra.nest.measure import Evaluator, code_key
-from recurra.nest.native import Kernel
+from recurra.nest.native import LoadedKernel
 from recurra.nest.packing import packed as packed_by
 from recurra.nest.packing import packings
-from recurra.nest.target import AVX2, AVX512, Target, runnable
+from recurra.nest.target import AVX2, AVX512, VectorTarget, runnable
 from recurra.nest.threads import parts, shared
 
 HERE = pytest.mark.parametrize("on", runnable(), ids=str)
@@ -44,7 +44,7 @@ def random_packed(seed: int) -> tuple[Random, Nest]:
     return r, packed(r, random_nest(r, random_problem(r, points=6000), Actions()))
 
 
-def wrong(on: Target, seeds: range, make: Any) -> list[int]:
+def wrong(on: VectorTarget, seeds: range, make: Any) -> list[int]:
     found, refused = list[int](), 0
     for seed in seeds:
         r, nest = random_packed(seed)
@@ -61,8 +61,8 @@ def wrong(on: Target, seeds: range, make: Any) -> list[int]:
 
 
 @HERE
-def test_packing_changes_no_answer(on: Target) -> None:
-    assert wrong(on, range(300), Kernel) == []
+def test_packing_changes_no_answer(on: VectorTarget) -> None:
+    assert wrong(on, range(300), LoadedKernel) == []
 
 
 def test_packing_by_llvm() -> None:
@@ -71,8 +71,8 @@ def test_packing_by_llvm() -> None:
 
 @pytest.mark.fuzz
 @HERE
-def test_much_packing(on: Target) -> None:
-    assert wrong(on, range(1000, 6000), Kernel) == []
+def test_much_packing(on: VectorTarget) -> None:
+    assert wrong(on, range(1000, 6000), LoadedKernel) == []
 
 
 def test_text() -> None:
@@ -171,7 +171,7 @@ def test_inputs_are_packed_while_that_is_faster() -> None:
 
 @HERE
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_change_no_answer(on: Target, threads: int) -> None:
+def test_threads_change_no_answer(on: VectorTarget, threads: int) -> None:
     checked = 0
     for seed in range(120):
         r = Random(seed)

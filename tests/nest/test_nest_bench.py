@@ -16,7 +16,7 @@ from benchmarks.nest.peers_tvm import blocks
 from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.loops import Nest
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.reference import evaluate
 from recurra.nest.target import runnable
 
@@ -35,7 +35,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("kind", "p", "options", "count"), KINDS, ids=lambda x: str(x)[:12])
 def test_peers_compute_the_same(
-    kind: str, p: Problem, options: Mapping[str, int], count: int
+    kind: str, p: NestProblem, options: Mapping[str, int], count: int
 ) -> None:
     inputs = inputs_of(p)
     want = np.zeros(p.output.shape)

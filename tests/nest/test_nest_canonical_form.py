@@ -15,10 +15,10 @@ from recurra.nest.canonical_form import canonical_form
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.einsum import from_layouts, from_sizes
 from recurra.nest.loops import scheduled
-from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.problem import Affine, NestProblem, TensorAccess
 
 
-def disguised(p: Problem, r: Random) -> tuple[Problem, list[int]]:
+def disguised(p: NestProblem, r: Random) -> tuple[NestProblem, list[int]]:
     """The same with other letters and names, and axes, sums and inputs in another order."""
     letters = dict(
         zip((i for i, _ in p.sizes), r.sample("abcdefghijkmnpqrstxyz", 10), strict=False)
@@ -26,14 +26,14 @@ def disguised(p: Problem, r: Random) -> tuple[Problem, list[int]]:
     order = r.sample(range(len(p.inputs)), len(p.inputs))
     names = r.sample("EFGHPQRS", len(p.inputs))
 
-    def changed(t: Access, name: str) -> Access:
+    def changed(t: TensorAccess, name: str) -> TensorAccess:
         axes = r.sample(range(len(t.at)), len(t.at))
         at = [
             Affine(tuple((letters[i], c) for i, c in r.sample(x.terms, len(x.terms))), x.offset)
             for x in (t.at[k] for k in axes)
         ]
         shape, strides = (tuple(x[k] for k in axes) for x in (t.shape, t.strides))
-        return Access(name, t.dtype, shape, strides, tuple(at))
+        return TensorAccess(name, t.dtype, shape, strides, tuple(at))
 
     sizes = [(letters[i], n) for i, n in p.sizes]
     inputs = tuple(changed(p.inputs[k], name) for k, name in zip(order, names, strict=True))
@@ -91,7 +91,7 @@ def test_nearly_all_are_recognized() -> None:
         (catalogue.matmul(4, 5, 6), from_sizes("zx,xy->zy", (4, 5, 6))),
     ],
 )
-def test_alike(one: Problem, other: Problem) -> None:
+def test_alike(one: NestProblem, other: NestProblem) -> None:
     assert canonical_form(one).problem == canonical_form(other).problem
 
 
@@ -105,5 +105,5 @@ def test_alike(one: Problem, other: Problem) -> None:
         (from_sizes("mk,kn->mn", (4, 5, 6)), from_sizes("mk,kn->mn", (4, 5, 6), dtype="f64")),
     ],
 )
-def test_not_alike(one: Problem, other: Problem) -> None:
+def test_not_alike(one: NestProblem, other: NestProblem) -> None:
     assert canonical_form(one).problem != canonical_form(other).problem

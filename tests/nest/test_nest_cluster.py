@@ -19,7 +19,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, impala, learning, ppo
-from recurra.nest.agents.actors import Elsewhere, Task, pool
+from recurra.nest.agents.actors import ActorTask, RemoteActors, pool
 from recurra.nest.agents.policy import initial, load
 from recurra.nest.agents.sampling_actor import Walker
 from recurra.nest.agents.vector_env import World, greedy_or_any
@@ -28,7 +28,7 @@ from recurra.nest.table import Table, tabulate
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 OURS: dict[str, Any] = dict(actors=2, pool="ray", batch=16)
-TINY = impala.Settings(rounds=12, hidden=(8,), **OURS)
+TINY = impala.ImpalaSettings(rounds=12, hidden=(8,), **OURS)
 
 
 def tile(nest: Nest) -> float:
@@ -80,10 +80,10 @@ class Hanging(Walker):
         return super().work(weights)
 
 
-def asked(world: World, kind: Any = Walker, count: int = 1) -> tuple[Elsewhere, list[str], Any]:
+def asked(world: World, kind: Any = Walker, count: int = 1) -> tuple[RemoteActors, list[str], Any]:
     """A pool on Ray, what it says, and weights to ask by."""
     found = pool(kind, world, replace(TINY, actors=count))
-    assert isinstance(found, Elsewhere)
+    assert isinstance(found, RemoteActors)
     said = list[str]()
     found.crew.say = said.append
     return found, said, initial(201, len(FEW.names), (8,), 0)
@@ -154,10 +154,10 @@ def test_an_actor_that_hangs(world: World, ray: Ray) -> None:
 @pytest.mark.parametrize(
     "learner",
     [
-        (apex.ApeX, apex.Settings, 600),
-        (impala.Impala, impala.Settings, 200),
-        (a3c.A3c, a3c.Settings, 200),
-        (ppo.Ppo, ppo.Settings, 50),
+        (apex.ApeX, apex.ApexSettings, 600),
+        (impala.Impala, impala.ImpalaSettings, 200),
+        (a3c.A3c, a3c.A3cSettings, 200),
+        (ppo.PpoLearner, ppo.PpoSettings, 50),
     ],
     ids=["apex", "impala", "a3c", "ppo"],
 )
@@ -251,4 +251,4 @@ def test_tasks_are_given_as_they_are(world: World, ray: Ray) -> None:
     found, _, _ = asked(world, count=2)
     given = [found.crew.given(k) for k in (0, 1, 1)]
     assert [x.seed for x in given] == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 0, 1)]
-    assert all(isinstance(x, Task) for x in given)
+    assert all(isinstance(x, ActorTask) for x in given)

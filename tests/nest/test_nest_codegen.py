@@ -20,14 +20,16 @@ from recurra.nest.default_schedule import standard
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import LlvmKernel, host
 from recurra.nest.loops import scheduled, untiled
-from recurra.nest.native import Kernel, encode
-from recurra.nest.problem import Problem
-from recurra.nest.target import AVX2, AVX512, TARGETS, Target
+from recurra.nest.native import LoadedKernel, encode
+from recurra.nest.problem import NestProblem
+from recurra.nest.target import AVX2, AVX512, TARGETS, VectorTarget
 
 HERE = pytest.mark.parametrize("on", target.runnable(), ids=str)
 
 
-def check(on: Target, seed: int, make: type[Kernel | LlvmKernel] = Kernel) -> bool:
+def check(
+    on: VectorTarget, seed: int, make: type[LoadedKernel | LlvmKernel] = LoadedKernel
+) -> bool:
     """Is the answer of a random pair right? Raises ScheduleError if its code is too long."""
     r = Random(seed)
     p = random_problem(r, points=6000)
@@ -37,7 +39,9 @@ def check(on: Target, seed: int, make: type[Kernel | LlvmKernel] = Kernel) -> bo
     return bool((got == want).all())
 
 
-def wrong(on: Target, seeds: range, make: type[Kernel | LlvmKernel] = Kernel) -> list[int]:
+def wrong(
+    on: VectorTarget, seeds: range, make: type[LoadedKernel | LlvmKernel] = LoadedKernel
+) -> list[int]:
     found: list[int] = []
     refused = 0
     for seed in seeds:
@@ -51,30 +55,30 @@ def wrong(on: Target, seeds: range, make: type[Kernel | LlvmKernel] = Kernel) ->
 
 
 @HERE
-def test_random_pairs(on: Target) -> None:
+def test_random_pairs(on: VectorTarget) -> None:
     assert wrong(on, range(500)) == []
 
 
 @HERE
-def test_the_standard_schedule_of_anything(on: Target) -> None:
+def test_the_standard_schedule_of_anything(on: VectorTarget) -> None:
     """No problem is refused where nobody has chosen a schedule."""
     for seed in range(3000, 3150):
         r = Random(seed)
         nest = standard(random_problem(r, points=6000), on)
-        got, want = answers(r, nest, Kernel(generate(nest, on)).call)
+        got, want = answers(r, nest, LoadedKernel(generate(nest, on)).call)
         assert (got == want).all(), seed
 
 
 @pytest.mark.fuzz
 @HERE
 @pytest.mark.parametrize("part", range(10))
-def test_many_random_pairs(on: Target, part: int) -> None:
+def test_many_random_pairs(on: VectorTarget, part: int) -> None:
     start = 10_000 + 1000 * part
     assert wrong(on, range(start, start + 1000)) == []
 
 
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
-def test_llvm_runs_the_same_programs(on: Target) -> None:
+def test_llvm_runs_the_same_programs(on: VectorTarget) -> None:
     """Another compiler of the same programs: also lanes that this machine may not have."""
     assert wrong(on, range(60), LlvmKernel) == []
 
@@ -83,7 +87,7 @@ def test_llvm_for_this_machine() -> None:
     assert wrong(host(), range(60, 120), LlvmKernel) == []
 
 
-NEON = Target("llvm", 16, 32, True, frozenset())
+NEON = VectorTarget("llvm", 16, 32, True, frozenset())
 
 
 def test_llvm_with_four_lanes() -> None:
@@ -130,33 +134,33 @@ CASES = [
 
 @HERE
 @pytest.mark.parametrize(("p", "order"), CASES, ids=lambda x: x if isinstance(x, str) else "")
-def test_cases(on: Target, p: Problem, order: str) -> None:
+def test_cases(on: VectorTarget, p: NestProblem, order: str) -> None:
     nest = scheduled(p, order)
-    got, want = answers(Random(1), nest, Kernel(generate(nest, on)).call)
+    got, want = answers(Random(1), nest, LoadedKernel(generate(nest, on)).call)
     np.testing.assert_array_equal(got, want)
 
 
 @HERE
-def test_more_loops_than_counters(on: Target) -> None:
+def test_more_loops_than_counters(on: VectorTarget) -> None:
     p = from_sizes("abcd,abcd,abcd->", (16, 16, 16, 16))
     words = " ".join(f"{i}/{k}" for k in (8, 4, 2) for i in "abcd")
     nest = scheduled(p, f"{words} a b c d")
     program = generate(nest, on)
     assert b"\x48\xff\x8c\x24" in encode(program)  # dec qword [rsp + ..]
-    got, want = answers(Random(1), nest, Kernel(program).call)
+    got, want = answers(Random(1), nest, LoadedKernel(program).call)
     np.testing.assert_array_equal(got, want)
 
 
-def run(p: Problem, order: str, on: Target, *inputs: np.ndarray) -> np.ndarray:
+def run(p: NestProblem, order: str, on: VectorTarget, *inputs: np.ndarray) -> np.ndarray:
     out = np.full(p.output.shape, 7, inputs[0].dtype)
-    kernel = Kernel(generate(scheduled(p, order), on))
+    kernel = LoadedKernel(generate(scheduled(p, order), on))
     kernel.call(*map(address, inputs), address(out))
     return out
 
 
 @HERE
 @pytest.mark.parametrize("order", ["r c", "c r", "c/16 r c", "c/4 r c"])
-def test_a_maximum_keeps_nan(on: Target, order: str) -> None:
+def test_a_maximum_keeps_nan(on: VectorTarget, order: str) -> None:
     x = np.arange(9 * 37, dtype=np.float32).reshape(9, 37) - 400
     for row, column in enumerate((0, 5, 16, 31, 36)):
         x[row, column] = np.nan
@@ -166,14 +170,14 @@ def test_a_maximum_keeps_nan(on: Target, order: str) -> None:
 
 
 @HERE
-def test_relu_keeps_nan(on: Target) -> None:
+def test_relu_keeps_nan(on: VectorTarget) -> None:
     x = np.array([np.nan, -1, 2, -np.inf, np.inf] * 5, np.float32)
     p = from_sizes("a->a", (25,), post="relu")
     np.testing.assert_array_equal(run(p, "a", on, x), np.maximum(x, 0))
 
 
 @HERE
-def test_lanes_outside_a_tail_stay_out(on: Target) -> None:
+def test_lanes_outside_a_tail_stay_out(on: VectorTarget) -> None:
     """0 · inf in a lane that does not count would be NaN in the sum."""
     x, y = np.ones((4, 21), np.float32), np.full(4, np.inf, np.float32)
     p = from_sizes("mk,m->m", (4, 21))
@@ -181,7 +185,7 @@ def test_lanes_outside_a_tail_stay_out(on: Target) -> None:
 
 
 @HERE
-def test_rounding_is_that_of_a_sum(on: Target) -> None:
+def test_rounding_is_that_of_a_sum(on: VectorTarget) -> None:
     """|error| ≤ n · ε · Σ |terms|, whatever the order."""
     random = np.random.default_rng(3)
     a, b = (random.standard_normal((100, 100)).astype(np.float32) for _ in "ab")
@@ -237,7 +241,7 @@ def test_nothing_runs_that_the_machine_lacks(monkeypatch: pytest.MonkeyPatch) ->
     assert target.runnable() == (AVX2,)
     program = generate(untiled(catalogue.matmul(8, 8, 8)), AVX512)
     with pytest.raises(BackendError) as refused:
-        Kernel(program)
+        LoadedKernel(program)
     assert str(refused.value) == (
         "this machine does not run avx512\n"
         "  its processor lacks avx512bw, avx512dq, avx512f, avx512vl\n"

@@ -15,15 +15,15 @@ import torch
 import recurra as rc
 from recurra.errors import RecurraError, ShapeError
 from recurra.nest import catalogue, check, compiled
-from recurra.nest.check import KernelError, validate_code
+from recurra.nest.check import KernelCheckError, validate_code
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import from_sizes
 from recurra.nest.guarded_call import BRIEF, entry
 from recurra.nest.loops import scheduled, untiled
-from recurra.nest.native import Kernel, encode
-from recurra.nest.problem import Problem
+from recurra.nest.native import LoadedKernel, encode
+from recurra.nest.problem import NestProblem
 from recurra.nest.reference import evaluate
 from recurra.nest.target import AVX2, AVX512, runnable
 
@@ -164,7 +164,7 @@ def test_tiles_are_few_and_some_are_packed() -> None:
 
 @BACKENDS
 @pytest.mark.parametrize("p", STANDARD, ids=lambda p: p.statement)
-def test_the_standard_schedule(p: Problem, backend: Any) -> None:
+def test_the_standard_schedule(p: NestProblem, backend: Any) -> None:
     inputs = [integers(*t.shape, seed=k) for k, t in enumerate(p.inputs)]
     want = np.zeros(p.output.shape, np.float32)
     evaluate(p, inputs, want)
@@ -458,7 +458,7 @@ def test_wrong_code_is_found_out(change: str, facts: str, monkeypatch: pytest.Mo
             monkeypatch.setattr(check, "TIMEOUT_S", 3.0)
             code = [("repeat", 2**31 - 1), ("repeat", 2**31 - 1), ("zero", 0), ("end",), ("end",)]
     mutant = encode(type(right)(**{**vars(right), "code": tuple(code)}))
-    with pytest.raises(KernelError) as found:
+    with pytest.raises(KernelCheckError) as found:
         validate_code(nest, str(runnable()[0]), mutant)
     assert facts in str(found.value)
     assert found.value.exit_code == 1
@@ -472,13 +472,13 @@ def test_large_problems_are_checked_in_some_places(monkeypatch: pytest.MonkeyPat
 
     def told(code: list[Any]) -> str:
         mutant = type(right)(**{**vars(right), "code": tuple(code)})
-        return check.compare(nest, Kernel(mutant).call, at_end=False)
+        return check.compare(nest, LoadedKernel(mutant).call, at_end=False)
 
     assert told(list(right.code)) == ""
     fma = [k for k, i in enumerate(right.code) if i[0] == "fma"][-1]
     assert "elements differ" in told([i for k, i in enumerate(right.code) if k != fma])
     part = catalogue.concatenation(5, 9, 20)[0]
-    wide = Kernel(generate(scheduled(part, "r c"), runnable()[0])).call
+    wide = LoadedKernel(generate(scheduled(part, "r c"), runnable()[0])).call
     assert check.compare(scheduled(part, "r c"), wide, at_end=True) == ""
 
 

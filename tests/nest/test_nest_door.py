@@ -16,7 +16,7 @@ from recurra.backends.registry import backend_of
 from recurra.errors import RecurraError
 from recurra.nest import compiler_hook, kernel_store, problem
 from recurra.nest.compiled import compile as compiled
-from recurra.nest.compiler_hook import Choice, Handler, contraction
+from recurra.nest.compiler_hook import KernelChoice, KernelHandler, contraction
 from recurra.nest.einsum import from_sizes as problem_of
 from recurra.nest.loops import scheduled
 from recurra.nest.target import runnable
@@ -134,7 +134,7 @@ def test_programs_use_what_was_tuned(backend: str) -> None:
     p = problem_of("yx,zy->zx", dict(x=64, y=64, z=64))
     on = str(runnable()[0])
     kernel_store.save(
-        kernel_store.Kept(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs")
+        kernel_store.StoredNest(scheduled(p, "x/32 z/2 y z x"), on, 1, 1e-6, 30.0, 0.5, "beam4bfs")
     )
     ours = program(backend)
     ours.run()
@@ -227,16 +227,16 @@ def test_what_is_remembered_is_of_the_same_code() -> None:
 
 
 def test_choices_need_a_gain() -> None:
-    assert not Choice("", "", "", 1.0, 1.2, 0.9).taken
-    assert Choice("", "", "", 1.0, 1.2, 1.2).taken
-    assert Choice("", "", "", 1.0, 1.2).taken
-    assert not Choice("", "", "", 1.0, 1.05).taken
+    assert not KernelChoice("", "", "", 1.0, 1.2, 0.9).taken
+    assert KernelChoice("", "", "", 1.0, 1.2, 1.2).taken
+    assert KernelChoice("", "", "", 1.0, 1.2).taken
+    assert not KernelChoice("", "", "", 1.0, 1.05).taken
 
 
 def test_the_handler_tells_its_version_and_runs() -> None:
     """Called as XLA does: once for metadata, then with a frame of pointers to buffers."""
     multiply = compiled("ab,bc->ac", sizes=(5, 6, 7))
-    handler = Handler(multiply, (0, 3))
+    handler = KernelHandler(multiply, (0, 3))
     call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handler.address)
     frame, extension, metadata = (np.zeros(24, np.int64) for _ in range(3))
     at = [x.ctypes.data for x in (extension, metadata)]

@@ -19,7 +19,7 @@ from benchmarks.looptune.sizes import QUICK, SEARCHES, Sizes, problems
 from benchmarks.nest import generators, policy
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.policy import Policy, initial
+from recurra.nest.agents.policy import GreedyPolicy, initial
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.table import Table, tabulate
 from recurra.nest.target import runnable
@@ -70,7 +70,7 @@ def test_problems_are_not_those_learned_from() -> None:
 
 
 def test_searches_at_equal_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
+    net = GreedyPolicy(initial(201, len(FEW.names), (4,), 0), FEW)
     monkeypatch.setattr(searches, "known", lambda on: net)
     found = searches.searched((16, 16, 32), 0.02)
     assert set(found["rows"]) == {"untiled", "policy", *SEARCHES}
@@ -95,7 +95,7 @@ def test_generators_are_checked_and_timed() -> None:
 
 def test_policy_and_search_beside_searches() -> None:
     p, on = catalogue.matmul(16, 16, 32), runnable()[0]
-    net = Policy(initial(201, len(FEW.names), (4,), 0), FEW)
+    net = GreedyPolicy(initial(201, len(FEW.names), (4,), 0), FEW)
     for actions in (PAPER, FEW):
         found = policy._searched(net, p, on, 0.02, actions, untiled(p))
         assert set(found) == {"policy", "reference", *SEARCHES}

@@ -21,7 +21,7 @@ from recurra import cli
 from recurra.errors import RecurraError
 from recurra.nest import catalogue, compiler_hook, kernel_store
 from recurra.nest.default_schedule import standard
-from recurra.nest.kernel_store import Kept, load, path, save
+from recurra.nest.kernel_store import StoredNest, load, path, save
 from recurra.nest.loops import scheduled
 from recurra.nest.target import runnable, target
 from recurra.support.cpu import kind
@@ -32,8 +32,8 @@ PROBLEM = catalogue.matmul(24, 16, 40)
 SWAPPED = rc.nest.contraction("xz,yx->yz", dict(y=24, x=16, z=40))
 
 
-def entry(order: str = "m k n", of_peak: float = 0.5, threads: int = 1) -> Kept:
-    return Kept(scheduled(PROBLEM, order), ON, threads, 1e-6, 30.0, of_peak, "beam4bfs")
+def entry(order: str = "m k n", of_peak: float = 0.5, threads: int = 1) -> StoredNest:
+    return StoredNest(scheduled(PROBLEM, order), ON, threads, 1e-6, 30.0, of_peak, "beam4bfs")
 
 
 def test_what_is_saved_is_loaded() -> None:
@@ -253,12 +253,12 @@ def test_a_writer_that_dies_leaves_what_was_there(monkeypatch: pytest.MonkeyPatc
 WRITER = """
 import sys
 from recurra.nest.catalogue import matmul
-from recurra.nest.kernel_store import Kept, load, save
+from recurra.nest.kernel_store import StoredNest, load, save
 from recurra.nest.loops import scheduled
 
 p, on = matmul(24, 16, 40), sys.argv[1]
 for share in map(float, sys.argv[2:]):
-    save(Kept(scheduled(p, "m k n"), on, 1, 1e-6, 30.0, share, "beam4bfs"))
+    save(StoredNest(scheduled(p, "m k n"), on, 1, 1e-6, 30.0, share, "beam4bfs"))
     assert load(p, on) is not None
 """
 

@@ -20,7 +20,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import Actions
 from recurra.nest.agents import a3c, apex, dqn, fitted, impala, learning, network, ppo, replay
-from recurra.nest.agents.actors import Processes, Task
+from recurra.nest.agents.actors import ActorProcesses, ActorTask
 from recurra.nest.agents.policy import initial
 from recurra.nest.agents.sampling_actor import Walker
 from recurra.nest.agents.vector_env import TRANSITION, World, greedy_or_any, opened
@@ -30,15 +30,15 @@ from recurra.nest.table import Table, tabulate
 FEW = Actions((4, 8), max_loops=10, steps=4)
 SMALL: dict[str, Any] = dict(hidden=(64, 64), actors=2, pool="turns", batch=16, learning_rate=2e-3)
 SHORT: dict[str, Any] = {
-    "apex": apex.Settings(rounds=600, learn_from=64, target_every=50, **SMALL),
-    "ppo": ppo.Settings(rounds=60, **SMALL),
-    "a3c": a3c.Settings(rounds=500, **SMALL),
-    "impala": impala.Settings(rounds=500, **SMALL),
+    "apex": apex.ApexSettings(rounds=600, learn_from=64, target_every=50, **SMALL),
+    "ppo": ppo.PpoSettings(rounds=60, **SMALL),
+    "a3c": a3c.A3cSettings(rounds=500, **SMALL),
+    "impala": impala.ImpalaSettings(rounds=500, **SMALL),
 }
 TINY: dict[str, Any] = {
     **{name: replace(s, rounds=12, hidden=(8,)) for name, s in SHORT.items()},
-    "dqn": dqn.Settings(rounds=12, batch=8, hidden=(8,), learn_from=8, target_every=5),
-    "fitted": fitted.Settings(rounds=12, batch=16, hidden=(8,), walks=4),
+    "dqn": dqn.DqnSettings(rounds=12, batch=8, hidden=(8,), learn_from=8, target_every=5),
+    "fitted": fitted.FittedSettings(rounds=12, batch=16, hidden=(8,), walks=4),
 }
 
 
@@ -74,7 +74,7 @@ def at_random(world: World) -> float:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_learning_beats_chance_soon(name: str, tables: list[Table], world: World) -> None:
-    points = list[learning.Point]()
+    points = list[learning.LearningPoint]()
     policy = trained(name, tables, SHORT[name], tell=points.append, every=50)
     assert world.reached(policy.weights).mean() > at_random(world) + 0.1
     assert points[-1].steps <= 500 * 16 * 4
@@ -89,7 +89,7 @@ def test_a_run_that_stopped_goes_on(name: str, tables: list[Table], tmp_path: Pa
     class Stop(Exception):
         pass
 
-    def stop(point: learning.Point) -> None:
+    def stop(point: learning.LearningPoint) -> None:
         if point.rounds > 7:
             raise Stop
 
@@ -120,10 +120,10 @@ def test_checkpoints_of_something_else(tables: list[Table], tmp_path: Path) -> N
 # Processes
 
 
-def processes(world: World, count: int, **options: Any) -> Processes:
+def processes(world: World, count: int, **options: Any) -> ActorProcesses:
     settings = replace(TINY["impala"], actors=count)
-    return Processes(
-        world, [Task(Walker, settings, k, count, (0, k)) for k in range(count)], **options
+    return ActorProcesses(
+        world, [ActorTask(Walker, settings, k, count, (0, k)) for k in range(count)], **options
     )
 
 
@@ -147,11 +147,13 @@ def test_a_dead_actor_is_replaced(world: World) -> None:
     assert [words.split()[1] for words in sorted(said)] == ["0", "1"]
 
 
-def odd(kind: Any, world: World, monkeypatch: pytest.MonkeyPatch, say: Any = None) -> Processes:
+def odd(
+    kind: Any, world: World, monkeypatch: pytest.MonkeyPatch, say: Any = None
+) -> ActorProcesses:
     """One actor of tests/nest/odd_actors.py, which its process must find."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     settings = replace(TINY["impala"], actors=1)
-    return Processes(world, [Task(kind, settings, 0, 1, (0, 0))], say=say)
+    return ActorProcesses(world, [ActorTask(kind, settings, 0, 1, (0, 0))], say=say)
 
 
 def test_an_actor_that_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +242,7 @@ def test_adam_steps_as_that_of_optax(decay: float) -> None:
     """With gradients made shorter, as learners do."""
     random = np.random.default_rng(0)
     theirs = ours = {k: random.standard_normal(3).astype(np.float32) for k in "ab"}
-    adam = network.Adam.zero(ours)
+    adam = network.AdamState.zero(ours)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01, weight_decay=decay))
     kept = tx.init(theirs)
     for _ in range(5):
@@ -281,8 +283,10 @@ def test_v_trace_is_the_sum_of_the_paper() -> None:
 
 
 def test_every_actor_explores_by_an_epsilon_of_its_own(world: World) -> None:
-    settings = apex.Settings(actors=3)
-    found = [apex.Explorer(world, Task(apex.Explorer, settings, k, 3, (0, k))) for k in range(3)]
+    settings = apex.ApexSettings(actors=3)
+    found = [
+        apex.Explorer(world, ActorTask(apex.Explorer, settings, k, 3, (0, k))) for k in range(3)
+    ]
     assert [x.epsilon for x in found] == pytest.approx([0.4, 0.4**4.5, 0.4**8])
 
 

@@ -15,7 +15,7 @@ from random_nests import laid_out, random_nest, random_problem
 from recurra.errors import ScheduleError
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.loops import Loop, Nest, canonical, parse, points, scheduled, untiled
+from recurra.nest.loops import Nest, NestLoop, canonical, parse, points, scheduled, untiled
 from recurra.nest.reference import evaluate
 from recurra.nest.walk import run
 
@@ -86,7 +86,8 @@ def test_actions() -> None:
         "m/8 k n m/4 m | m n @2",
     ]
     assert nest.compute == (
-        Loop("m", 12, 4), Loop("k", 64), Loop("n", 48), Loop("m", 2), Loop("m", 4)
+        NestLoop("m", 12, 4), NestLoop("k", 64), NestLoop("n", 48),
+        NestLoop("m", 2), NestLoop("m", 4),
     )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_the_cursor_stays_in_the_compute_nest() -> None:
 def test_a_tail_may_be_split_off() -> None:
     p = catalogue.matmul(9, 2, 2)
     nest = Actions().apply(untiled(p), "split_8")
-    assert nest.compute[:2] == (Loop("m", 1, 1), Loop("m", 8))
+    assert nest.compute[:2] == (NestLoop("m", 1, 1), NestLoop("m", 8))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,17 @@ from recurra.nest.codegen import generate
 from recurra.nest.einsum import from_sizes
 from recurra.nest.llvm import host
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.measure import Evaluator, Measured, Protocol, Workload, code_key, compared, peak
-from recurra.nest.native import Kernel
-from recurra.nest.target import Target, runnable
+from recurra.nest.measure import (
+    Evaluator,
+    KernelArrays,
+    KernelTime,
+    Protocol,
+    code_key,
+    compared,
+    peak,
+)
+from recurra.nest.native import LoadedKernel
+from recurra.nest.target import VectorTarget, runnable
 
 ON = runnable()[0]
 MATMUL = catalogue.matmul(33, 20, 40)
@@ -29,11 +37,11 @@ def test_a_timer_runs_as_often_as_it_says(
     if in_python:
         monkeypatch.setattr(timer, "features", frozenset)
     p = from_sizes(words, (5,), initial=True)
-    work = Workload(p)
+    work = KernelArrays(p)
     for x in work.inputs:
         x[:] = 1
     work.out[:] = 0
-    kernel = Kernel(generate(untiled(p), ON))
+    kernel = LoadedKernel(generate(untiled(p), ON))
     times = timer.run_times(kernel.address, work.addresses, 12)
     assert times.shape == (12,)
     assert (times > 0).all()
@@ -53,8 +61,8 @@ def test_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measure, "run_times", fake)
     monkeypatch.setattr(measure, "cpu_times", fake)
-    work = Workload(MATMUL)
-    kernel = Kernel(generate(untiled(MATMUL), ON))
+    work = KernelArrays(MATMUL)
+    kernel = LoadedKernel(generate(untiled(MATMUL), ON))
     found = work.measure(kernel, Protocol(warmup=5, runs=3, seconds=0.01))
     assert (found.seconds, found.runs, found.given_up, asked) == (1e-3, 11, False, [1, 4, 11])
     asked.clear()
@@ -74,10 +82,12 @@ def test_long_runs_are_measured_in_cpu_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(measure, "run_times", fake("wall", 0.02))
     monkeypatch.setattr(measure, "cpu_times", fake("cpu", 0.01))
-    found = Workload(MATMUL).measure(Kernel(generate(untiled(MATMUL), ON)), Protocol())
+    found = KernelArrays(MATMUL).measure(LoadedKernel(generate(untiled(MATMUL), ON)), Protocol())
     assert (found.seconds, asked) == (0.01, ["cpu 1", "cpu 2"])
     asked.clear()
-    once = Workload(MATMUL).measure(Kernel(generate(untiled(MATMUL), ON)), Protocol(once=0.005))
+    once = KernelArrays(MATMUL).measure(
+        LoadedKernel(generate(untiled(MATMUL), ON)), Protocol(once=0.005)
+    )
     assert (once.seconds, once.runs, asked) == (0.01, 1, ["cpu 1", "cpu 0"])
 
 
@@ -87,20 +97,20 @@ def test_a_glimpse_does_without_whole_runs(monkeypatch: pytest.MonkeyPatch) -> N
     evaluate, runs = Evaluator(p, ON), list[int]()
 
     class Loaded:
-        def __init__(self, nest: Nest, on: Target) -> None:
+        def __init__(self, nest: Nest, on: VectorTarget) -> None:
             self.flops = self.address = nest.problem.flops
 
     def ten_times_slower(address: int, pointers: Any, count: int) -> Any:
         runs.append(address)
         return np.full(count, address * 1e-6)
 
-    def measured(self: Workload, loaded: Any, protocol: Protocol, best: Any) -> Measured:
+    def measured(self: KernelArrays, loaded: Any, protocol: Protocol, best: Any) -> KernelTime:
         runs.append(loaded.flops)
-        return Measured(loaded.flops * 1e-7, 1)
+        return KernelTime(loaded.flops * 1e-7, 1)
 
     monkeypatch.setattr(measure, "kernel", Loaded)
     monkeypatch.setattr(measure, "run_times", ten_times_slower)
-    monkeypatch.setattr(Workload, "measure", measured)
+    monkeypatch.setattr(KernelArrays, "measure", measured)
     assert evaluate(scheduled(p, "m k n")) == pytest.approx(1e7 / 1e9)
     assert evaluate(scheduled(p, "k/32 k m n")) == pytest.approx(1e6 / 1e9)
     assert evaluate(scheduled(p, "m/32 k n/9 m n")) == pytest.approx(1e6 / 1e9)
@@ -109,10 +119,10 @@ def test_a_glimpse_does_without_whole_runs(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_cpu_time_runs_as_often_as_it_says() -> None:
     p = from_sizes("a->a", (5,), initial=True)
-    work = Workload(p)
+    work = KernelArrays(p)
     work.inputs[0][:] = 1
     work.out[:] = 0
-    kernel = Kernel(generate(untiled(p), ON))
+    kernel = LoadedKernel(generate(untiled(p), ON))
     times = timer.cpu_times(kernel.address, work.addresses, 4)
     assert times.shape == (4,)
     assert (work.out == 4).all()
@@ -131,15 +141,15 @@ def test_the_code_of_the_fastest_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     seconds = {"m/4 k n": 3e-6, "m/8 k n": 1e-6, "k m n": 2e-6}
     made: list[str] = []
 
-    def kernel(nest: Nest, on: Target) -> str:
+    def kernel(nest: Nest, on: VectorTarget) -> str:
         made.append(nest.order.split(" | ")[0])
         return made[-1]
 
-    def measure_it(self: Workload, loaded: str, protocol: Protocol, best: Any) -> Measured:
-        return Measured(seconds[loaded], 1)
+    def measure_it(self: KernelArrays, loaded: str, protocol: Protocol, best: Any) -> KernelTime:
+        return KernelTime(seconds[loaded], 1)
 
     monkeypatch.setattr(measure, "kernel", kernel)
-    monkeypatch.setattr(Workload, "measure", measure_it)
+    monkeypatch.setattr(KernelArrays, "measure", measure_it)
     evaluate = Evaluator(MATMUL, ON, keep=2)
     nests = [scheduled(MATMUL, f"{words} m" if "/" in words else words) for words in seconds]
     orders = [nest.order.split(" | ")[0] for nest in nests]

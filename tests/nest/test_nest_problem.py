@@ -14,7 +14,7 @@ from random_nests import laid_out, random_problem
 from recurra.errors import ShapeError
 from recurra.nest import catalogue
 from recurra.nest.einsum import from_layouts, from_sizes
-from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.problem import Affine, NestProblem, TensorAccess
 from recurra.nest.reference import evaluate
 from recurra.nest.text import parse
 
@@ -40,11 +40,11 @@ CATALOGUE = [
 ]
 
 
-def place(access: Access, point: dict[str, int]) -> tuple[int, ...]:
+def place(access: TensorAccess, point: dict[str, int]) -> tuple[int, ...]:
     return tuple(a.offset + sum(c * point[i] for i, c in a.terms) for a in access.at)
 
 
-def point_by_point(p: Problem, inputs: list[np.ndarray], out: np.ndarray) -> None:
+def point_by_point(p: NestProblem, inputs: list[np.ndarray], out: np.ndarray) -> None:
     """The meaning once more, in plain Python: what a textbook would write."""
     sums: dict[tuple[int, ...], float] = {}
     for values in product(*(range(n) for _, n in p.sizes)):
@@ -62,7 +62,7 @@ def point_by_point(p: Problem, inputs: list[np.ndarray], out: np.ndarray) -> Non
 
 
 @pytest.mark.parametrize("p", CATALOGUE, ids=lambda p: p.statement)
-def test_round_trip(p: Problem) -> None:
+def test_round_trip(p: NestProblem) -> None:
     assert parse(str(p)) == p
 
 

@@ -34,7 +34,7 @@ def tables() -> list[Table]:
 
 def test_what_is_seen_is_what_our_own_agents_see(tables: list[Table]) -> None:
     """The mask, then the world's features, for the nests of a walk; rewards are the table's."""
-    env, world = rllib.Flat({"tables": tables}), World.of(tables)
+    env, world = rllib.FlatLoopNest({"tables": tables}), World.of(tables)
     seen, _ = env.reset(seed=0, options={"problem": 1})
     state, random, total, over = world.first[1], np.random.default_rng(0), 0.0, False
     for left in range(FEW.steps, -1, -1):
@@ -53,7 +53,7 @@ def test_what_is_seen_is_what_our_own_agents_see(tables: list[Table]) -> None:
 
 
 def test_it_is_an_environment(tables: list[Table]) -> None:
-    check_env(rllib.Flat({"tables": tables}), skip_render_check=True)
+    check_env(rllib.FlatLoopNest({"tables": tables}), skip_render_check=True)
 
 
 class Critic(torch.nn.Module):

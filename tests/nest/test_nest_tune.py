@@ -12,9 +12,9 @@ import pytest
 
 from recurra import cli
 from recurra.nest import catalogue, compiled, measure
-from recurra.nest.check import KernelError
+from recurra.nest.check import KernelCheckError
 from recurra.nest.loops import Nest, parse, scheduled
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.tune import tuned
 
 SHORT = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.2"]
@@ -43,7 +43,7 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_seconds_are_a_budget(p: Problem, seconds: float, at_most: float) -> None:
+def test_seconds_are_a_budget(p: NestProblem, seconds: float, at_most: float) -> None:
     """For all that tuning does; it took ten times as long."""
     begin = time.process_time()
     found = tuned(p, seconds=seconds)
@@ -70,7 +70,7 @@ def test_a_wrong_kernel_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
         return wrong(scheduled(replace(nest.problem, post="negate"), nest.order), *rest)
 
     monkeypatch.setattr(measure, "kernel", kernel)
-    with pytest.raises(KernelError, match="elements differ"):
+    with pytest.raises(KernelCheckError, match="elements differ"):
         tuned(catalogue.matmul(24, 16, 40), seconds=1e-9)
 
 

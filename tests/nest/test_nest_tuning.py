@@ -18,8 +18,8 @@ from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.vector_env import World
 from recurra.nest.env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.problem import Problem
-from recurra.nest.search import SEARCHES, Found, reachable, search, strategy
+from recurra.nest.problem import NestProblem
+from recurra.nest.search import SEARCHES, FoundNest, reachable, search, strategy
 from recurra.nest.state import graph, vector
 from recurra.nest.table import Table, load, tabulate
 
@@ -32,7 +32,7 @@ def stub(nest: Nest) -> float:
     return 1.0 + sum(map(ord, nest.order)) * 7919 % 97
 
 
-def stub_of(problem: Problem) -> Callable[[Nest], float]:
+def stub_of(problem: NestProblem) -> Callable[[Nest], float]:
     return stub
 
 
@@ -219,7 +219,7 @@ def test_a_table_is_saved_and_loaded(table: Table, tmp_path: Path) -> None:
 # Searches
 
 
-def found(name: str, actions: Actions = FEW, **options: object) -> Found:
+def found(name: str, actions: Actions = FEW, **options: object) -> FoundNest:
     start = untiled(MATMUL)
     return search(strategy(name), start, stub, actions, **options)  # pyright: ignore[reportArgumentType]
 

@@ -12,7 +12,7 @@ from random_tasks import random_program
 
 from recurra.window import KernelError, Segment, Task
 from recurra.window.history_checker import events, violations
-from recurra.window.streams import GpuKernel, Launch, Streams, stub
+from recurra.window.streams import GpuKernel, StreamLaunch, Streams, stub
 
 
 def issue(
@@ -60,14 +60,14 @@ def let_go_in_time(driver: Any, issuer: Streams) -> bool:
     return {ticket for ticket, _, _ in driver.spans} - set(issuer.held()) <= ended
 
 
-def segments(seed: int, known: int = 3, count: int = 14) -> list[list[Launch]]:
+def segments(seed: int, known: int = 3, count: int = 14) -> list[list[StreamLaunch]]:
     """A few segments that come again and again with other parameters, and some that do not."""
     rng = random.Random(seed)
 
-    def fresh() -> list[Launch]:
+    def fresh() -> list[StreamLaunch]:
         tasks = random_program(rng.randrange(10**9), rng.randint(1, 12))
         return [
-            Launch(
+            StreamLaunch(
                 task,
                 GpuKernel(
                     rng.randrange(1, 4),
@@ -86,7 +86,7 @@ def segments(seed: int, known: int = 3, count: int = 14) -> list[list[Launch]]:
     ]
 
 
-def send(parts: Iterable[Sequence[Launch]], issuer: Streams) -> KernelError | None:
+def send(parts: Iterable[Sequence[StreamLaunch]], issuer: Streams) -> KernelError | None:
     try:
         for part in parts:
             issuer.segment(part)
@@ -95,11 +95,11 @@ def send(parts: Iterable[Sequence[Launch]], issuer: Streams) -> KernelError | No
     return settle(issuer)
 
 
-def flat(parts: Iterable[Sequence[Launch]]) -> list[Launch]:
+def flat(parts: Iterable[Sequence[StreamLaunch]]) -> list[StreamLaunch]:
     return [launch for part in parts for launch in part]
 
 
-def same_kernels(parts: Iterable[Sequence[Launch]], driver: Any) -> bool:
+def same_kernels(parts: Iterable[Sequence[StreamLaunch]], driver: Any) -> bool:
     """Each ran as it was launched this time, not as its graph was made or launched before."""
     program = flat(parts)
     return all(

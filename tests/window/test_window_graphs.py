@@ -12,7 +12,7 @@ from stub_streams import broken, flat, let_go_in_time, same_kernels, segments, s
 
 from recurra.window import KernelError, Segment, Task
 from recurra.window.native.build import STREAMS, build
-from recurra.window.streams import GpuKernel, Launch, Streams, stub
+from recurra.window.streams import GpuKernel, StreamLaunch, Streams, stub
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -45,7 +45,9 @@ def test_graphs_keep_the_order_of_memory(seed: int) -> None:
 
 
 CHAIN = [
-    Launch(Task("k", (Segment(8 * k, 8),), (Segment(8 * k + 8, 8),)), GpuKernel(1, parameters=(k,)))
+    StreamLaunch(
+        Task("k", (Segment(8 * k, 8),), (Segment(8 * k + 8, 8),)), GpuKernel(1, parameters=(k,))
+    )
     for k in range(10)
 ]
 
@@ -162,7 +164,7 @@ def test_nodes_of_a_graph_share_a_workspace_only_one_after_the_other() -> None:
     driver = stub(FOLDER)
     issuer = Streams(driver, folder=FOLDER)
     part = [
-        Launch(Task("k", (s,), (s,)), GpuKernel(workspace=256, us=50.0))
+        StreamLaunch(Task("k", (s,), (s,)), GpuKernel(workspace=256, us=50.0))
         for s in [Segment(8 * (k % 3), 8) for k in range(12)]
     ]
     for _ in range(3):

@@ -6,23 +6,23 @@ import pytest
 
 from documents import ROOT, fill, table
 from recurra.window import paper
-from recurra.window.model import Machine
+from recurra.window.model import SimulatedGpu
 from recurra.window.paper import FAMILIES, comparison, end_to_end, mean, sensitivity, speedups
 
 SHORT = 300  # kernels of a program; `recurra window simulate --paper` takes 900
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, paper.Compared]:
+def rows() -> dict[str, paper.ComparedFigure]:
     return {row.what: row for row in comparison(kernels=SHORT)}
 
 
-def test_every_figure_is_near(rows: dict[str, paper.Compared]) -> None:
+def test_every_figure_is_near(rows: dict[str, paper.ComparedFigure]) -> None:
     assert len(rows) >= 15
     assert not [str(row) for row in rows.values() if not row.holds]
 
 
-def test_the_document_shows_them(rows: dict[str, paper.Compared]) -> None:
+def test_the_document_shows_them(rows: dict[str, paper.ComparedFigure]) -> None:
     lines = [
         (
             row.what,
@@ -38,10 +38,10 @@ def test_the_document_shows_them(rows: dict[str, paper.Compared]) -> None:
 
 
 def test_what_is_near_is_decided_by_the_tolerance() -> None:
-    near = paper.Compared("x", paper=1.0, ours=1.1, within=0.15, calibrated=False)
+    near = paper.ComparedFigure("x", paper=1.0, ours=1.1, within=0.15, calibrated=False)
     assert near.holds
-    assert not paper.Compared("x", 1.0, 1.2, 0.15, False).holds
-    assert not paper.Compared("x", 1.0, 1.01, None, False).holds  # it must be lower
+    assert not paper.ComparedFigure("x", 1.0, 1.2, 0.15, False).holds
+    assert not paper.ComparedFigure("x", 1.0, 1.01, None, False).holds  # it must be lower
     assert str(near).endswith("+10.0%  predicted")
 
 
@@ -50,7 +50,7 @@ def test_the_order_of_policies(family: str) -> None:
     """Hardware before software before one stream; a graph pays only if it is built once."""
     short = [paper.replace(c, kernels=SHORT) for c in FAMILIES[family]]
     policies = ("acs-sw", "acs-hw", "graph", "graph-reused")
-    gain = {p: mean(speedups(short, p, Machine())) for p in policies}
+    gain = {p: mean(speedups(short, p, SimulatedGpu())) for p in policies}
     assert gain["acs-hw"] > gain["acs-sw"] > 0.98
     assert gain["graph-reused"] == pytest.approx(gain["acs-hw"], rel=0.05)
     if family != "static":
@@ -59,7 +59,9 @@ def test_the_order_of_policies(family: str) -> None:
 
 def test_the_controller_of_instanas_loses_in_software() -> None:
     """As in the paper: what launches cost is hidden in one stream, and not in the window."""
-    (first,) = speedups([paper.replace(FAMILIES["dynamic"][0], kernels=SHORT)], "acs-sw", Machine())
+    (first,) = speedups(
+        [paper.replace(FAMILIES["dynamic"][0], kernels=SHORT)], "acs-sw", SimulatedGpu()
+    )
     assert first < 1
 
 

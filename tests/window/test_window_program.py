@@ -20,7 +20,7 @@ import recurra as rc
 from random_programs import Case, programs
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.codegen.access_ranges import Spans, cut, touched
-from recurra.codegen.host_program import HostCall, HostLoop, Launch
+from recurra.codegen.host_program import HostCall, HostLoop, RegionLaunch
 from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
@@ -29,7 +29,7 @@ from recurra.compiler.pipeline import compile_graph
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
 from recurra.report.timeline import beside
-from recurra.runtime.concurrent_launches import Windows, windowed
+from recurra.runtime.concurrent_launches import LaunchWindows, windowed
 from recurra.runtime.executable import Executable
 from recurra.runtime.executor import Execution
 from recurra.runtime.runner import Runner, RunRequest
@@ -127,8 +127,8 @@ def test_acting_does_not_wait_for_learning() -> None:
     steps = next(it for it in outer.body if isinstance(it, HostLoop) and it.lo == 1)
     call, act, learn = steps.body
     assert isinstance(call, HostCall)
-    assert isinstance(act, Launch)
-    assert isinstance(learn, Launch)
+    assert isinstance(act, RegionLaunch)
+    assert isinstance(learn, RegionLaunch)
     acts = {(i, t): threading.Event() for i in range(SIZES["I"]) for t in range(steps.hi)}
     waited: list[bool] = []
     regions = program.execution.regions
@@ -318,7 +318,7 @@ def test_a_launch_that_fails_in_order_is_told_as_in_a_window() -> None:
 
     failing = program.execution.using(launches=lambda name, f: fails if name == last.name else f)
     for rests in (True, False):
-        windows = Windows(failing)
+        windows = LaunchWindows(failing)
         judged = windows.judged(2)
         judged.stretch = settled(on=False, gain=0.8).runner.windows.judged(2).stretch
         judged.seconds = 0.0 if rests else 1e9

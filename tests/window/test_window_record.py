@@ -13,7 +13,7 @@ from recurra.window.history_checker import conflicts
 from recurra.window.kernel import Trace
 from recurra.window.task import Task
 from recurra.window.torch.lower import lower
-from recurra.window.torch.record import Operator, record
+from recurra.window.torch.record import RecordedOperator, record
 from recurra.window.workloads import NAMES, make
 
 GPU = GPUS["rtx3070"]
@@ -104,8 +104,8 @@ def test_memory_that_is_used_again_orders_nothing() -> None:
     assert recorded(program)[1] == set()
 
 
-def operator(name: str, inputs: list[tuple[int, ...]], output: tuple[int, ...]) -> Operator:
-    return Operator(name, tuple(inputs), (output,), 4, (), (), 1.0, False)
+def operator(name: str, inputs: list[tuple[int, ...]], output: tuple[int, ...]) -> RecordedOperator:
+    return RecordedOperator(name, tuple(inputs), (output,), 4, (), (), 1.0, False)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def operator(name: str, inputs: list[tuple[int, ...]], output: tuple[int, ...]) 
         (operator("convolution", [(1, 8, 32, 32), (8, 1, 3, 3)], (1, 8, 32, 32)), 8),
     ],
 )
-def test_blocks_cover_the_result(op: Operator, ctas: int) -> None:
+def test_blocks_cover_the_result(op: RecordedOperator, ctas: int) -> None:
     assert lower("one", [op], GPU).kernels[0].ctas == ctas
 
 

@@ -18,12 +18,12 @@ from recurra.window.gpu import GPUS, Gpu, Residency, need
 from recurra.window.hardware import HardwareWindow
 from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.kernel import Kernel, Trace, dependences, parse
-from recurra.window.model import Costs, Machine
+from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES, assign_streams
 from recurra.window.profile import parallelism, profile
 from recurra.window.simulate import persistent_blocks, simulate
 from recurra.window.synthetic import Chains
-from recurra.window.timeline import Run, lanes_of
+from recurra.window.timeline import TimelineRun, lanes_of
 
 SMALL = Gpu("small", sms=3, ghz=1.0, warps=16, ctas=4, registers=32768, shared=32768)
 
@@ -55,7 +55,7 @@ def test_no_policy_breaks_an_order(policy: str) -> None:
     for seed in range(12):
         trace = random_trace(seed, 30)
         slots = random.Random(seed).choice([1, 2, 5, 32])
-        machine = Machine(SMALL, slots=slots, scheduled=slots + seed % 3, streams=1 + seed % 4)
+        machine = SimulatedGpu(SMALL, slots=slots, scheduled=slots + seed % 3, streams=1 + seed % 4)
         run = simulate(trace, policy, machine)
         log = events((s.kernel, s.start, s.stop) for s in run.spans)
         limit = slots if policy.startswith("acs") else None
@@ -65,7 +65,7 @@ def test_no_policy_breaks_an_order(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_work_is_neither_lost_nor_invented(policy: str) -> None:
     """Active warps over time add up to the work of all blocks, and never exceed the GPU's."""
-    trace, machine = random_trace(5, 25), Machine(SMALL)
+    trace, machine = random_trace(5, 25), SimulatedGpu(SMALL)
     run = simulate(trace, policy, machine)
     kernels = trace.kernels
     us = [k.us for k in kernels]
@@ -84,7 +84,7 @@ def line(*kernels: Kernel) -> Trace:
 X, Y, Z = Segment(0, 8), Segment(8, 8), Segment(16, 8)
 PAIR = line(Kernel("a", us=10, writes=(X,)), Kernel("b", us=10, reads=(X,), writes=(Y,)))
 FREE = line(Kernel("a", us=10, writes=(X,)), Kernel("b", us=10, writes=(Y,)))
-ROUND = Costs(launch=5, dispatch=2, sync=10, check=1, driver=1.0, packet=2, event=1, signal=3)
+ROUND = LaunchCosts(launch=5, dispatch=2, sync=10, check=1, driver=1.0, packet=2, event=1, signal=3)
 ROUND = replace(ROUND, node=20, graph=8, described=4, barrier=1.5, child=6, fetch=1)
 
 
@@ -109,7 +109,7 @@ ROUND = replace(ROUND, node=20, graph=8, described=4, barrier=1.5, child=6, fetc
     ],
 )
 def test_costs_add_up(policy: str, trace: Trace, starts: tuple[float, ...]) -> None:
-    machine = Machine(replace(SMALL, ghz=1.0), ROUND)
+    machine = SimulatedGpu(replace(SMALL, ghz=1.0), ROUND)
     run = simulate(trace, policy, machine)
     assert [s.start for s in run.spans] == pytest.approx(list(starts), abs=1e-9)
 
@@ -117,24 +117,24 @@ def test_costs_add_up(policy: str, trace: Trace, starts: tuple[float, ...]) -> N
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_host_waits_for_what_it_reads(policy: str) -> None:
     read = replace(FREE.kernels[0], host=True)
-    run = simulate(line(read, FREE.kernels[1]), policy, Machine(SMALL, ROUND))
+    run = simulate(line(read, FREE.kernels[1]), policy, SimulatedGpu(SMALL, ROUND))
     assert run.spans[1].start >= run.spans[0].stop + ROUND.sync
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_slow_front_end_bounds_everything(policy: str) -> None:
-    machine = Machine(SMALL, replace(ROUND, frontend=100.0))
+    machine = SimulatedGpu(SMALL, replace(ROUND, frontend=100.0))
     assert simulate(FREE, policy, machine).spans[-1].start >= 200
 
 
 def test_two_kernels_share_the_gpu_if_they_fit() -> None:
     half = Kernel("half", ctas=6, threads=256, us=10)  # 2 of 4 blocks, 16 of 16 warps of each
     assert SMALL.per_sm(half) == 2
-    one = simulate(line(half), "graph-reused", Machine(SMALL, ROUND))
-    two = simulate(line(half, half), "graph-reused", Machine(SMALL, ROUND))
+    one = simulate(line(half), "graph-reused", SimulatedGpu(SMALL, ROUND))
+    two = simulate(line(half, half), "graph-reused", SimulatedGpu(SMALL, ROUND))
     assert (one.us, two.us) == (20, 30)  # they do not
     thin = replace(half, threads=128)
-    two = simulate(line(thin, thin), "graph-reused", Machine(SMALL, ROUND))
+    two = simulate(line(thin, thin), "graph-reused", SimulatedGpu(SMALL, ROUND))
     assert two.us == 20
 
 
@@ -214,7 +214,7 @@ def test_the_window_in_hardware() -> None:
 
 
 def test_sram_of_the_paper() -> None:
-    assert Machine(slots=32).sram == 32 * 32 + 8  # 1 KB, and two bits of state each
+    assert SimulatedGpu(slots=32).sram == 32 * 32 + 8  # 1 KB, and two bits of state each
 
 
 def test_streams_follow_chains() -> None:
@@ -270,10 +270,10 @@ def test_what_is_no_trace(text: str, says: str) -> None:
     [
         (lambda: Kernel("a b"), "no name"),
         (lambda: Kernel(""), "no name"),
-        (lambda: Machine(slots=0), "1 to 64"),
-        (lambda: Machine(slots=32, scheduled=31), "must be in the list"),
-        (lambda: Machine(scheduled=256), "8 bits"),
-        (lambda: Machine(streams=0), "at least one"),
+        (lambda: SimulatedGpu(slots=0), "1 to 64"),
+        (lambda: SimulatedGpu(slots=32, scheduled=31), "must be in the list"),
+        (lambda: SimulatedGpu(scheduled=256), "8 bits"),
+        (lambda: SimulatedGpu(streams=0), "at least one"),
         (lambda: simulate(PAIR, "magic"), "no policy 'magic'"),
         (lambda: simulate(line(Kernel("k", shared=10**6)), "serial"), "bytes of shared memory"),
         (lambda: simulate(line(Kernel("k", threads=2048)), "serial"), "needs 64 warps"),
@@ -299,7 +299,7 @@ def test_synthetic_programs_are_what_they_say() -> None:
 
 
 def test_parallelism_is_work_over_the_longest_chain() -> None:
-    gpu = Machine(SMALL)
+    gpu = SimulatedGpu(SMALL)
     free = Trace("free", tuple(Kernel(f"k{k}", us=4.0) for k in range(12)))
     assert parallelism(free, gpu, 12) == 12
     assert parallelism(free, gpu, 3) == 3
@@ -321,8 +321,8 @@ def test_a_profile_counts() -> None:
     assert "graph build share" in found._repr_html_()
 
 
-def shown() -> Run:
-    return simulate(random_trace(3, 20), "acs-hw", Machine(SMALL))
+def shown() -> TimelineRun:
+    return simulate(random_trace(3, 20), "acs-hw", SimulatedGpu(SMALL))
 
 
 def test_timelines_show_every_kernel_once() -> None:
@@ -341,7 +341,7 @@ def test_timelines_show_every_kernel_once() -> None:
 
 def test_energy_is_idle_power_and_more_with_every_warp() -> None:
     full = Kernel("full", ctas=6, threads=256, us=10)
-    run = simulate(line(full), "persistent", Machine(SMALL, replace(ROUND, packet=0, fetch=0)))
+    run = simulate(line(full), "persistent", SimulatedGpu(SMALL, replace(ROUND, packet=0, fetch=0)))
     assert run.occupancy == 1
     assert run.millijoules == pytest.approx(10 * (SMALL.idle + SMALL.busy) / 1000)
 

@@ -17,7 +17,7 @@ from stub_streams import broken, issue, let_go_in_time, segments
 from recurra.window import KernelError, Segment, Task, WindowError
 from recurra.window.history_checker import conflicts, events, violations
 from recurra.window.native.build import STREAMS, build
-from recurra.window.streams import GpuKernel, Launch, Streams, cuda, stub
+from recurra.window.streams import GpuKernel, StreamLaunch, Streams, cuda, stub
 from test_style import env
 
 pytestmark = pytest.mark.needs_compiler
@@ -105,7 +105,7 @@ def test_memory_lives_as_long_as_its_kernel(graphs: int) -> None:
         buffers = [Buffer() for _ in range(2)]
         gone = [weakref.ref(b) for b in buffers]
         task = Task("k", writes=(Segment(0, 8),))
-        issuer.segment([Launch(task, GpuKernel(us=10.0), keep=b) for b in buffers])
+        issuer.segment([StreamLaunch(task, GpuKernel(us=10.0), keep=b) for b in buffers])
         buffers.clear()
         issuer.retire()
         assert all(one() is not None for one in gone)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from recurra.window import Executor, KernelError, WindowError
 from recurra.window.torch.concurrent import Block, concurrent
 from recurra.window.torch.training import backend
-from recurra.window.workloads.cells import NASNET_A, Cell
+from recurra.window.workloads.cells import NASNET_A, NasCell
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -70,7 +70,10 @@ class Cells(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.enter, self.cells = nn.Conv2d(3, 8, 1), nn.ModuleList(Cell(NASNET_A, 8) for _ in "ab")
+        self.enter, self.cells = (
+            nn.Conv2d(3, 8, 1),
+            nn.ModuleList(NasCell(NASNET_A, 8) for _ in "ab"),
+        )
         self.last = nn.Linear(8, 10)
 
     def forward(self, x: Tensor) -> Tensor:

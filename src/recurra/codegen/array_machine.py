@@ -12,7 +12,7 @@ Until = Callable[[Any, Any], tuple[Any, Any, Any]]
 Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
-class Machine(Protocol):
+class ArrayMachine(Protocol):
     """What a backend gives the walk."""
 
     xp: Any

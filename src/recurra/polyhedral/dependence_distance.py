@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recurra.ir.expr import TRUE, Expr, Prod, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Product, symbols, walk
 from recurra.ir.graph import Index, Slice, index_symbols
 from recurra.ir.order import soonest
 from recurra.ir.types import Domain, is_shift
@@ -44,7 +44,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
     if shift is not None:
         return Lag(-shift, -shift)
     ends = (index.lo, index.hi) if isinstance(index, Slice) else (index,)
-    if any(isinstance(x, Prod) for e in ends for x in walk(e)):
+    if any(isinstance(x, Product) for e in ends for x in walk(e)):
         return Lag(None, None)
     used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
     within = sink.of(used)

@@ -32,13 +32,13 @@ from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import Along, Axes
-from recurra.transforms.early_exit.row_ends import Rows, chosen, terms
+from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
 from recurra.transforms.early_exit.zero_masks import Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
 
 
 @dataclass(frozen=True)
-class Operand:
+class MaskedOperand:
     """What an equation reads: its sizes as the program has them, and what its axes run along."""
 
     ref: Ref
@@ -48,14 +48,14 @@ class Operand:
 
 
 @dataclass
-class Reads(Rows):
+class Reads(RowEnds):
     """The reads of an equation, where the program with a number for the bound does them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.zeros = Zeros(self.graph, frozenset(self.timed))
 
-    def operand(self, node: Node, position: int) -> Operand:
+    def operand(self, node: Node, position: int) -> MaskedOperand:
         """Operand `position`, read where the static program reads it."""
         a, source = node.args[position], self.graph[node.args[position].name]
         self._one_row(node, position, a, source)
@@ -86,14 +86,14 @@ class Reads(Rows):
             else:
                 index.append(e)
         if isinstance(source.type, Tuple):
-            return Operand(Ref(a.name, tuple(index)), (), ())
+            return MaskedOperand(Ref(a.name, tuple(index)), (), ())
         points, ranges = a.parts(source.domain)
         own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
             ref = self._at_end(position, source, tuple(index), *last)
-            return Operand(ref, shape, self._whole(shape, (*lead, *own)))
-        return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
+            return MaskedOperand(ref, shape, self._whole(shape, (*lead, *own)))
+        return MaskedOperand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
 
     def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
@@ -232,7 +232,7 @@ class Reads(Rows):
 
     # ---- masks
 
-    def masked(self, operand: Operand, axis: int, fill: float) -> Operand:
+    def masked(self, operand: MaskedOperand, axis: int, fill: float) -> MaskedOperand:
         """`operand` with `fill` past the end of each row, along an axis."""
         along = self.along(operand, axis)
         source = None if operand.whole is None else self.graph[operand.whole.name]
@@ -266,7 +266,7 @@ class Reads(Rows):
             operand, ref=self.emit(op, (mask, operand.ref, other), f"{operand.ref.name}_alive")
         )
 
-    def mask(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def mask(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """Which elements of an axis are there, and the labels of the mask's axes."""
         along, masks, letters = self.along(operand, axis), list[Ref](), ""
         for c in self._ends(along):
@@ -278,7 +278,7 @@ class Reads(Rows):
             masks.append(Ref(self.alive, index))
         return self.joined(el.And(), masks), letters
 
-    def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
+    def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
         axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
         length, rest = self._length_along(x, axis)
@@ -294,14 +294,14 @@ class Reads(Rows):
         labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
         return Take(labels=labels, axis=c), at
 
-    def _length_along(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def _length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """How many elements of an axis there are (i32), and the labels of the axes that it has."""
         mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
         return length, letters.replace(LETTERS[axis], "")
 
-    def taken(self, op: Take, operand: Operand, ref: Ref) -> tuple[Take, Ref]:
+    def taken(self, op: Take, operand: MaskedOperand, ref: Ref) -> tuple[Take, Ref]:
         """The take by positions that are before the end of the row."""
         lx, li, out = op.parts()
         length, rest = self._length_along(operand, lx.index(op.axis))
@@ -315,7 +315,7 @@ class Reads(Rows):
         at = self.emit(inside, (at, last), f"{ref.name}_inside")
         return replace(op, labels=f"{lx},{wide}->{out}"), at
 
-    def present(self, operand: Operand, fill: float) -> Operand:
+    def present(self, operand: MaskedOperand, fill: float) -> MaskedOperand:
         """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
         for axis, size in enumerate(operand.shape):
             operand = self.masked(operand, axis, fill) if self.ended(size) else operand
@@ -361,7 +361,7 @@ class Reads(Rows):
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _mask_index(
-        self, operand: Operand, axes: str, axis: int, along: Along, part: Slice
+        self, operand: MaskedOperand, axes: str, axis: int, along: Along, part: Slice
     ) -> tuple[tuple[Index, ...], str]:
         """Where `alive` says it for the axes of `operand`, and their labels."""
         index: list[Index] = []
@@ -384,7 +384,7 @@ class Reads(Rows):
                 letters += axes[found[0]]
         return tuple(index), letters
 
-    def along(self, operand: Operand, axis: int) -> Along:
+    def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
         return operand.axes[axis] or self._lost(operand)
 
@@ -409,7 +409,7 @@ class Reads(Rows):
                 out[axis] = Along(self.time, Slice(lo, hi), known)
         return tuple(out)
 
-    def _lost(self, operand: Operand) -> NoReturn:
+    def _lost(self, operand: MaskedOperand) -> NoReturn:
         self.refuse(
             f"{self.n.op.name} mixes the elements of rows that end at different points",
             f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "

@@ -44,7 +44,7 @@ _ODD = (
         el.Round,
         el.Square,
         el.Sqrt,
-        el.Tanh,
+        el.HyperbolicTangent,
         el.Sin,
         el.Cast,
         el.Detach,
@@ -57,13 +57,23 @@ _MOVES = (
     *(Sum, Max, Min, CumSum, DiscountedSum, Discounts),
 )
 _TOTAL = (
-    *(*_PRODUCT, *_ODD[:5], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
+    *(
+        *_PRODUCT,
+        *_ODD[:5],
+        el.Square,
+        el.HyperbolicTangent,
+        el.Sin,
+        el.Cos,
+        el.Logistic,
+        el.Cast,
+        el.Detach,
+    ),
     *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
     *(ArgMax, ArgSort, Sort, TopK, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
-    *(el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform),
+    *(el.HyperbolicTangent, el.Sin, el.Cos, el.Logistic, el.Sign, Softmax, Uniform),
     *(special.Erf, special.Erfc),
 )
 
