@@ -47,7 +47,6 @@ def rows(plan: StoragePlan, peak: Peak) -> list[dict[str, Any]]:
 
 def row(plan: StoragePlan, held: Held) -> dict[str, Any]:
     store = plan.stores.get(held.name)
-    kept = str(store).removeprefix(f"{held.name}: ") if store and held.kind != "temporary" else ""
     able: dict[int, list[str]] = {}
     for c in choices(plan, held):
         able.setdefault(c.saves, []).append(c.how)
@@ -55,7 +54,7 @@ def row(plan: StoragePlan, held: Held) -> dict[str, Any]:
     return {
         "tensor": held.name,
         "kind": KINDS[held.kind],
-        "kept": kept,
+        "kept": store.layout if store and held.kind != "temporary" else "",
         "bytes": held.nbytes,
         "for any bounds": str(held.amount),
         "why": why(plan, held),

@@ -106,10 +106,15 @@ class Store:
         return total
 
     def __str__(self) -> str:
+        return f"{self.name}: {self.layout}"
+
+    @property
+    def layout(self) -> str:
+        """What is kept and how it lies, in words."""
         lead = ", ".join(map(str, self.kept)) or "point"
         lead += f", {self.room} at once in memory" if self.room else ""
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
-        return f"{self.name}: {lead} of {self.type}{f' as [{order}]' if order else ''}"
+        return f"{lead} of {self.type}{f' as [{order}]' if order else ''}"
 
 
 @dataclass(frozen=True)
