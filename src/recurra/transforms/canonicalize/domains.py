@@ -143,7 +143,7 @@ def at_one_point(node: Node, rewriting: Rewriting) -> Node | Ref | None:
             node.op.at(by),
             tuple(a.at(by) for a in node.args),
             node.domain.without(r.dim),
-            node.type.at(by) if isinstance(node.type, Type) else node.type,
+            node.type.at(by),
             node.loc,
             node.locs,
         )
