@@ -11,6 +11,9 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
+from recurra.errors import ShapeError
+from recurra.ir.graph import Node
+from recurra.ir.types import Tuple
 from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
@@ -31,7 +34,10 @@ def called(
     """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-    grouped = isinstance(node.op, Call) and node.op.group
+    promised = (
+        [x.sizes(plan.sizes) for x in node.type.items] if isinstance(node.type, Tuple) else []
+    )
+    located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
     rows = [
@@ -58,7 +64,8 @@ def called(
         return [x if isinstance(x, Paged) else backend.operand(x) for x in args]
 
     def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
-        return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
+        results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+        return results if shards is not None else _of_size(results, node, promised)
 
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
         if shards is None:
@@ -74,3 +81,18 @@ def called(
         return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
 
     return call if sampler is None else take
+
+
+def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:
+    """The results; raises ShapeError where one has not the sizes that its type says."""
+    assert isinstance(node.op, Call)
+    assert isinstance(node.type, Tuple)
+    for y, type_, shape in zip(results, node.type.items, promised, strict=True):
+        if np.shape(y) != shape:
+            raise ShapeError(
+                f"{node.op.fn.key} gives an array of shape {np.shape(y)}",
+                facts=f"it was to give {type_}, which is {shape} here",
+                hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+                loc=node.loc,
+            )
+    return results

@@ -253,11 +253,6 @@ REFUSED = {
         x[t<T]: f32[] = input(dtype='f32')
         y[t<T]: f32[] = foreign(x[0:t+1], fn='f', out=0, dtype='f32', shape=())
         return y""",
-    "call: it cannot take an axis whose length changes with a dim": """
-        x[t<T]: f32[] = input(dtype='f32')
-        c[t<T]: (f32[]) = call(x[0:t+1], fn='f', results=(('f32', ()),))
-        y[t<T]: f32[] = item(c, k=0)
-        return y""",
     "windows: its windows would reach into the padding": """
         x[t<T]: f32[] = input(dtype='f32')
         w[t<T]: f32[1,t+1] = windows(x[0:t+1], axis=0, sizes=(1,), strides=(1,))
@@ -312,7 +307,7 @@ return y, z""")
 def test_every_op_has_a_rule_or_refuses() -> None:
     without = {name for name, op in Op.registry.items() if rule_of(op) is None}
     after = {"allreduce", "samples"}  # of *shard* and *fetch*, which run later
-    assert without - after == {"call", "data", "foreign", "input", "item", "merge"}  # see pad.py
+    assert without - after == {"data", "foreign", "input", "item", "merge"}  # see pad.py
 
 
 def test_a_refusal_names_the_users_line() -> None:

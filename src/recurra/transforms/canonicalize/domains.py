@@ -29,6 +29,20 @@ from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, compose, reach
 
 
+@rule(Op)
+def without_points(node: Node, rewriting: Rewriting) -> Node | None:
+    """x over a dim without points → 0, which reads nothing
+
+    Nobody sees its values, and where it read nothing else does, the demand of others ends earlier.
+    """
+    if not node.op.pure or isinstance(node.op, (Input, Const)) or isinstance(node.type, Tuple):
+        return None
+    if all(varies(r, rewriting.sizes) or r.size(rewriting.sizes) for r in node.domain):
+        return None
+    zero = Const(value=0, dtype=node.type.dtype, shape=node.type.shape)
+    return replace(node, op=zero, args=(), locs=())
+
+
 @rule(Const)
 def constant_everywhere(node: Node, rewriting: Rewriting) -> Ref | None:
     """a constant over a domain → the same constant over the dims of its shape"""
@@ -129,7 +143,7 @@ def at_one_point(node: Node, rewriting: Rewriting) -> Node | Ref | None:
             node.op.at(by),
             tuple(a.at(by) for a in node.args),
             node.domain.without(r.dim),
-            node.type.at(by) if isinstance(node.type, Type) else node.type,
+            node.type.at(by),
             node.loc,
             node.locs,
         )
@@ -308,6 +322,7 @@ def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) ->
 
 
 DOMAINS = (
+    without_points,
     known_branch,
     first_branch,
     constant_everywhere,

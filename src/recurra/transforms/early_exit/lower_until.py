@@ -30,7 +30,7 @@ from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
@@ -109,11 +109,9 @@ class _Program(Reads):
         if isinstance(node.op, Pick):
             self._picked(node, node.op, xs[0])
             return
-        for k, value in partial(node.op, [self.g.type(x.ref).dtype for x in xs]):
-            xs[k] = self.present(xs[k], value)
-        for k, axis, fill in folded(node.op, _dtype(self, xs)):
-            if self.ended(xs[k].shape[axis]):
-                xs[k] = self.masked(xs[k], axis, fill)
+        self._leave_out(node.op, xs)
+        if isinstance(node.op, Call):
+            op = self.told_lengths(node.op, xs)
         if not isinstance(node.type, Tuple):
             axes = result_axes(node.op, shapes, [x.axes for x in xs])
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
@@ -132,6 +130,14 @@ class _Program(Reads):
         if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
+
+    def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
+        """Sets what is past the end to what leaves the result alone, or what the op takes."""
+        for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
+            xs[k] = self.present(xs[k], value)
+        for k, axis, fill in folded(op, _dtype(self, xs)):
+            if self.ended(xs[k].shape[axis]):
+                xs[k] = self.masked(xs[k], axis, fill)
 
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
         old = self.g[node.name]

@@ -301,6 +301,25 @@ class Reads(RowEnds):
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
         return length, letters.replace(LETTERS[axis], "")
 
+    def told_lengths(self, op: Call, xs: list[MaskedOperand]) -> Call:
+        """The call with a row cut at its end, by a length that it reads; zeros end each of many."""
+        if any(self.ended(n) for _, shape in op.results for n in shape):
+            self.refuse(
+                f"{op.fn.key} gives rows that end at different points",
+                f"{self.bound} is set row by row, while the program runs",
+                f"let it give one point of a row, at every {self.time}",
+            )
+        lengths = list(op.lengths)
+        for k, x in enumerate(tuple(xs)):
+            for axis in (j for j, size in enumerate(x.shape) if self.ended(size)):
+                length, rest = self._length_along(x, axis)
+                if rest:
+                    xs[k] = self.masked(xs[k], axis, 0)
+                else:
+                    lengths.append((k, axis, len(xs)))
+                    xs.append(MaskedOperand(length, (), ()))
+        return replace(op.at(self.by), lengths=tuple(lengths))
+
     def taken(self, op: Take, operand: MaskedOperand, ref: Ref) -> tuple[Take, Ref]:
         """The take by positions that are before the end of the row."""
         lx, li, out = op.parts()

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
+from recurra.ops.control import Call
 from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
@@ -242,6 +244,20 @@ def _windows(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     return PaddedEquation(op, (operand.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
 
 
+def _call(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
+    """The function on the host is given what is valid."""
+    op: Any = padding.n.op
+    lengths: list[tuple[int, int, Expr | int]] = [
+        (k, axis, x.valid[axis])
+        for k, x in enumerate(xs)
+        for axis, f in enumerate(x.fill)
+        if f is not None
+    ]
+    return PaddedEquation(
+        replace(op, lengths=(*op.lengths, *lengths)), tuple(x.ref for x in xs), ()
+    )
+
+
 RULES: dict[type[Op], PadRule] = {
     Elementwise: _elementwise,
     Reduction: _reduction,
@@ -261,6 +277,7 @@ RULES: dict[type[Op], PadRule] = {
     Sort: _sorted,
     TopK: _topk,
     Scatter: _scatter,
+    Call: _call,
     Flip: moves.flip,
     Transpose: moves.transpose,
     Reshape: moves.reshape,

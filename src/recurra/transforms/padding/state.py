@@ -11,9 +11,10 @@ Finite math: a number of the program that is not finite makes what it is summed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from math import isfinite, isnan
 from typing import Any, NoReturn
 
@@ -103,8 +104,14 @@ class Padding:
     lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
-        facts = f"in {self.n.text(self.graph.is_identity)}"
+        """Raises ShapeError about the equation, with what it reads that has such a length."""
+        read = [str(a) for a in self.n.args if any(map(self.varies, self._sizes(a)))]
+        facts = f"it reads {', '.join(read)}" if read else f"it is {self.n.type}"
         raise ShapeError(f"{self.n.op.name}: {why}", facts=facts, hint=hint, loc=self.n.loc)
+
+    def _sizes(self, ref: Ref) -> Iterator[Expr | int]:
+        """The sizes of the axes that a read has."""
+        return chain((s.size for s in ref.slices), shape_of(self.graph[ref.name].type))
 
     def varies(self, e: Any) -> bool:
         """Does a size mention dims?"""

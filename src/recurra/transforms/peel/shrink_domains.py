@@ -38,8 +38,7 @@ def demands(
 ) -> dict[str, int]:
     """The first point along `dim` at which each equation that has it is read, or given away.
 
-    With `at`, by readers that start there, if they may start later. An equation without points is
-    read at all of `dim`: by ranges that are empty, and which become axes.
+    With `at`, by readers that start there, if they may start later.
     """
     nodes = graph.nodes.values()
     have = {n.name: n for n in nodes if dim in n.domain and not varies(n.domain[dim], sizes)}
@@ -48,8 +47,7 @@ def demands(
     out: dict[str, int] = {}
     for name, n in have.items():
         parts = split_boxes(n.domain, asked.get(name, TRUE) if n.op.pure else TRUE, sizes)
-        r, points = n.domain[dim], bool(split_boxes(n.domain, TRUE, sizes))
-        never = evaluate(r.hi, sizes) - 1 if points else evaluate(r.lo, sizes)
+        never = evaluate(n.domain[dim].hi, sizes) - 1
         out[name] = min((evaluate(b.domain[dim].lo, sizes) for b in parts), default=never)
     return out
 
