@@ -54,6 +54,7 @@ from recurra.transforms.shard import SHARD_ROWS
 from recurra.transforms.skew.skew import SKEW
 from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
 from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
+from recurra.transforms.vectorize.distribute import DISTRIBUTE
 from recurra.transforms.vectorize.plan import VECTORIZE
 
 PASSES: tuple[Pass, ...] = (
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     POLL_INTERVAL,
     TILE_BATCH,
     PROMOTE_DOMAINS,
+    DISTRIBUTE,
     REMATERIALIZE,
     TILE,
     HOST_GATHER,
