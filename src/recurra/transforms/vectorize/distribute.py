@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import cast
 
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns, keep_ns
@@ -60,8 +61,14 @@ class _Loop:
         return candidates(self.graph, self.dim, self.sizes, but)
 
     def may_go(self, name: str) -> bool:
+        """Is it a pure equation that waits for nothing, at as many points wherever the loop is?
+
+        What is drawn is made where it is used: it takes much more memory than the result.
+        """
         n = self.graph[name]
         if name not in self.members or name in self.waiting or isinstance(n.op, Merge):
+            return False
+        if n.op.drawn or name in self.graph.outputs or not _is_static(n, self.sizes):
             return False
         assert isinstance(n.type, Type)
         points = self.rows(n) * self.steps(n)
@@ -70,9 +77,9 @@ class _Loop:
     def saved(self, node: Node) -> float:
         """Nanoseconds that a product takes longer where it is made at every step."""
         now = _product_rows(self.graph, node, self.sizes, self.dim, self.batch)
-        if not 0 < now < MIN_VECTOR_ROWS:
-            return 0.0
         steps = self.steps(node)
+        if not 0 < now < MIN_VECTOR_ROWS or steps < 2:
+            return 0.0
         more = MIN_VECTOR_ROWS - max(now, MIN_VECTOR_ROWS / steps)
         row = compute_ns(self.graph, node, self.sizes, self.prices) * self.rows(node) / now
         return steps * (more * row + self.prices.statement)
@@ -101,7 +108,7 @@ def _product_rows(
     graph: Graph, node: Node, sizes: Mapping[str, int], dim: str, batch: Collection[str]
 ) -> int:
     """The rows that a step multiplies by one matrix; 0 where no operand stays the same."""
-    if not isinstance(node.op, Einsum):
+    if not isinstance(node.op, Einsum) or not _is_static(node, sizes):
         return 0
     ins, out = node.op.parts()
     fixed = [
@@ -114,6 +121,13 @@ def _product_rows(
     size = dict(zip(out, node.type.sizes(sizes), strict=True))  # pyright: ignore
     own = [n for c, n in size.items() if not any(c in axes for axes in fixed)]
     return prod(own) * prod(r.size(sizes) for r in node.domain if r.dim in batch)
+
+
+def _is_static(node: Node, sizes: Mapping[str, int]) -> bool:
+    """Are its points a box, and its axes of one length?"""
+    if not isinstance(node.type, Type):
+        return False
+    return not node.type.mentions().union(*(r.mentions() for r in node.domain)) - sizes.keys()
 
 
 def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
@@ -133,12 +147,12 @@ def _loops(graph: Graph, cx: CompileContext) -> Iterator[_Loop]:
     held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
     for loop, names in inside.items():
-        dim = [d for d in graph[names[0]].domain.dims if d not in axes][-1]
+        ((_, dim),) = cast("tuple[tuple[int, str]]", loop[-1:])
         below = {n for x, some in inside.items() if x[: len(loop)] == loop for n in some}
         if dim in ends or not ordered[dim] & below:
             continue
         waiting = ordered[dim] | (below - set(names)) | rare
-        todo = [n for n in below if n in waiting]
+        todo = [n for n in waiting if n in below or isinstance(graph[n].op, Merge)]
         while todo:
             more = {r.name for r, _ in graph.readers[todo.pop()]} & below - waiting
             waiting |= more
