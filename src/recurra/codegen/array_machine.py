@@ -1,4 +1,4 @@
-"""What a backend gives the walk: an array namespace, and what it does with loops and stores."""
+"""The interface of a backend to the walk: an array namespace, and its own loops and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps of an outermost loop one launch runs, by their cost."""
+"""The number of steps of an outermost loop that one launch runs, by their cost."""
 
 from __future__ import annotations
 

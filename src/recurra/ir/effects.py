@@ -1,4 +1,4 @@
-"""What a program does beside computing: recorded while it is written, served by compile."""
+"""Effects of a program beside computing: recorded while it is written, served by compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which earlier positions a position attends to, as data: `window:256` is SlidingWindow(256).
+"""Attention patterns, the earlier positions that one reads: `window:256` is SlidingWindow(256).
 
 A pattern says nothing of masks, caches or their lengths: `model` turns it into reads like
 `k[b, max(t - 255, 0) : t + 1]`, and the compiler derives the store from those.

@@ -1,4 +1,4 @@
-"""Which token follows: greedy, or drawn from what temperature, top-k, top-p and min-p leave.
+"""Sampling of the next token: greedy, or drawn within temperature, top-k, top-p and min-p.
 
 Settings are values of a row, given when a program runs; which of them there are at all is part of
 the program. A draw is a counter-based function of the run's seed, the row and the place in the row.

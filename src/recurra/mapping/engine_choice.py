@@ -1,4 +1,4 @@
-"""Which engine plays: the native one where it can be built, else Python; which is said aloud."""
+"""The choice of the engine: the native one where it can be built, else Python; it is said aloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is placed where and when, what is left for copies, how fast each instruction is.
+"""The state of the game: placements, windows left for copies, how fast each instruction is.
 
 The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This
 is the plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.

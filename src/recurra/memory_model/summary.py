@@ -1,4 +1,4 @@
-"""What is told of a program's memory before it runs: what is held at the peak, why, what gives."""
+"""A summary of a program's memory before it runs: tensors held at the peak, why, ways to save."""
 
 from __future__ import annotations
 

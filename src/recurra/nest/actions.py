@@ -1,4 +1,4 @@
-"""What an agent may do to a nest (LoopTune, section 3.1): move the cursor, swap loops, split."""
+"""Actions of an agent on a nest (LoopTune, section 3.1): move the cursor, swap loops, split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of a compiled contraction: is every array what the kernel was compiled for?
+"""The guarded call of a compiled contraction: is every array as the kernel was compiled for?
 
 Asked in Python, that takes longer than a small kernel. So on x86-64 it is asked in machine code,
 which is what a call from Python reaches first: `f(a, b, out=c)` of a built-in function. It reads

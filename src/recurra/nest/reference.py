@@ -1,4 +1,4 @@
-"""What a problem means: the oracle, an explicit evaluation over the index space, in float64.
+"""The reference of a problem: an explicit evaluation over the index space, in float64.
 
 It knows nothing of strides, loops or code: arrays are indexed by NumPy at every index point.
 """

@@ -1,4 +1,4 @@
-"""Which loops of a nest are inside the registers' scope: what fits, on which target."""
+"""Scopes of registers: the loops of a nest that fit inside, by target."""
 
 from __future__ import annotations
 

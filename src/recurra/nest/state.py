@@ -1,4 +1,4 @@
-"""What an agent sees of a nest: the graph of LoopTune's figure 5, and its vector form.
+"""The state of a nest as an agent sees it: the graph of LoopTune's figure 5, and its vector form.
 
 The graph has loops, tensors and computations; edges say what is nested in what, how data flows, and
 how far apart (elements) the accesses of a loop's consecutive trips are. The vector has 20 numbers

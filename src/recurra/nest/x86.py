@@ -1,4 +1,4 @@
-"""What the AVX2 and AVX-512 encoders share: integer code, loops, entry and exit, constants.
+"""The common part of the AVX2 and AVX-512 encoders: integer code, loops, entry and exit, constants.
 
 A kernel is called with the tensors' pointers, as the System V ABI passes them. Pointers stay in
 registers, counters too, as long as there are any; deeper loops count on the stack.

@@ -1,4 +1,4 @@
-"""How far apart, along a dim, a read and what it reads can be: p - q for reader p and source q.
+"""Distances of dependences along a dim: p - q for a reader at p and a source at q.
 
 Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
 A loop over the dim is legal where lags say so (Allen and Kennedy, 1987).

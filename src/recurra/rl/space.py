@@ -1,4 +1,4 @@
-"""What an environment shows or takes: one tensor, or several under names or positions.
+"""Spaces of an environment, seen or taken: one tensor, or several under names or positions.
 
 Space(f32[4])                                     a tensor
 CompositeSpace({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a Tree

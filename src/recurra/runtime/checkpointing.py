@@ -1,4 +1,4 @@
-"""What a run leaves to be gone on with, and `dnn[cond].checkpoint(path)`.
+"""Checkpoints of a run, to go on with, and `dnn[cond].checkpoint(path)`.
 
     state/W1_next, state/x[]        the variables and stores that live on after an iteration
     body.layers.0.weight            parameters, by their names in the module

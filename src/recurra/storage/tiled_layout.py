@@ -1,4 +1,4 @@
-"""Where the points of a store that is read tile by tile lie, and the axes of each.
+"""Layouts of stores that are read tile by tile: the place of each point, and the axes of each.
 
     s = einsum(q, k[8*tj:min(8*tj+8,t+1):room(8)], labels='bkd,nbkd->bkn')
     k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]

@@ -1,4 +1,4 @@
-"""How kernels reach the GPU: one stream, many, the window in software or hardware, and its rivals.
+"""Policies by which kernels reach the GPU: one stream, many, windows in software and hardware.
 
 Each policy is a function that sets a simulation going.
 """

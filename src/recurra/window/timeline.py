@@ -1,4 +1,4 @@
-"""What a simulation found: when kernels ran, how full the GPU was; numbers, JSON, a picture."""
+"""The timeline of a simulation: when kernels ran, how full the GPU was; as JSON and a picture."""
 
 from __future__ import annotations
 

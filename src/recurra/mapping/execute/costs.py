@@ -1,4 +1,4 @@
-"""What a workload's instructions and a slow memory take on this machine, measured."""
+"""Measured costs of a workload's instructions and of a slow memory, on this machine."""
 
 from __future__ import annotations
 

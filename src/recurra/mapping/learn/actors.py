@@ -1,4 +1,4 @@
-"""Who acts while the learner learns: here, in turns, or in processes that are watched.
+"""Actors, who play while the learner learns: here, in turns, or in processes that are watched.
 
 A process that dies, or does not answer, is replaced by another one with other random numbers
 (`support/workers/`), on this machine or, through Ray, on those of a cluster.

@@ -1,4 +1,4 @@
-"""What to do in a state: a search through `mctx`, with learned or true dynamics; or no search.
+"""Planning in a state: a search through `mctx`, with learned or true dynamics; or no search.
 
 With true dynamics a node is the path of actions that leads there from the root. The native engine
 goes that way and back again: its games undo exactly, which costs far less than copying the boards

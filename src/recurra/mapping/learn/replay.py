@@ -1,4 +1,4 @@
-"""What was played, to learn from again: pieces of games, as many decisions each.
+"""The replay buffer: pieces of games that were played, as many decisions each.
 
 New pieces push the oldest out; demonstrations are apart.
 """

@@ -1,4 +1,4 @@
-"""What an agent is and how it learns; the paper's numbers, and some for one machine."""
+"""Settings of an agent and of its learning; the paper's numbers, and some for one machine."""
 
 from __future__ import annotations
 

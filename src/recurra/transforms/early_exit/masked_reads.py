@@ -1,4 +1,4 @@
-"""What is read of rows that end: at points, at their end, and in ranges, with a mask past the end.
+"""Reads of rows that end: at points, at their end, and in ranges, with a mask past the end.
 
 sum(x[b,t:T])    →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
 x[b,T-1]         →   x_last[b,8], with x_last[b,t] = where(alive, x, x_last[b,t-1])

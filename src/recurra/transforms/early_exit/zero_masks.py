@@ -1,4 +1,4 @@
-"""Where to write zeros past the end of rows, so that sums over them need no masks of their own.
+"""Zeros past the end of rows, placed so that sums over them need no masks of their own.
 
     Σ over b,t of  d_y · x[b,t] ⊗ ..      zero past the end if d_y is, and if x is finite there
     d_y[b,t] = d_l · w                    zero if d_l is: one scalar per point is masked

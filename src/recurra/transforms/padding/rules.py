@@ -1,4 +1,4 @@
-"""How each op takes operands with padding, and makes a result whose valid part is right.
+"""Rules for each op with padded operands; the valid part of its result is right.
 
 An op without a rule here refuses operands whose lengths change with a dim.
 """

@@ -1,4 +1,4 @@
-"""What a padded axis holds past its valid length, and the ops that mask, cut and grow it.
+"""The contents of padded axes past their valid length, and the ops that mask, cut and grow them.
 
 A value of type f32[t+1,4] over t<T becomes one of type f32[T,4]; its first axis is valid up to
 t+1, and what lies beyond is its fill: a known number (0: clean), some finite number, or anything.
