@@ -25,7 +25,7 @@ from recurra.ops import movement as move
 from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.random import Uniform
@@ -70,7 +70,21 @@ _TOTAL = (
     ),
     *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(ArgMax, ArgSort, Sort, TopK, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
+    *(
+        ArgMax,
+        ArgSort,
+        SearchSorted,
+        Sort,
+        TopK,
+        CumMax,
+        Any_,
+        All,
+        OneHot,
+        Value,
+        Uniform,
+        Permutation,
+        Data,
+    ),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
     *(el.HyperbolicTangent, el.Sin, el.Cos, el.Logistic, el.Sign, Softmax, Uniform),
