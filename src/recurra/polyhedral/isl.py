@@ -177,14 +177,22 @@ _FLOORD = re.compile(r"floord\(")
 
 @lru_cache(maxsize=1 << 16)
 def span(
-    dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
+    dim: str,
+    free: tuple[str, ...],
+    constraints: tuple[str, ...],
+    names: tuple[str, ...],
+    hull: bool = False,
 ) -> tuple[Expr | int, Expr | int] | None:
-    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form."""
+    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form.
+
+    With `hull`, that of a convex set around the points: it more often has one.
+    """
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
     s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
+    s = isl.Set.from_basic_set(s.simple_hull()) if hull else s
     if s.is_empty():
         return (0, 0)
     try:

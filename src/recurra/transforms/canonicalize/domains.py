@@ -279,12 +279,12 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
         x = rewriting[a.name]
         if not isinstance(x.op, Merge) or _keeps(x, rewriting):
             continue
-        if (new := _branch_read(node, k, x, rewriting)) is not None:
+        if (new := branch_read(node, k, x, rewriting)) is not None:
             return replace(node, args=(*node.args[:k], new, *node.args[k + 1 :]))
     return None
 
 
-def _branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
+def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
     """What operand `index` of `node` reads of the one branch of `source` with all these points."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE

@@ -35,6 +35,7 @@ from recurra.transforms.early_exit.ragged_axes import Along, Axes
 from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
 from recurra.transforms.early_exit.zero_masks import Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Reads(RowEnds):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.zeros = Zeros(self.graph, frozenset(self.timed))
+        self.written = Rewriting.of(self.graph, {})
 
     def operand(self, node: Node, position: int) -> MaskedOperand:
         """Operand `position`, read where the static program reads it."""
@@ -137,8 +139,10 @@ class Reads(RowEnds):
         c = self._before_end(late[0]) if len(late) == 1 else None
         if c is None or c < 1 or (isinstance(expr, Ext) and expr.op != "min") or len(early) > 1:
             return self._by_number(source, index, column, expr, position)
-        held = self._held(source, r, c)
-        at_end = Ref(held, (*index[:column], self.ending.most - 1, *index[column + 1 :]))
+        back = self._closes_row(source, index, r.dim)
+        held = self._held_back(source, r, c) if back else self._held(source, r, c)
+        at = r.sym + 1 if back else self.ending.most - 1
+        at_end = self._inside(Ref(held, (*index[:column], at, *index[column + 1 :])))
         if not early:
             return at_end
         (a,) = early
@@ -199,6 +203,40 @@ class Reads(RowEnds):
         kept = Ref(name, hold.point(extent.dim, extent.sym - 1))
         now = self.emit(op, (here, was, kept), f"{name}_now", later)
         when = (compare("==", extent.sym, lo), compare(">", extent.sym, lo))
+        self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
+        return name
+
+    def _closes_row(self, source: Node, index: tuple[Index, ...], dim: str) -> bool:
+        """Is the end of its own row read by what the source needs there, backward in time?"""
+        others = [(r, e) for r, e in zip(source.domain, index, strict=True) if r.dim != dim]
+        return (
+            dim in self.n.domain
+            and all(e == r.sym for r, e in others)
+            and self.written.reaches(source.name, self.n.name, [r.dim for r, _ in others])
+        )
+
+    def _held_back(self, source: Node, extent: Range, c: int) -> str:
+        """x_end[t] = x[t] where t is T-c, before that what it will be."""
+        name = f"{source.name}_end" + (str(c) if c > 1 else "")
+        if name in self.g.nodes:
+            return name
+        self._level(source)
+        box = self.static(source.domain)
+        hold, early = (
+            box.with_range(replace(box[extent.dim], hi=self.ending.most - k)) for k in (c - 1, c)
+        )
+        own = self._row_of(source, box.identity, extent.dim)
+        was = self.g.read(source.name)
+        node = Node(name, Merge(when=(TRUE,)), (was,), hold, self.g[source.name].type, self.n.loc)
+        self.g.put(node)
+        longer = self.before(extent.sym + c, own, early)
+        later = Ref(name, hold.point(extent.dim, extent.sym + 1))
+        op = chosen(len(shape_of(source.type)))
+        now = self.emit(op, (longer, later, was), f"{name}_now", early)
+        when = (
+            compare("==", extent.sym, hold[extent.dim].hi - 1),
+            compare("<", extent.sym, hold[extent.dim].hi - 1),
+        )
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
 
