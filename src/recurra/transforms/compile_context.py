@@ -1,4 +1,4 @@
-"""What a pass is, and what it is given: the compile context, which it reads and leaves facts in.
+"""Passes, and the compile context, which they read and leave facts in.
 
 INCREMENTALIZE = Pass("incrementalize", run)              run(graph, cx) -> Graph
 PEEL_INDEPENDENT = Pass("peel_independent", run, applies) applies(graph, cx) -> bool

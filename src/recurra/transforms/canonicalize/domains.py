@@ -30,6 +30,20 @@ from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, compose, reach
 
 
+@rule(Op)
+def without_points(node: Node, rewriting: Rewriting) -> Node | None:
+    """x over a dim without points → 0, which reads nothing
+
+    Nobody sees its values, and where it read nothing else does, the demand of others ends earlier.
+    """
+    if not node.op.pure or isinstance(node.op, (Input, Const)) or isinstance(node.type, Tuple):
+        return None
+    if all(varies(r, rewriting.sizes) or r.size(rewriting.sizes) for r in node.domain):
+        return None
+    zero = Const(value=0, dtype=node.type.dtype, shape=node.type.shape)
+    return replace(node, op=zero, args=(), locs=())
+
+
 @rule(Const)
 def constant_everywhere(node: Node, rewriting: Rewriting) -> Ref | None:
     """a constant over a domain → the same constant over the dims of its shape"""
@@ -130,7 +144,7 @@ def at_one_point(node: Node, rewriting: Rewriting) -> Node | Ref | None:
             node.op.at(by),
             tuple(a.at(by) for a in node.args),
             node.domain.without(r.dim),
-            node.type.at(by) if isinstance(node.type, Type) else node.type,
+            node.type.at(by),
             node.loc,
             node.locs,
         )
@@ -266,12 +280,12 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
         x = rewriting[a.name]
         if not isinstance(x.op, Merge) or _keeps(x, rewriting):
             continue
-        if (new := _branch_read(node, k, x, rewriting)) is not None:
+        if (new := branch_read(node, k, x, rewriting)) is not None:
             return replace(node, args=(*node.args[:k], new, *node.args[k + 1 :]))
     return None
 
 
-def _branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
+def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
     """What operand `index` of `node` reads of the one branch of `source` with all these points."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
@@ -367,6 +381,7 @@ def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) ->
 
 
 DOMAINS = (
+    without_points,
     sum_of_one_point,
     own_point,
     known_branch,

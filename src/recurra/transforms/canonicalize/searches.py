@@ -28,7 +28,7 @@ from recurra.ops.source import Const
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
-NEVER_NEGATIVE = (el.Exp, el.Square, el.Abs, el.Sqrt, el.Sigmoid, OneHot, Softmax, Uniform)
+NEVER_NEGATIVE = (el.Exp, el.Square, el.Abs, el.Sqrt, el.Logistic, OneHot, Softmax, Uniform)
 KEEPING = (  # negative only where an operand is
     *(el.Add, el.Mul, el.Div, el.Minimum, el.Pow, el.Copy, el.Detach, el.Cast, el.Floor, el.Round),
     *(Concat, Cut, Expand, Flip, Merge, Pick, Place, Reshape, Transpose),

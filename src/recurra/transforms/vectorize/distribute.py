@@ -35,7 +35,7 @@ from recurra.transforms.vectorize.vectorize import candidates, vectorize
 
 
 @dataclass(frozen=True)
-class _Loop:
+class _OrderedLoop:
     """The equations of one loop over `dim`; those of `batch` dims are axes in it."""
 
     graph: Graph
@@ -134,7 +134,7 @@ def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
     return any(not index_symbols(e).isdisjoint(dims) for e in ref.index)
 
 
-def _loops(graph: Graph, cx: CompileContext) -> Iterator[_Loop]:
+def _loops(graph: Graph, cx: CompileContext) -> Iterator[_OrderedLoop]:
     """The innermost loops that order some of their equations, and not others."""
     axes = frozenset(free_dims(graph, cx).all)
     phases = cx.phases(graph, axes)
@@ -157,7 +157,7 @@ def _loops(graph: Graph, cx: CompileContext) -> Iterator[_Loop]:
             more = {r.name for r, _ in graph.readers[todo.pop()]} & below - waiting
             waiting |= more
             todo += more
-        yield _Loop(
+        yield _OrderedLoop(
             graph, cx.sizes, dim, frozenset(names), frozenset(waiting), axes, held, cx.target.prices
         )
 
