@@ -1,8 +1,8 @@
 """A folder of Hugging Face → packed weights: [in, out], queries, keys and values side by side.
 
-All layers of one weight lie in one array [L, ..]; it is filled from the files, some rows of a tensor
-at a time: beside the result no more than these are in memory. As i8, matrices are rounded to 8 bits,
-each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
+All layers of one weight lie in one array [L, ..]; it is filled from the files, some rows of a
+tensor at a time: beside the result no more than these are in memory. As i8, matrices are rounded to
+8 bits, each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
 """
 
 from __future__ import annotations
