@@ -14,7 +14,7 @@ from recurra.ir.expr import (
     Expr,
     Ext,
     Lin,
-    Prod,
+    Product,
     Sym,
     both,
     compare,
@@ -83,7 +83,7 @@ def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
         if (r.dim, r.lo, r.hi) in ends and e == r.sym:
             continue
         first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
-        if any(isinstance(x, Prod) for y in (first, last) for x in walk(y)):
+        if any(isinstance(x, Product) for y in (first, last) for x in walk(y)):
             return False
         wrong = either(compare("<", first, r.lo), compare(">", last, r.hi))
         if isl.satisfiable(both(*_points(sink, wrong), wrong)):
@@ -108,7 +108,7 @@ def holds_where_read(
     found = both(when, ties, wrong)
     inside = [e for r in reader.of(symbols(found)) for e in r.edges]
     found = substitute(both(*inside, found), sizes)
-    return not any(isinstance(x, Prod) for x in walk(found)) and not isl.satisfiable(found)
+    return not any(isinstance(x, Product) for x in walk(found)) and not isl.satisfiable(found)
 
 
 def readers(

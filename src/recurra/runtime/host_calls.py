@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from recurra.codegen.array_machine import Machine
+from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.samplers import samplers
-from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
 from recurra.ir.graph import Node
@@ -17,14 +17,19 @@ from recurra.ir.types import Tuple
 from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 if TYPE_CHECKING:
     from recurra.backends.protocol import Backend, Mesh
 
 
 def called(
-    plan: Plan, backend: Backend, walk: Walk, shards: Shards | None, statement: str, seed: int
+    plan: StoragePlan,
+    backend: Backend,
+    walk: Walk,
+    shards: Shards | None,
+    statement: str,
+    seed: int,
 ) -> Callable[..., tuple[Any, ...]]:
     """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
@@ -41,11 +46,11 @@ def called(
     stored = [k for k in kept if k not in rows]
     sampler = Sampler(plan, node, seed) if rows else None
 
-    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
-        state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
+    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[Scope, Any]:
+        state = Scope({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
         return state, walk.point(statement, state)
 
-    def read(machine: Machine, times: tuple[Any, ...], *found: Any) -> list[Any]:
+    def read(machine: ArrayMachine, times: tuple[Any, ...], *found: Any) -> list[Any]:
         refs, on = [node.args[k] for k in stored], Walk(plan, machine)
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]

@@ -34,9 +34,9 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
-from recurra.transforms.early_exit.masked_reads import Operand
+from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
-from recurra.transforms.early_exit.row_ends import Ending, Rows, chosen
+from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
 from recurra.transforms.early_exit.row_moves import Moves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
@@ -135,7 +135,7 @@ class _Program(Moves):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
 
-    def _leave_out(self, op: Op, xs: list[Operand]) -> None:
+    def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
         """Sets what is past the end to what leaves the result alone, or what the op takes."""
         for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
@@ -148,7 +148,7 @@ class _Program(Moves):
         old = self.g[node.name]
         self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(node), locs=node.locs))
 
-    def _picked(self, node: Node, op: Pick, operand: Operand) -> None:
+    def _picked(self, node: Node, op: Pick, operand: MaskedOperand) -> None:
         """An element of an axis; past the end of the row there is none."""
         if self.ended(op.at_) and not op.zero:
             self.refuse(
@@ -212,7 +212,7 @@ class _Program(Moves):
             [*(xs[k].ref for k in fixed), made],
         )
 
-    def _of_row(self, node: Node, ref: Ref, operand: Operand) -> Operand:
+    def _of_row(self, node: Node, ref: Ref, operand: MaskedOperand) -> MaskedOperand:
         """The operand of a branch: of the row of its point, if it came to vary with rows."""
         if ref.name not in self.grown:
             return operand
@@ -242,7 +242,7 @@ class _Program(Moves):
         order = list(self.graph.declared)
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
-    def _with_rows(self, node: Node, op: Op, xs: list[Operand]) -> Op:
+    def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
         """Operands that came to vary with rows: ours, or those along an axis of another operand."""
         ranks = tuple(len(x.shape) for x in xs)
         pointwise = isinstance(op, Elementwise)
@@ -284,7 +284,7 @@ class _Program(Moves):
         ours = set(n.domain.dims) & {self.time, *self.rows.dims}
         return known and not ours and all(map(self._is_number, n.args))
 
-    def _row_axis(self, extent: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
+    def _row_axis(self, extent: Range, xs: Sequence[MaskedOperand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
         whole = Along(extent.dim, Slice(extent.lo, extent.hi))
         for x, s in zip(xs, ins, strict=True):
@@ -302,7 +302,7 @@ class _Program(Moves):
         if isinstance(n.type, Tuple):
             return name
         shape = n.type.shape
-        x = Operand(
+        x = MaskedOperand(
             self.g.read(name), shape, self.whole(shape, self.axes[name] or (None,) * len(shape))
         )
         for axis, along in enumerate(x.axes):
@@ -311,6 +311,6 @@ class _Program(Moves):
         return self.ended_with(self.g[x.ref.name], 0)
 
 
-def _dtype(rows: Rows, xs: Sequence[Operand]) -> str:
+def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:
     """The element type of the first operand."""
     return rows.g.type(xs[0].ref).dtype if xs else "f32"

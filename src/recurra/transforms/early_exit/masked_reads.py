@@ -1,4 +1,4 @@
-"""What is read of rows that end: at points, at their end, and in ranges, with a mask past the end.
+"""Reads of rows that end: at points, at their end, and in ranges, with a mask past the end.
 
 sum(x[b,t:T])    →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
 x[b,T-1]         →   x_last[b,8], with x_last[b,t] = where(alive, x, x_last[b,t-1])
@@ -32,14 +32,14 @@ from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
-from recurra.transforms.early_exit.row_ends import Rows, chosen, terms
+from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
 from recurra.transforms.early_exit.zero_masks import Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
-class Operand:
+class MaskedOperand:
     """What an equation reads: its sizes as the program has them, and what its axes run along."""
 
     ref: Ref
@@ -49,7 +49,7 @@ class Operand:
 
 
 @dataclass
-class Reads(Rows):
+class Reads(RowEnds):
     """The reads of an equation, where the program with a number for the bound does them."""
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class Reads(Rows):
         self.zeros = Zeros(self.graph, frozenset(self.timed))
         self.written = Rewriting.of(self.graph, {})
 
-    def operand(self, node: Node, position: int) -> Operand:
-        """Operand `position`, read where the static program reads it."""
+    def operand(self, node: Node, position: int) -> MaskedOperand:
+        """MaskedOperand `position`, read where the static program reads it."""
         a, source = node.args[position], self.graph[node.args[position].name]
         self._one_row(node, position, a, source)
         index: list[Index] = []
@@ -88,14 +88,14 @@ class Reads(Rows):
             else:
                 index.append(e)
         if isinstance(source.type, Tuple):
-            return Operand(Ref(a.name, tuple(index)), (), ())
+            return MaskedOperand(Ref(a.name, tuple(index)), (), ())
         points, ranges = a.parts(source.domain)
         own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
             ref = self._at_end(position, source, tuple(index), *last)
-            return Operand(ref, shape, self.whole(shape, (*lead, *own)))
-        return Operand(Ref(a.name, tuple(index)), shape, self.whole(shape, (*lead, *own)), a)
+            return MaskedOperand(ref, shape, self.whole(shape, (*lead, *own)))
+        return MaskedOperand(Ref(a.name, tuple(index)), shape, self.whole(shape, (*lead, *own)), a)
 
     def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
@@ -270,7 +270,7 @@ class Reads(Rows):
 
     # ---- masks
 
-    def masked(self, operand: Operand, axis: int, fill: float) -> Operand:
+    def masked(self, operand: MaskedOperand, axis: int, fill: float) -> MaskedOperand:
         """`operand` with `fill` past the end of each row, along an axis."""
         along = self.along(operand, axis)
         source = None if operand.whole is None else self.graph[operand.whole.name]
@@ -304,7 +304,7 @@ class Reads(Rows):
             operand, ref=self.emit(op, (mask, operand.ref, other), f"{operand.ref.name}_alive")
         )
 
-    def mask(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def mask(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """Which elements of an axis are there, and the labels of the mask's axes."""
         along, masks, letters = self.along(operand, axis), list[Ref](), ""
         if along.dim == COUNTED:
@@ -329,14 +329,14 @@ class Reads(Rows):
         op = Value(expr=Sym(k), dtype="i32", bind=((k, substitute(size, self.by), 0),))
         return self.emit(op, (), "place")
 
-    def length_along(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """How many elements of an axis there are (i32), and the labels of the axes that it has."""
         mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
         return length, letters.replace(LETTERS[axis], "")
 
-    def told_lengths(self, op: Call, xs: list[Operand]) -> Call:
+    def told_lengths(self, op: Call, xs: list[MaskedOperand]) -> Call:
         """The call with a row cut at its end, by a length that it reads; zeros end each of many."""
         if any(self.ended(n) for _, shape in op.results for n in shape):
             self.refuse(
@@ -352,10 +352,10 @@ class Reads(Rows):
                     xs[k] = self.masked(xs[k], axis, 0)
                 else:
                     lengths.append((k, axis, len(xs)))
-                    xs.append(Operand(length, (), ()))
+                    xs.append(MaskedOperand(length, (), ()))
         return replace(op.at(self.by), lengths=tuple(lengths))
 
-    def present(self, operand: Operand, fill: float) -> Operand:
+    def present(self, operand: MaskedOperand, fill: float) -> MaskedOperand:
         """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
         for axis, size in enumerate(operand.shape):
             operand = self.masked(operand, axis, fill) if self.ended(size) else operand
@@ -401,7 +401,7 @@ class Reads(Rows):
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _mask_index(
-        self, operand: Operand, axes: str, axis: int, along: Along, part: Slice
+        self, operand: MaskedOperand, axes: str, axis: int, along: Along, part: Slice
     ) -> tuple[tuple[Index, ...], str]:
         """Where `alive` says it for the axes of `operand`, and their labels."""
         index: list[Index] = []
@@ -419,7 +419,7 @@ class Reads(Rows):
                 letters += axes[self.lost(operand) if at is None else at]
         return tuple(index), letters
 
-    def _row_axis_of(self, operand: Operand, extent: Range, part: Slice) -> int | None:
+    def _row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
         """The axis of an operand that runs along rows."""
         pairs = list(enumerate(zip(operand.axes, operand.shape, strict=True)))
         whole = part == Slice(extent.lo, extent.hi)
@@ -427,13 +427,13 @@ class Reads(Rows):
         found += [k for k, (_, n) in pairs if whole and n == extent.hi]
         return found[0] if found else None
 
-    def across(self, operand: Operand, axis: int) -> list[int | None]:
+    def across(self, operand: MaskedOperand, axis: int) -> list[int | None]:
         """The axes along which the rows run that end along an axis; None where one is gone."""
         along = operand.axes[axis]
         rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
         return [self._row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
 
-    def along(self, operand: Operand, axis: int) -> Along:
+    def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
         return operand.axes[axis] or self.lost(operand)
 
@@ -460,7 +460,7 @@ class Reads(Rows):
                 out[axis] = Along(*part, known)
         return tuple(out)
 
-    def lost(self, operand: Operand) -> NoReturn:
+    def lost(self, operand: MaskedOperand) -> NoReturn:
         self.refuse(
             f"{self.n.op.name} mixes the elements of rows that end at different points",
             f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "

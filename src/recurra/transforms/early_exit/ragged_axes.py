@@ -19,7 +19,7 @@ from recurra.ir.types import is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, ByLabel, OneHot, Pick, Place, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
@@ -75,7 +75,7 @@ def _einsum(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return _by_label(ins, out, xs)
 
 
-def _take(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _by_labels(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     x, i, out = op.parts()
     return _by_label((x, i), out, xs)
 
@@ -128,7 +128,7 @@ def _reshape(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
 _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Elementwise: _pointwise,
     Einsum: _einsum,
-    Take: _take,
+    ByLabel: _by_labels,
     Expand: _expand,
     Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
     Reduction: lambda op, _, xs: _without(*op.axes)(xs[0]),

@@ -9,25 +9,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recurra.ir.expr import Prod, lin, substitute, walk
+from recurra.ir.expr import Product, lin, substitute, walk
 from recurra.ir.graph import Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, join_labels
 from recurra.ops import elementwise as el
 from recurra.ops.indexing import Take
 from recurra.ops.movement import Concat, Cut, Pad, Reshape
 from recurra.ops.source import Const
-from recurra.transforms.early_exit.masked_reads import Operand, Reads
+from recurra.transforms.early_exit.masked_reads import MaskedOperand, Reads
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along
 from recurra.transforms.padding.state import shape_of
 
-Made = tuple[Op, list[Ref]]
+Moved = tuple[Op, list[Ref]]
 
 
 @dataclass
 class Moves(Reads):
     """What puts the elements of rows elsewhere, where only the data know where that is."""
 
-    def moved(self, node: Node, xs: Sequence[Operand]) -> Made | None:
+    def moved(self, node: Node, xs: Sequence[MaskedOperand]) -> Moved | None:
         """What a move along axes that end becomes; None: it moves nothing by data.
 
         The axes of its result that end, and that no dim is known of, are as long as they say.
@@ -43,7 +43,7 @@ class Moves(Reads):
         )
         return rule(self, node, node.op, xs)
 
-    def _is_by_data(self, node: Node, xs: Sequence[Operand]) -> bool:
+    def _is_by_data(self, node: Node, xs: Sequence[MaskedOperand]) -> bool:
         """Does the length of an axis say where elements go?"""
         match node.op:
             case Concat(axis=axis):
@@ -57,10 +57,12 @@ class Moves(Reads):
                 return any(self.ended(n) and a is None for n, a in known)
         return any(map(self.ended, sizes))
 
-    def _expect_own_rows(self, node: Node, xs: Sequence[Operand], own: tuple[Index, ...]) -> None:
+    def _expect_own_rows(
+        self, node: Node, xs: Sequence[MaskedOperand], own: tuple[Index, ...]
+    ) -> None:
         """Refuses elements of several rows: no length says where each of them begins."""
         axes = [a for x in xs for a, n in zip(x.axes, x.shape, strict=True) if self.ended(n)]
-        products = any(isinstance(e, Prod) for n in shape_of(node.type) for e in walk(n))
+        products = any(isinstance(e, Product) for n in shape_of(node.type) for e in walk(n))
         alone = set(self.rows.dims) <= set(node.domain.dims) and not products
         if not alone or not all(a is not None and a.rows == own for a in axes):
             pairs = zip(node.args, xs, strict=True)
@@ -71,7 +73,7 @@ class Moves(Reads):
                 f"work on one row, x[.., 0:{self.bound}], at each point, or reduce each row first",
             )
 
-    def _taken_at(self, ref: Ref, axis: int, at: Ref) -> Made:
+    def _taken_at(self, ref: Ref, axis: int, at: Ref) -> Moved:
         """The elements along an axis that are at some places."""
         axes, c = LETTERS[: len(shape_of(self.g.type(ref)))], LETTERS[axis]
         new = LETTERS[len(axes)]
@@ -82,7 +84,7 @@ class Moves(Reads):
         axes = LETTERS[: len(shape_of(self.g.type(places)))]
         return self.emit(op(labels=join_labels((axes, ""), axes)), (places, self.number(number)))
 
-    def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
+    def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
         axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
         length, rest = self.length_along(x, axis)
@@ -97,7 +99,7 @@ class Moves(Reads):
         labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
         return Take(labels=labels, axis=c), at
 
-    def taken(self, op: Take, operand: Operand, ref: Ref) -> tuple[Take, Ref]:
+    def taken(self, op: Take, operand: MaskedOperand, ref: Ref) -> tuple[Take, Ref]:
         """The take by positions that are before the end of the row."""
         lx, li, out = op.parts()
         length, rest = self.length_along(operand, lx.index(op.axis))
@@ -111,7 +113,7 @@ class Moves(Reads):
         at = self.emit(inside, (at, last), f"{ref.name}_inside")
         return replace(op, labels=f"{lx},{wide}->{out}"), at
 
-    def concat(self, node: Node, op: Concat, xs: Sequence[Operand]) -> Made:
+    def concat(self, node: Node, op: Concat, xs: Sequence[MaskedOperand]) -> Moved:
         """Each operand begins where those before it end."""
         sizes = [x.shape[op.axis] for x in xs]
         at = k = self.places(lin([(n, 1) for n in sizes]))
@@ -123,11 +125,11 @@ class Moves(Reads):
         whole = self.emit(op, [x.ref for x in xs], f"{node.name}_all")
         return self._taken_at(whole, op.axis, at)
 
-    def cut(self, node: Node, op: Cut, xs: Sequence[Operand]) -> Made:
+    def cut(self, node: Node, op: Cut, xs: Sequence[MaskedOperand]) -> Moved:
         at = self._with(el.Add, self.places(op.size), op.start)
         return self._taken_at(xs[0].ref, op.axis, at)
 
-    def pad(self, node: Node, op: Pad, xs: Sequence[Operand]) -> Made:
+    def pad(self, node: Node, op: Pad, xs: Sequence[MaskedOperand]) -> Moved:
         """The number of the fill wherever no element is."""
         (x,) = xs
         size = shape_of(node.type)[op.axis]
@@ -140,7 +142,7 @@ class Moves(Reads):
         where = el.Where(labels=join_labels((c, axes, ""), axes))
         return where, [inside, y, fill]
 
-    def reshape(self, node: Node, op: Reshape, xs: Sequence[Operand]) -> Made:
+    def reshape(self, node: Node, op: Reshape, xs: Sequence[MaskedOperand]) -> Moved:
         """The place of each element among all that there are, and then in the padded operand."""
         (x,) = xs
         axes = LETTERS[: len(op.shape)]
@@ -158,7 +160,7 @@ class Moves(Reads):
         return Take(labels=f"{new},{axes}->{axes}", axis=new), [one, flat]
 
 
-_RULES: dict[type[Op], Callable[..., Made]] = {
+_RULES: dict[type[Op], Callable[..., Moved]] = {
     Concat: Moves.concat,
     Cut: Moves.cut,
     Pad: Moves.pad,

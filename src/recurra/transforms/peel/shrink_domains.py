@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.analysis.demanded_points import demanded
-from recurra.ir.expr import TRUE, Expr, Prod, Sym, compare, evaluate, substitute, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Product, Sym, compare, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain
 from recurra.polyhedral.boxes import split_boxes
@@ -64,7 +64,7 @@ def least(
     """The least point along `dim` that an operand asks for, of `node` from its point `first` on."""
     e = ref.index[graph[ref.name].domain.dims.index(dim)]
     start = e.lo if isinstance(e, Slice) else e
-    if isinstance(start, Expr) and any(isinstance(x, Prod) for x in walk(start)):
+    if isinstance(start, Expr) and any(isinstance(x, Product) for x in walk(start)):
         return 0
     late = (r if first is None or r.dim != dim else replace(r, lo=first) for r in node.domain)
     box, when = box_of(Domain(tuple(late)), sizes), merge_condition(node, index)
