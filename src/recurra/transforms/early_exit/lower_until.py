@@ -37,7 +37,7 @@ from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
 from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
-from recurra.transforms.early_exit.row_moves import Moves
+from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
 
@@ -52,7 +52,7 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
 
 
 @dataclass
-class _Program(Moves):
+class _Program(RowMoves):
     early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
 
     def rewritten(self, keep: Sequence[str]) -> Graph:

@@ -19,7 +19,7 @@ from recurra.ir.types import is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
-from recurra.ops.indexing import ArgSort, ByLabel, OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, ByLabel, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
@@ -175,6 +175,8 @@ def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
             return [(0, op.axis, 0.0)]
         case Sort() | ArgSort():
             return [(0, op.axis, nan if is_float(dtype) else highest(dtype))]  # NaN comes last
+        case SearchSorted():
+            return [(0, op.parts()[0].index(op.axis), nan if is_float(dtype) else highest(dtype))]
         case Softmax() | LogSoftmax() | TopK():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():

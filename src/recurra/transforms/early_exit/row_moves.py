@@ -24,7 +24,7 @@ Moved = tuple[Op, list[Ref]]
 
 
 @dataclass
-class Moves(Reads):
+class RowMoves(Reads):
     """What puts the elements of rows elsewhere, where only the data know where that is."""
 
     def moved(self, node: Node, xs: Sequence[MaskedOperand]) -> Moved | None:
@@ -161,8 +161,8 @@ class Moves(Reads):
 
 
 _RULES: dict[type[Op], Callable[..., Moved]] = {
-    Concat: Moves.concat,
-    Cut: Moves.cut,
-    Pad: Moves.pad,
-    Reshape: Moves.reshape,
+    Concat: RowMoves.concat,
+    Cut: RowMoves.cut,
+    Pad: RowMoves.pad,
+    Reshape: RowMoves.reshape,
 }
