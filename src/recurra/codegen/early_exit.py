@@ -25,7 +25,9 @@ from recurra.ir.types import NUMPY_NAME, Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import And, Going, Mul, Where
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
+from recurra.ops.ordering import CumMax, Sort
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.schedule.dependences import dependences
@@ -138,6 +140,8 @@ Past = float | LastValue | None  # None: whatever
 _OPEN = LastValue("")  # of an equation that waits for itself
 
 
+_MOVES = (Max, Min, Sort, CumMax, Expand, Transpose, Reshape, Cut, Flip, Pick, Take)
+
 # An equation, and those of its dims that are past the end; the others are anywhere.
 _Place = tuple[str, frozenset[str]]
 
@@ -242,6 +246,7 @@ class PastEnd:
         return x if holds else y
 
     def applied(self, node: Node, xs: list[Past]) -> Past:
+        xs = xs[:1] if isinstance(node.op, (Take, Pick)) else xs  # whichever element it is
         numbers = [x for x in xs if isinstance(x, float | int)]
         if isinstance(node.op, (Einsum, Mul, And)) and 0 in numbers:
             return 0.0
@@ -249,9 +254,9 @@ class PastEnd:
             return _OPEN
         if len(numbers) != len(xs) or not xs or not isinstance(node.type, Type):
             return None
-        if isinstance(node.op, Sum):
+        if isinstance(node.op, Sum) or (isinstance(node.op, Pick) and node.op.zero):
             return 0.0 if numbers[0] == 0 else None
-        if isinstance(node.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
+        if isinstance(node.op, _MOVES):
             return numbers[0]
         if not isinstance(node.op, Elementwise):
             return None

@@ -304,6 +304,18 @@ return y, z""")
     check(graph, {"T": 4})
 
 
+@pytest.mark.parametrize("more", ["", ", equal=True"])
+def test_a_search_of_a_range_that_grows(more: str) -> None:
+    """What is past the end lies below nothing."""
+    graph = parse(f"""dims t<T
+x[t<T]: f32[] = uniform(id=1, counter=(t,))
+v[t<T]: f32[] = uniform(id=2, counter=(t,))
+s[t<T]: f32[t+1] = cumsum(x[0:t+1], axis=0)
+k[t<T]: i32[] = searchsorted(s, v, labels='a,->', axis='a'{more})
+return k""")
+    check(graph, {"T": 4})
+
+
 def test_every_op_has_a_rule_or_refuses() -> None:
     without = {name for name, op in Op.registry.items() if rule_of(op) is None}
     after = {"allreduce", "samples"}  # of *shard* and *fetch*, which run later

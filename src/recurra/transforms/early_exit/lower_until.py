@@ -34,9 +34,10 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
-from recurra.transforms.early_exit.masked_reads import MaskedOperand, Reads
+from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
 from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
+from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
 
@@ -51,7 +52,7 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
 
 
 @dataclass
-class _Program(Reads):
+class _Program(RowMoves):
     early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
 
     def rewritten(self, keep: Sequence[str]) -> Graph:
@@ -122,6 +123,9 @@ class _Program(Reads):
                 )
             rank = len(shape_of(node.type))
             self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
+            if (made := self.moved(node, xs)) is not None:
+                self.put(node, *made)
+                return
         if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
             op, at = self.turned(xs[0], op.axis)
             self.put(node, op, [xs[0].ref, at])
@@ -136,8 +140,9 @@ class _Program(Reads):
         for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
         for k, axis, fill in folded(op, _dtype(self, xs)):
-            if self.ended(xs[k].shape[axis]):
-                xs[k] = self.masked(xs[k], axis, fill)
+            for j, size in enumerate(xs[k].shape):
+                if self.ended(size) and (j == axis or axis in self.across(xs[k], j)):
+                    xs[k] = self.masked(xs[k], j, fill)
 
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
         old = self.g[node.name]
@@ -294,7 +299,16 @@ class _Program(Reads):
         """An output, zero past the end of each row."""
         n = self.graph[name]
         self.n, self.g.loc = n, n.loc
-        return name if isinstance(n.type, Tuple) else self.ended_with(self.g[name], 0)
+        if isinstance(n.type, Tuple):
+            return name
+        shape = n.type.shape
+        x = MaskedOperand(
+            self.g.read(name), shape, self.whole(shape, self.axes[name] or (None,) * len(shape))
+        )
+        for axis, along in enumerate(x.axes):
+            if along is not None and self.ended(shape[axis]) and None not in self.across(x, axis):
+                x = self.masked(x, axis, 0)
+        return self.ended_with(self.g[x.ref.name], 0)
 
 
 def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:

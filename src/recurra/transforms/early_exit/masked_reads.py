@@ -31,7 +31,7 @@ from recurra.ops.indexing import Take
 from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
-from recurra.transforms.early_exit.ragged_axes import Along, Axes
+from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
 from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
 from recurra.transforms.early_exit.zero_masks import Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
@@ -58,7 +58,7 @@ class Reads(RowEnds):
         self.written = Rewriting.of(self.graph, {})
 
     def operand(self, node: Node, position: int) -> MaskedOperand:
-        """Operand `position`, read where the static program reads it."""
+        """MaskedOperand `position`, read where the static program reads it."""
         a, source = node.args[position], self.graph[node.args[position].name]
         self._one_row(node, position, a, source)
         index: list[Index] = []
@@ -94,8 +94,8 @@ class Reads(RowEnds):
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
             ref = self._at_end(position, source, tuple(index), *last)
-            return MaskedOperand(ref, shape, self._whole(shape, (*lead, *own)))
-        return MaskedOperand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
+            return MaskedOperand(ref, shape, self.whole(shape, (*lead, *own)))
+        return MaskedOperand(Ref(a.name, tuple(index)), shape, self.whole(shape, (*lead, *own)), a)
 
     def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
@@ -307,6 +307,13 @@ class Reads(RowEnds):
     def mask(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """Which elements of an axis are there, and the labels of the mask's axes."""
         along, masks, letters = self.along(operand, axis), list[Ref](), ""
+        if along.dim == COUNTED:
+            if along.rows != tuple(r.sym for r in self.rows):
+                self.lost(operand)
+            length = self.number(lin([(along.part.hi, 1), (along.part.lo, -1)]))
+            place = self.places(operand.shape[axis])
+            inside = self.emit(el.Less(labels="a,->a"), (place, length), "inside")
+            return inside, LETTERS[axis]
         for c in self._ends(along):
             part: Any = along.part.at(self.by)
             moved = Slice(part.lo + c, part.hi + c, part.step)
@@ -316,23 +323,13 @@ class Reads(RowEnds):
             masks.append(Ref(self.alive, index))
         return self.joined(el.And(), masks), letters
 
-    def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
-        """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
-        axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
-        length, rest = self._length_along(x, axis)
+    def places(self, size: Expr | int) -> Ref:
+        """The numbers of the elements of an axis."""
         k = unused_name(self.graph)
-        size = substitute(x.shape[axis], self.by)
-        place = self.emit(Value(expr=Sym(k) + 1, dtype="i32", bind=((k, size, 0),)), (), "place")
-        back = el.Sub(labels=join_labels((rest, c), rest + c))
-        at = self.emit(back, (length, place), "from_end")
-        zero = self.emit(Const(value=0, dtype="i32"), ())
-        inside = el.Maximum(labels=join_labels((rest + c, ""), rest + c))
-        at = self.emit(inside, (at, zero), "turned")
-        new = LETTERS[len(x.shape)]
-        labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
-        return Take(labels=labels, axis=c), at
+        op = Value(expr=Sym(k), dtype="i32", bind=((k, substitute(size, self.by), 0),))
+        return self.emit(op, (), "place")
 
-    def _length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
+    def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """How many elements of an axis there are (i32), and the labels of the axes that it has."""
         mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
@@ -350,27 +347,13 @@ class Reads(RowEnds):
         lengths = list(op.lengths)
         for k, x in enumerate(tuple(xs)):
             for axis in (j for j, size in enumerate(x.shape) if self.ended(size)):
-                length, rest = self._length_along(x, axis)
+                length, rest = self.length_along(x, axis)
                 if rest:
                     xs[k] = self.masked(xs[k], axis, 0)
                 else:
                     lengths.append((k, axis, len(xs)))
                     xs.append(MaskedOperand(length, (), ()))
         return replace(op.at(self.by), lengths=tuple(lengths))
-
-    def taken(self, op: Take, operand: MaskedOperand, ref: Ref) -> tuple[Take, Ref]:
-        """The take by positions that are before the end of the row."""
-        lx, li, out = op.parts()
-        length, rest = self._length_along(operand, lx.index(op.axis))
-        rest = "".join(lx[LETTERS.index(c)] for c in rest)
-        wide = "".join(c for c in rest if c not in li) + li
-        one = self.emit(Const(value=1, dtype="i32"), ())
-        after = el.Sub(labels=join_labels((rest, ""), rest))
-        last = self.emit(after, (length, one), "last")
-        at = ref if self.g.type(ref).dtype == "i32" else self.emit(el.Cast(to="i32"), (ref,))
-        inside = el.Minimum(labels=join_labels((li, rest), wide))
-        at = self.emit(inside, (at, last), f"{ref.name}_inside")
-        return replace(op, labels=f"{lx},{wide}->{out}"), at
 
     def present(self, operand: MaskedOperand, fill: float) -> MaskedOperand:
         """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
@@ -432,20 +415,29 @@ class Reads(RowEnds):
             e = rows[r.dim]
             index.append(e)
             if isinstance(e, Slice):
-                found = [k for k, a in enumerate(operand.axes) if a == Along(r.dim, e)]
-                found += [
-                    k for k, s in enumerate(operand.shape) if s == r.hi and e == Slice(r.lo, r.hi)
-                ]
-                if not found:
-                    self._lost(operand)
-                letters += axes[found[0]]
+                at = self._row_axis_of(operand, r, e)
+                letters += axes[self.lost(operand) if at is None else at]
         return tuple(index), letters
+
+    def _row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
+        """The axis of an operand that runs along rows."""
+        pairs = list(enumerate(zip(operand.axes, operand.shape, strict=True)))
+        whole = part == Slice(extent.lo, extent.hi)
+        found = [k for k, (a, _) in pairs if a == Along(extent.dim, part)]
+        found += [k for k, (_, n) in pairs if whole and n == extent.hi]
+        return found[0] if found else None
+
+    def across(self, operand: MaskedOperand, axis: int) -> list[int | None]:
+        """The axes along which the rows run that end along an axis; None where one is gone."""
+        along = operand.axes[axis]
+        rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
+        return [self._row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
 
     def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
-        return operand.axes[axis] or self._lost(operand)
+        return operand.axes[axis] or self.lost(operand)
 
-    def _whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
+    def whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
         """The axes, where one of size T - t or min(T, t+5) - t runs along the rows, as x[t:T] does.
 
         Gradients have such axes: they have them of the values that they are gradients of.
@@ -461,12 +453,14 @@ class Reads(RowEnds):
                 Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in self.n.domain else None
                 for r in self.rows
             ]
-            if not self.ended(lo) and None not in rows:
+            if None not in rows:
                 known = tuple(e for e in rows if e is not None)
-                out[axis] = Along(self.time, Slice(lo, hi), known)
+                longer = self.ended(lo) or (isinstance(lo, int) and lo < 0)  # T+2, 2*T
+                part = (COUNTED, Slice(0, size)) if longer else (self.time, Slice(lo, hi))
+                out[axis] = Along(*part, known)
         return tuple(out)
 
-    def _lost(self, operand: MaskedOperand) -> NoReturn:
+    def lost(self, operand: MaskedOperand) -> NoReturn:
         self.refuse(
             f"{self.n.op.name} mixes the elements of rows that end at different points",
             f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "

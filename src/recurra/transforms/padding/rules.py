@@ -14,7 +14,7 @@ from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Call
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.permutation import Permutation
@@ -201,6 +201,22 @@ def _sorted(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     )
 
 
+def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) -> PaddedEquation:
+    """The padding comes last and lies below nothing: it is NaN, or the highest number."""
+    op: Any = padding.n.op
+    lx, lv, out = op.parts()
+    source, values = padding.agreed((source, values), (lx, lv))
+    source = _left_out(padding, source)
+    ragged = {
+        c
+        for x, s in ((source, lx), (values, lv))
+        for c, f in zip(s, x.fill, strict=True)
+        if f is not None
+    }
+    fill: list[Fill | None] = [FINITE if c in ragged else None for c in out]
+    return PaddedEquation(op, (source.ref, values.ref), fill)
+
+
 def _topk(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
     op: Any = padding.n.op
@@ -276,6 +292,7 @@ RULES: dict[type[Op], PadRule] = {
     ArgSort: _sorted,
     Sort: _sorted,
     TopK: _topk,
+    SearchSorted: _searched,
     Scatter: _scatter,
     Call: _call,
     Flip: moves.flip,
