@@ -468,15 +468,20 @@ class Reads(RowEnds):
             "reduce x[.., 0:T] itself, before it is reshaped or joined",
         )
 
-    def _ends(self, along: Along) -> list[int]:
-        """c of every T - c that an axis ends at."""
+    def ends_known(self, along: Along) -> list[int] | None:
+        """c of every T - c that an axis ends at; None where it ends elsewhere, as at T - t."""
         hi = along.part.hi
         args = hi.args if isinstance(hi, Ext) and hi.op == "min" else (hi,)
         found = [self._before_end(e) for e in args if self.ended(e)]
         out = [c for c in found if c is not None and c >= 0]
-        if len(out) != len(found):
+        return out if len(out) == len(found) else None
+
+    def _ends(self, along: Along) -> list[int]:
+        """`ends_known`, or a refusal."""
+        out = self.ends_known(along)
+        if out is None:
             self.refuse(
-                f"a range ends at {hi}",
+                f"a range ends at {along.part.hi}",
                 f"{self.bound} is set while the program runs; a range may end at {self.bound}, "
                 f"{self.bound}-1 or rc.min(t+5, {self.bound})",
                 "choose by rc.where",
