@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import entries
+from recurra.llm.checkpoint import ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.init import random
 from recurra.llm.presets import preset, tiny
@@ -94,7 +95,7 @@ def make(kind: str, folder: Path, **more: Any) -> Any:
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:
-    return {name: e.read() for name, e in entries(folder).items()}
+    return load_file(folder / ONE)
 
 
 def logits(model: Any, tokens: np.ndarray, **more: Any) -> np.ndarray:
@@ -126,5 +127,5 @@ def packed(c: DecoderConfig, named: dict[str, Any], dtype: str = "f32") -> Weigh
     kinds = {**DTYPES, "i8": np.int8}
     arrays = {n: np.zeros(shape, kinds[kind]) for n, (kind, shape) in held(c, dtype).items()}
     for part in parts(c):
-        put(arrays, part, named[part.name])
+        put(arrays, part, slice(0, part.shape[0]), named[part.name])
     return Weights(c, arrays)

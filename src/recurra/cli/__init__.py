@@ -9,10 +9,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TextIO, cast
 
 import recurra
 from recurra.errors import Interrupted, RecurraError
@@ -86,14 +89,17 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command line."""
-    return exit_code(partial(dispatch, list(sys.argv[1:] if arguments is None else arguments)))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with _no_interrupt_lost():
+        return exit_code(partial(dispatch, words))
 
 
 def exit_code(command: Callable[[], int]) -> int:
     """Run a command; a mistake is told on standard error and becomes an exit code."""
     try:
         code = command()
-        sys.stdout.flush()
+        if (out := cast("TextIO | None", sys.stdout)) is not None:  # None: it was closed
+            out.flush()
         return code
     except RecurraError as error:
         print(error, file=sys.stderr)
@@ -102,8 +108,39 @@ def exit_code(command: Callable[[], int]) -> int:
         print("interrupted", file=sys.stderr)
         return Interrupted.exit_code
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
         return 1
+    except OSError as error:  # a disk that is full, a file that may not be written
+        _let_go_of_output()
+        where = f": {error.filename}" if error.filename else ""
+        print(f"the system says: {error.strerror or error}{where}", file=sys.stderr)
+        return 1
+
+
+@contextmanager
+def _no_interrupt_lost() -> Generator[None]:
+    """Ctrl-C comes again where Python has to ignore it: in a callback of its garbage collector."""
+    before = sys.unraisablehook
+
+    def unraisable(ignored: Any) -> None:
+        if ignored.exc_type is not KeyboardInterrupt:
+            before(ignored)
+            return
+        again = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _let_go_of_output() -> None:
+    """What could not be written is not tried again when Python ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def dispatch(given: list[str]) -> int:

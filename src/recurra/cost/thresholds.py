@@ -85,12 +85,15 @@ MAX_BRANCH_PIECES = 8
 """Pieces of a definition along one dim; one of more is a choice, element by element. A guess,
 between the equations of pieces and the work of branches that are not taken."""
 
-# ---- conditions (analysis/guards.py)
+# ---- conditions (analysis/guards.py, transforms/canonicalize/domains.py)
 
 GUARD_NS = 2_000.0
 """Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
 MAX_GUARDED_SHARE = 0.5
 """Share of points; what is asked for more often is computed everywhere. A guess."""
+MAX_GUARD_DEPTH = 4
+"""Branches in branches that are looked through for the one point at which they are not zero: those
+of a gradient are two. A guess."""
 MAX_CONDITION_PERIOD = 4096
 """Points of which the share of a condition is counted, one by one: time to compile. A guess."""
 

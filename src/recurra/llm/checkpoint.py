@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +16,7 @@ from recurra.support.safetensors_file import opened
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+MAX_READ = 1 << 22  # numbers of a tensor at a time: what is made of them on the way is small, too
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -32,10 +33,15 @@ class TensorEntry:
     def nbytes(self) -> int:
         return BYTES.get(self.dtype, 0) * prod(self.shape)
 
-    def read(self) -> np.ndarray:
-        """Its values, in memory of their own. The file is closed again: no page of it stays."""
+    def rows(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Its values, some rows at a time. The file is closed at the end: no page of it stays."""
+        size = self.shape[0]
+        some = max(1, size * MAX_READ // prod(self.shape))
         with opened(self.file) as file:
-            return file.get_tensor(self.name)
+            tensor = file.get_slice(self.name)
+            for first in range(0, size, some):
+                part = slice(first, min(first + some, size))
+                yield part, tensor[part]
 
 
 def entries(folder: str | Path) -> dict[str, TensorEntry]:

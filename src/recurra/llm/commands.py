@@ -100,6 +100,8 @@ class Generate:
         from recurra.llm.sampling import Sampling
         from recurra.support.byte_units import parse
 
+        if self.logprobs and not self.json:
+            raise RecurraError("logprobs are shown as JSON only", hint="--logprobs --json")
         if self.prompt.count("-") > 1:
             raise RecurraError("standard input is one prompt", facts=f"it is named {self.prompt}")
         how = Sampling(
@@ -142,7 +144,10 @@ class Generate:
 
 def _standard_input() -> str:
     """Standard input as text, without a byte order mark."""
-    data = sys.stdin.buffer.read() if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
+    given: Any = sys.stdin
+    if given is None or given.closed:
+        raise RecurraError("there is no standard input", facts="it is closed", hint="--prompt TEXT")
+    data = given.buffer.read() if hasattr(given, "buffer") else given.read().encode()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

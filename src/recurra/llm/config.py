@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,8 @@ def load(folder: str | Path) -> DecoderConfig:
         return c
     keys = _Keys(read_json(other), str(other))
     pad = keys.token("pad_token_id")
-    return replace(c, eos=keys.tokens("eos_token_id") or c.eos, pad=c.pad if pad is None else pad)
+    ends = keys.ends(c.vocab_size) or c.eos
+    return replace(c, eos=ends, pad=c.pad if pad is None else pad)
 
 
 def read_json(path: Path) -> Any:
@@ -126,7 +128,9 @@ def read_json(path: Path) -> Any:
             facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
             hint="`recurra llm init --config llama-3.2-1b --tiny OUT` makes one",
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RecurraError(f"{path} cannot be read", facts=str(error.strerror)) from None
+    except (ValueError, RecursionError) as error:
         raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
 
 
@@ -152,9 +156,10 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
     activation = keys.one_of(family.activation, ACTIVATIONS, "silu")
     bias = "?" in family.biases and keys.flag("attention_bias")
     scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
+    vocab_size = keys.size("vocab_size")
     return DecoderConfig(
         family=name,
-        vocab_size=keys.size("vocab_size"),
+        vocab_size=vocab_size,
         hidden_size=hidden,
         intermediate_size=keys.size("intermediate_size"),
         heads=heads,
@@ -174,7 +179,7 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
         sandwich=family.sandwich,
         one_plus=family.one_plus,
         bos=keys.token("bos_token_id"),
-        eos=keys.tokens("eos_token_id"),
+        eos=keys.ends(vocab_size),
         pad=keys.token("pad_token_id"),
     )
 
@@ -239,19 +244,34 @@ def _rope(keys: _Keys, kind: str) -> Rope:
     if nested:
         name, given = f"{name}.{kind}", given.get(kind) or {}
     inner = _Keys(given, keys.file, f"{name}.")
-    key = "rope_type" if "rope_type" in given or "type" not in given else "type"
+    key = "type" if given.get("rope_type") is None and "type" in given else "rope_type"
     type_ = inner.one_of(key, rope.KEYS, "default")
-    for needed in rope.KEYS[type_][0]:
-        inner.number(needed)
-    for optional in rope.KEYS[type_][1]:
-        inner.expect(
-            isinstance(given.get(optional, 0), (int, float, type(None))), optional, "is no number"
-        )
+    _expect_stretch(inner, type_)
+    theta = inner.number("rope_theta", theta)
+    inner.expect(theta > 1, "rope_theta", "is no number above 1", theta)
+    if type_ in ("llama3", "yarn"):
+        length = inner.size("original_max_position_embeddings", length)
     whole = inner.number("partial_rotary_factor", 1.0) == 1.0
     inner.expect(
         whole, "partial_rotary_factor", "leaves part of a head as it is, which none here does"
     )
     return rope.from_dict(given, theta, length)
+
+
+def _expect_stretch(keys: _Keys, type_: str) -> None:
+    """What a type of rope reads beside its base: numbers above 0, and one flag."""
+    needed, optional = rope.KEYS[type_]
+    for name in needed:
+        keys.number(name)
+    for name in optional:
+        default = getattr(Rope, name)
+        if default is True:
+            keys.flag(name, default)
+        elif keys.get(name) != default:
+            keys.maybe(name)
+    if type_ == "llama3":
+        low, high = keys.number("low_freq_factor"), keys.number("high_freq_factor")
+        keys.expect(high > low, "high_freq_factor", f"is not above low_freq_factor {low}")
 
 
 class _Keys:
@@ -280,7 +300,7 @@ class _Keys:
 
     def one_of(self, key: str, known: Mapping[str, Any], default: str | None = None) -> str:
         value = default if default and self.get(key) is None else self.need(key)
-        if value not in known:
+        if value not in list(known):
             raise RecurraError(
                 f"{self.file}: {self.prefix}{key} {value!r} is not known",
                 facts=f"there are {', '.join(known)}",
@@ -289,8 +309,8 @@ class _Keys:
 
     def number(self, key: str, default: float | None = None) -> float:
         value = default if default is not None and self.get(key) is None else self.need(key)
-        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-        self.expect(fine, key, "is no number above 0")
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool)
+        self.expect(fine and 0 < value < inf, key, "is no number above 0")
         return float(value)
 
     def maybe(self, key: str) -> float | None:
@@ -313,6 +333,13 @@ class _Keys:
         fine = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in every)
         self.expect(fine, key, "is no token, nor a list of tokens")
         return tuple(every)
+
+    def ends(self, vocab_size: int) -> tuple[int, ...]:
+        """The tokens that end a text, of a vocabulary of so many."""
+        found = self.tokens("eos_token_id")
+        fine = all(x < vocab_size for x in found)
+        self.expect(fine, "eos_token_id", f"is none of the {vocab_size} tokens that there are")
+        return found
 
     def token(self, key: str) -> int | None:
         return next(iter(self.tokens(key)), None)

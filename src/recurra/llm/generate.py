@@ -146,6 +146,14 @@ class Generator:
         unrolled: bool | None = None,
         lengths: Sequence[int] | None = None,
     ):
+        given: Any = folder
+        if not isinstance(given, str | Path) or not str(given):
+            raise RecurraError(
+                f"{given!r:.60} is no folder",
+                facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
+                hint='Generator("models/tiny")',
+                loc=here(),
+            )
         self.folder, self.dtype, self.backend = Path(folder), dtype, backend
         if lengths is not None and not _are_tokens(lengths):
             raise RecurraError(
@@ -238,6 +246,12 @@ class Generator:
             raise RecurraError("there is no prompt", hint="--prompt TEXT")
         if ask.new < 1:
             raise RecurraError(f"{ask.new} new tokens are none", hint="--max-new-tokens 64")
+        if strange := [x for x in ask.eos or () if not 0 <= x < c.vocab_size]:
+            raise RecurraError(
+                f"eos is {strange[0]}, which no row ends by",
+                facts=f"tokens of {self.folder} are 0 to {c.vocab_size - 1}",
+                hint="leave it out: the model has its own",
+            )
         several = len(rows) > 1
         named = [
             f"prompt {k} of {len(rows)}" if several else "a prompt" for k in range(1, len(rows) + 1)
@@ -297,7 +311,7 @@ class Generator:
             unrolled=self.unrolled,
             until=bool(eos),
             eos=eos,
-            pad=c.pad if c.pad is not None else next(iter(eos), 0),
+            pad=next((x for x in (c.pad, *eos) if x is not None and x < c.vocab_size), 0),
         )
         if form not in self.programs:
             self.programs[form] = write(c, form, self.dtype, self.backend)

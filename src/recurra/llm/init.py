@@ -37,6 +37,8 @@ def init(
     out, given = Path(out), preset(name)
     if dtype not in DTYPES:
         raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
+    if seed < 0:
+        raise RecurraError(f"seed is {seed}, and must be 0 or more", hint="--seed 0")
     if (out / configs.FILE).exists():
         raise RecurraError(f"{out} has a model already", hint="name another folder, or remove it")
     tokenizer = byte_tokenizer()
@@ -46,7 +48,12 @@ def init(
     given |= {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
     given["torch_dtype"] = str(np.dtype(DTYPES[dtype]))
     c = configs.from_dict(given, str(out / configs.FILE))
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecurraError(
+            f"{out} cannot be made", facts=str(error.strerror), hint="name another folder"
+        ) from None
     tokenizer.save(str(out / "tokenizer.json"))
     words = dict(zip(("bos_token", "eos_token", "pad_token"), SPECIAL, strict=True))
     _write(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **words})

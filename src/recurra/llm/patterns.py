@@ -88,6 +88,12 @@ def parse(text: str) -> Pattern:
 def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
     """One pattern per layer: `window:256,window:256,causal` is repeated over the layers."""
     given = [parse(part) for part in text.split(",")]
+    if len(given) > layers:
+        raise RecurraError(
+            f"there are {len(given)} attention patterns for {layers} layers",
+            facts=f"they are {text}",
+            hint=f"name {layers} at most; fewer are repeated",
+        )
     return tuple(given[layer % len(given)] for layer in range(layers))
 
 

@@ -101,11 +101,9 @@ def _mscale(factor: float, weight: float) -> float:
 def from_dict(given: Mapping[str, Any], theta: float, length: int) -> Rope:
     """The values of one `rope_parameters`, whose keys `config` has looked at.
 
-    `theta` and `length` (positions) stand in for what it does not say.
+    `theta` is its base, `length` the positions that the model was trained on.
     """
-    kind = str(given.get("rope_type", given.get("type", "default")))
+    kind = str(given.get("rope_type") or given.get("type") or "default")
     needed, optional = KEYS[kind]
     own = {k: given[k] for k in (*needed, *optional) if given.get(k) is not None}
-    if kind in ("llama3", "yarn"):
-        length = int(given.get("original_max_position_embeddings") or length)
-    return Rope(float(given.get("rope_theta") or theta), length, kind, **own)
+    return Rope(theta, length, kind, **own)

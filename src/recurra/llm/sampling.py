@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import isfinite, nan
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -37,19 +37,27 @@ class Sampling:
         limits = {
             "repetition_penalty": (lambda x: x > 0, "above 0"),
             "temperature": (lambda x: x >= 0, "0 or more"),
-            "top_k": (lambda x: x >= 0 and x == int(x), "0 or more, and whole"),
+            "top_k": (lambda x: 0 <= x < 2**31 and x == int(x), "whole, from 0 to 2147483647"),
             "top_p": (lambda x: 0 < x <= 1, "above 0, at most 1"),
             "min_p": (lambda x: 0 <= x <= 1, "from 0 to 1"),
         }
         for name, (fits, said) in limits.items():
             given = getattr(self, name)
-            if not isinstance(given, Real) or not isfinite(given) or not fits(given):
+            fine = isinstance(given, Real) and isfinite(given) and fits(given)
+            if fine and name != "top_k" and not fits(_in_32_bits(given)):
+                fine, said = False, f"{said}, also in 32 bits"
+            if not fine:
                 raise RecurraError(f"{name} is {given!r}, and must be {said}", loc=here())
 
     @property
     def kind(self) -> Kind:
         filtered = bool(self.top_k or self.top_p < 1 or self.min_p) and self.temperature > 0
         return Kind(self.temperature > 0, filtered, self.repetition_penalty != 1)
+
+
+def _in_32_bits(given: Any) -> float:
+    """The number that a program has; NaN if it does not fit."""
+    return float(np.float32(given)) if abs(given) <= float(np.finfo(np.float32).max) else nan
 
 
 @dataclass(frozen=True)

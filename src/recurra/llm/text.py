@@ -44,6 +44,12 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
 
 def encode(tok: Any, text: str) -> list[int]:
     """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
+    if not text:
+        raise RecurraError(
+            "the prompt is empty",
+            facts="there is no text to go on with",
+            hint="write a word, or give the token that begins a text",
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:  # half of a character, as of bytes that were no text

@@ -1,8 +1,8 @@
 """A folder of Hugging Face → packed weights: [in, out], queries, keys and values side by side.
 
-All layers of one weight lie in one array [L, ..]; it is filled tensor by tensor from the files, so
-that beside the result no more than one tensor is in memory. As i8, matrices are rounded to 8 bits,
-each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
+All layers of one weight lie in one array [L, ..]; it is filled from the files, some rows of a
+tensor at a time: beside the result no more than these are in memory. As i8, matrices are rounded to
+8 bits, each output channel by a scale of its own: w ≈ q · scale, scale = max |w| / 127.
 """
 
 from __future__ import annotations
@@ -193,21 +193,27 @@ def _fill(
     with track(size // 10**6, "reading MB") if size > SLOW else nullcontext() as progress:
         done = 0
         for name, part in wanted.items():
-            put(arrays, part, _finite(found[name]))
+            for rows, values in found[name].rows():
+                _expect_finite(found[name], values, put(arrays, part, rows, values))
             done += found[name].nbytes
             if progress is not None:
                 progress.update(done // 10**6)
 
 
-def _finite(entry: TensorEntry) -> np.ndarray:
-    """The values of a tensor. Raises RecurraError if one of them is NaN or inf."""
-    values = entry.read()
-    if not is_finite(values):
+def _expect_finite(entry: TensorEntry, values: np.ndarray, held: np.ndarray) -> None:
+    """Raises RecurraError if a number is NaN or inf, in the file or as it is held."""
+    if is_finite(held):
+        return
+    if is_finite(values):
         raise RecurraError(
-            f"{entry.file}: {entry.name} has NaN or inf",
-            hint="the file is damaged, or training has diverged: take another one",
+            f"{entry.file}: {entry.name} has a number too large for {held.dtype.name}",
+            facts=f"it has {np.abs(values).max():.3g}",
+            hint="take --dtype f32" if held.dtype != np.float32 else "",
         )
-    return values
+    raise RecurraError(
+        f"{entry.file}: {entry.name} has NaN or inf",
+        hint="the file is damaged, or training has diverged: take another one",
+    )
 
 
 def is_finite(values: np.ndarray) -> bool:
@@ -217,14 +223,22 @@ def is_finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def put(arrays: Mapping[str, np.ndarray], part: WeightPart, values: np.ndarray) -> None:
-    """Writes one tensor of the files into its place, rounded as that is."""
-    scales = arrays.get(f"{part.into}_scale")
-    if scales is not None:
-        values, scale = rounded(values)
-        mine = scales if part.layer is None else scales[part.layer]
-        mine[part.at : part.at + len(scale)] = scale
-    part.place(arrays)[...] = values
+def put(
+    arrays: Mapping[str, np.ndarray], part: WeightPart, rows: slice, values: np.ndarray
+) -> np.ndarray:
+    """Writes rows of a tensor of the files into their place, rounded as that is.
+
+    Returns the floats that stand for them there: numbers, or the scales of rounded ones.
+    """
+    place, scales = part.place(arrays)[rows], arrays.get(f"{part.into}_scale")
+    with np.errstate(over="ignore"):  # which the caller finds in what is returned
+        if scales is None:
+            place[...] = held = values.astype(place.dtype, copy=False)
+            return held
+        place[...], scale = rounded(values)
+    mine = scales if part.layer is None else scales[part.layer]
+    mine[part.at + rows.start : part.at + rows.stop] = scale
+    return scale
 
 
 def _expect(
@@ -264,7 +278,8 @@ def _needless(name: str, config: DecoderConfig) -> bool:
 
 
 def _expect_tied(head: TensorEntry, table: TensorEntry) -> None:
-    if head.shape != table.shape or not np.array_equal(head.read(), table.read()):
+    pairs = zip(head.rows(), table.rows(), strict=False)
+    if head.shape != table.shape or not all(np.array_equal(a, b) for (_, a), (_, b) in pairs):
         raise RecurraError(
             f"{head.file}: lm_head.weight is not model.embed_tokens.weight",
             facts=f"{configs.FILE} ties them, with tie_word_embeddings true or missing",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -267,3 +269,44 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path):
     with os.fdopen(write, "w") as out:
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_output_that_is_closed_or_full_is_no_traceback(tmp_path: Path):
+    file = tmp_path / "graph.txt"
+    file.write_text(GRAPH)
+    command = f"{sys.executable} -m recurra.cli opt {file}"
+    for to, code, said in ((">&-", 0, ""), (">/dev/full", 1, "the system says: No space left")):
+        done = subprocess.run(
+            f"{command} {to}", shell=True, stderr=subprocess.PIPE, text=True, check=False
+        )
+        assert done.returncode == code
+        assert done.stderr.startswith(said)
+        assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_that_python_ignores_comes_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """As one during a callback of the garbage collector, of which JAX has one."""
+    fired: list[str] = []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if not fired:
+            fired.append(phase)
+            signal.raise_signal(signal.SIGINT)
+
+    def busy(given: list[str]) -> int:
+        gc.callbacks.append(collected)
+        gc.collect()
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        return 0
+
+    monkeypatch.setattr(cli, "dispatch", busy)
+    try:
+        assert cli.main(["busy"]) == 130
+    finally:
+        gc.callbacks.remove(collected)
+    assert fired == ["start"]
+    assert capsys.readouterr().err == "interrupted\n"

@@ -78,6 +78,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path):
 
 
 def test_a_prompt_without_tokens_is_refused():
-    assert encode(BYTES, "") == [0]  # the beginning of a text
+    with pytest.raises(RecurraError, match="the prompt is empty\n  there is no text to go on"):
+        encode(BYTES, "")
     with pytest.raises(RecurraError, match="the prompt has no tokens"):
-        encode(type("T", (), {"encode": lambda *_: type("E", (), {"ids": []})})(), "")
+        encode(type("T", (), {"encode": lambda *_: type("E", (), {"ids": []})})(), "a")

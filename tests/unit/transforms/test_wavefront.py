@@ -121,3 +121,30 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
     want = interpreter.run(program.source_graph, program.sizes)
     for name, x in program.run().items():
         np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-4)
+
+
+@BACKENDS
+def test_gradients_of_borders_go_back_along_diagonals(backend: str) -> None:
+    """The first row and the first column have equations of their own, and all cells are summed."""
+    ctx = rc.Context(dims="b s t")
+    with ctx as ((b, B), (s, S), (t, T)):
+        x = rc.input(rc.f32, (b, s))
+        cost = (x - rc.uniform((b, t))).square()
+        d = rc.like(rc.f32, (b, s, t))
+        d[b, 0, 0] = cost
+        d[b, 0, t] = d[b, 0, t - 1] * 0.5 + cost
+        d[b, s, 0] = d[b, s - 1, 0] * 0.5 + cost
+        d[b, s, t] = cost + (0.1 * d[b, s - 1, t]).sin() * d[b, s, t - 1] + d[b, s - 1, t - 1]
+        loss = d[0:B, 0:S, 0:T].sum() + d[0:B, S - 1, T - 1].sum()
+        loss.backward(wrt=[x])
+        rc.output(loss=loss, d_x=x.grad, least=d[b, 0:S, 0:T].min())
+    given = {"x": np.random.default_rng(1).standard_normal((2, 5)).astype("f4")}
+    made = [
+        ctx.compile({B: 2, S: 5, T: 6}, backend=backend, diagonals=gain)
+        for gain in (0.0, float("inf"))
+    ]
+    waves = [str(program).count("for stw") for program in made]
+    assert waves == [2, 0]
+    got, want = (program.run(inputs=given, seed=1) for program in made)
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=2e-4, atol=2e-5, err_msg=name)

@@ -3,25 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from recurra.backends.jax.devices import devices
 from recurra.codegen.widened_product import parts
 from recurra.ops.contraction import result_shape
 
+# of types that programs have not
+WORDS: dict[Any, Any] = {ml_dtypes.bfloat16: np.uint16, np.float16: np.int16}
+FLOATS = {word: number for number, word in WORDS.items()}
 
-def moved(function: Callable[[Any], Any], x: Any) -> Any:
-    """f(x), of an f that moves numbers and computes nothing, by their bits.
 
-    XLA's CPU has no floats of 16 bits: it would move them as f32, and copy all of x for that.
+def words(x: Any) -> Any:
+    """Floats of 16 bits, of an array or a tree of arrays, as whole numbers of the same bits.
+
+    XLA's CPU has no floats of 16 bits: it moves them as f32, and passes over all of x for that.
+    What is held from launch to launch and from step to step is words there.
     """
-    if x.dtype not in (jnp.bfloat16, jnp.float16) or devices()[0].platform != "cpu":
-        return function(x)
-    bits = lax.bitcast_convert_type(x, jnp.uint16)
-    return lax.bitcast_convert_type(function(bits), x.dtype)
+    return jax.tree.map(_word, x)
+
+
+def floats(x: Any) -> Any:
+    """The numbers that `words` made words of."""
+    return jax.tree.map(_float, x)
+
+
+def _word(x: Any) -> Any:
+    kind = WORDS.get(_kind(x))
+    return x if kind is None or devices()[0].platform != "cpu" else _seen_as(kind, x)
+
+
+def _float(x: Any) -> Any:
+    kind = FLOATS.get(_kind(x))
+    return x if kind is None else _seen_as(kind, x)
+
+
+def _kind(x: Any) -> Any:
+    return x.dtype.type if hasattr(x, "dtype") else type(x)
+
+
+def _seen_as(kind: Any, x: Any) -> Any:
+    if isinstance(x, Tracer):
+        return lax.bitcast_convert_type(x, kind)
+    return np.asarray(x).view(kind)  # where it lies
+
+
+def in_words(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is given words, and gives them."""
+
+    @wraps(function)
+    def run(*given: Any) -> Any:
+        return words(function(*floats(given)))
+
+    return run
+
+
+def moved(function: Callable[..., Any], *xs: Any) -> Any:
+    """f(*xs), of an f that moves numbers of one type and computes nothing, as words."""
+    dtype = jnp.result_type(*xs)
+    made = function(*words([jnp.asarray(x, dtype) for x in xs]))
+    return made if made.dtype == dtype else floats(made)
 
 
 def here(x: Any, step: Any) -> Any:
@@ -39,6 +88,9 @@ class JaxNamespace:
 
     def take(self, x: Any, at: Any, **options: Any) -> Any:
         return moved(lambda bits: jnp.take(bits, at, **options), x)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return moved(lambda x, y: jnp.where(condition, x, y), x, y)
 
     def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
         """In a loop over parts; the last one begins early enough to be whole."""

@@ -21,6 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from recurra.backends.jax.array_namespace import floats, words
 from recurra.backends.jax.devices import devices, settle
 from recurra.backends.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.codegen.region import Region
@@ -100,15 +101,16 @@ class JaxMesh(JaxBackend):
     def described(self, x: Any) -> Any:
         if isinstance(x, list):
             return tuple(map(self.described, x))
-        shape, dtype = x
-        return jax.ShapeDtypeStruct((self.workers, *shape), dtype, sharding=self.rows_apart)
+        own = super().described(x)
+        whole = (self.workers, *own.shape)
+        return jax.ShapeDtypeStruct(whole, own.dtype, sharding=self.rows_apart)
 
     def array(self, x: Any) -> Any:
         return self.spread([x] * self.workers)
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each device."""
-        whole = np.stack([np.asarray(x) for x in parts])
+        whole = words(np.stack([np.asarray(x) for x in parts]))
         with bits_of(whole):
             return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
 
@@ -117,7 +119,7 @@ class JaxMesh(JaxBackend):
 
     def numpy(self, x: Any) -> Any:
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
-            return np.asarray(multihost_utils.process_allgather(x, tiled=True))
+            return floats(np.asarray(multihost_utils.process_allgather(x, tiled=True)))
         return super().numpy(x)
 
     def copy(self, x: Any) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from recurra.backends.jax.array_namespace import JaxNamespace, moved
+from recurra.backends.jax.array_namespace import JaxNamespace, floats, in_words, moved, words
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
 from recurra.backends.numpy.backend import NumpyMachine
@@ -56,7 +56,7 @@ class JaxMachine:
         return node.op.run(self.xp, env, *args)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        return lax.fori_loop(lo, hi, body, carry)
+        return floats(lax.fori_loop(lo, hi, in_words(body), words(carry)))
 
     def until(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
@@ -64,9 +64,9 @@ class JaxMachine:
         """Steps that are not asked about are loops of their own, of a length that XLA knows."""
 
         def one(time: Any, state: Any) -> Any:
-            end, carry = state
-            goes_on, after, carry = body(time, carry)
-            return jnp.where(goes_on, end, jnp.minimum(end, after)), carry
+            end, inside = state
+            goes_on, after, made = body(time, floats(inside))
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), words(made)
 
         def on(state: Any) -> Any:
             time, (end, _) = state
@@ -78,19 +78,19 @@ class JaxMachine:
                 return time + 1, one(time, inside)
             return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
 
-        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), carry)
+        start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), words(carry))
         known = isinstance(lo, int) and isinstance(hi, int)
         if every > 1 and (not known or start > lo):
             state = lax.fori_loop(lo, start, one, state)
         if not known or start < hi:
             _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
-        return state
+        return state[0], floats(state[1])
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         """No loop of one step or none: XLA takes out of a loop what is the same in every step."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
-        return lax.cond(condition, body, lambda inside: inside, carry)
+        return floats(lax.cond(condition, in_words(body), lambda held: held, words(carry)))
 
     def lesser(self, a: Any, b: Any) -> Any:
         return jnp.minimum(a, b)
@@ -121,11 +121,11 @@ class JaxMachine:
         box = jnp.reshape(
             value, [n if s is None else 1 for s, n in zip(at, store.shape, strict=True)]
         )
-        at = [0 if s is None else s for s in at]
-        return lax.dynamic_update_slice(store, box, [jnp.asarray(s, jnp.int32) for s in at])
+        return self.write_box(store, tuple(0 if s is None else s for s in at), box)
 
     def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
-        return lax.dynamic_update_slice(store, value, [jnp.asarray(s, jnp.int32) for s in starts])
+        at = [jnp.asarray(s, jnp.int32) for s in starts]
+        return moved(lambda x, box: lax.dynamic_update_slice(x, box, at), store, value)
 
 
 def bits(plan: StoragePlan) -> AbstractContextManager[object]:
@@ -224,7 +224,7 @@ class JaxBackend:
     def jit(self, plan: StoragePlan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
-        return jax.jit(self.function(plan, region), donate_argnums=donated)
+        return jax.jit(in_words(self.function(plan, region)), donate_argnums=donated)
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         return in_its_bits(plan, self.traced(plan, region, finish))
@@ -232,7 +232,7 @@ class JaxBackend:
     def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
         """A program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
-        return jax.jit(single_launch(plan, region, launch, self.machine, finish))
+        return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
 
     def argument(self, x: Any) -> Any:
         """A small array goes with the call, which copies it, and so does one that cannot be lent;
@@ -240,7 +240,7 @@ class JaxBackend:
         if not isinstance(x, np.ndarray):
             return x if isinstance(x, jax.Array) else self.borrow(x)
         lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
-        return self.borrow(x) if lent else x
+        return self.borrow(x) if lent else words(x)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
@@ -255,7 +255,9 @@ class JaxBackend:
 
     def described(self, x: Any) -> Any:
         """An array that is not made; of the results of a host call, each."""
-        return tuple(map(self.described, x)) if isinstance(x, list) else jax.ShapeDtypeStruct(*x)
+        if isinstance(x, list):
+            return tuple(map(self.described, x))
+        return jax.eval_shape(words, jax.ShapeDtypeStruct(*x))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         if jax.default_backend() != "cpu":
@@ -269,7 +271,9 @@ class JaxBackend:
 
     def array(self, x: Any) -> Any:
         with bits_of(x):
-            made = jnp.array(x, copy=True)  # device_put lends an aligned array, also if it may not
+            made = jnp.array(
+                words(x), copy=True
+            )  # device_put lends an aligned array, also if it may not
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
@@ -278,10 +282,10 @@ class JaxBackend:
 
     def lent(self, x: np.ndarray) -> Any:
         with bits_of(x):
-            return jax.device_put(x)
+            return jax.device_put(words(x))
 
     def given(self, x: np.ndarray) -> np.ndarray:
-        return np.array(x, copy=True)  # to let the launch take it over costs a quarter
+        return np.array(words(x), copy=True)  # to let the launch take it over costs a quarter
 
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)
@@ -297,13 +301,14 @@ class JaxBackend:
         # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
         # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
         with bits_of(x):
-            return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(viewed(x))
+            x = words(x if isinstance(x, jax.Array) else viewed(x))
+            return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(x)
 
     def seen(self, x: Any) -> np.ndarray:
         return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
 
     def operand(self, x: Any) -> np.ndarray:
-        return np.asarray(x)
+        return floats(np.asarray(x))
 
     @property
     def pinned(self) -> bool:
@@ -321,7 +326,7 @@ class JaxBackend:
             return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
 
     def numpy(self, x: Any) -> Any:
-        return np.array(x, copy=True)
+        return floats(np.array(x, copy=True))
 
     def result(self, x: Any) -> Any:
         return self.numpy(x)
@@ -347,4 +352,4 @@ def _first_number(x: Any) -> Any:
 
 def _seen(x: Any) -> np.ndarray:
     """An array in the host's memory, lent for so long that a launch may still destroy it."""
-    return np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x)
+    return floats(np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from recurra.cost.thresholds import MAX_GUARD_DEPTH
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -20,7 +21,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Item, Merge
 from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
-from recurra.ops.reduction import REDUCTION, Fold
+from recurra.ops.reduction import REDUCTION, Fold, Sum
 from recurra.ops.source import Const, Input
 from recurra.polyhedral.boxes import around, decided
 from recurra.polyhedral.dependence import holds_where_read
@@ -296,6 +297,64 @@ def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> R
     return None
 
 
+@rule(Sum)
+def sum_of_one_point(node: Node, rewriting: Rewriting) -> Ref | None:
+    """Σₜ x[t], where x[t] is zero but at t = 0 → x[0]"""
+    (a,) = node.args
+    x = rewriting[a.name]
+    assert isinstance(node.op, Sum)
+    if len(a.slices) != 1 or node.op.axes != (0,):
+        return None
+    points, cut = a.parts(x.domain)
+    ((dim, range_),) = cut.items()
+    at = _only_nonzero(rewriting, x, dim)
+    if at is None or range_ != Slice(x.domain[dim].lo, x.domain[dim].hi):
+        return None
+    if not _is_point(x, {dim: at}, rewriting):
+        return None
+    args, domain = [y.at({dim: at}) for y in x.args], x.domain.without(dim)
+    one = rewriting.emit(x.op.at({dim: at}), args, domain, x.name, whole=True)
+    return Ref(one.name, tuple(points.values()))
+
+
+def _only_nonzero(
+    rewriting: Rewriting, node: Node, dim: str, depth: int = MAX_GUARD_DEPTH
+) -> Expr | int | None:
+    """The only point of a dim at which branches of an equation are not zero; None: it has others.
+
+    Of one that is read along the dim it is as the source says.
+    """
+    if not isinstance(node.op, Merge) or not depth:
+        return None
+    found = set[Expr | int | None]()
+    for a, when in zip(node.args, node.op.when, strict=True):
+        source = rewriting[a.name]
+        if isinstance(source.op, Const) and source.op.value == 0:
+            continue
+        at = pinned(when, dim)
+        own = [d for d, e in zip(source.domain.dims, a.index, strict=True) if e == Sym(dim)]
+        if at is None and own:
+            at = _only_nonzero(rewriting, source, own[0], depth - 1)
+        found.add(at)
+    at = found.pop() if len(found) == 1 else None
+    return None if symbols(at) - rewriting.sizes.keys() else at
+
+
+@rule(Merge)
+def own_point(node: Node, rewriting: Rewriting) -> Node | None:
+    """merge(x[0], .., when=(t == 0, ..)) → merge(x[t], ..), where x waits for the merge"""
+    args = list(node.args)
+    for k, a in enumerate(node.args):
+        x, when = rewriting[a.name], merge_condition(node, k)
+        index = tuple(
+            Sym(d) if e != Sym(d) and d in node.domain and e == pinned(when, d) else e
+            for d, e in zip(x.domain.dims, a.index, strict=True)
+        )
+        if index != a.index and rewriting.reaches(x.name, node.name):
+            args[k] = Ref(a.name, index)
+    return replace(node, args=tuple(args)) if tuple(args) != node.args else None
+
+
 def _keeps(node: Node, rewriting: Rewriting) -> bool:
     """Tell whether branches keep a value once rows have ended, x[t] = where(.., x[t-1]).
 
@@ -323,6 +382,8 @@ def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) ->
 
 DOMAINS = (
     without_points,
+    sum_of_one_point,
+    own_point,
     known_branch,
     first_branch,
     constant_everywhere,

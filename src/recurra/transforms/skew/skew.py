@@ -236,7 +236,22 @@ class _Skew:
             return self.neighbor(ref, *shifts, within), True
         if not any(index_symbols(e) & two for e in ref.index):
             return ref, False
-        return self.taken(ref, within), True
+        return self.diagonal(ref, within) or self.taken(ref, within), True
+
+    def diagonal(self, ref: Ref, within: Domain) -> Ref | None:
+        """A diagonal of another table, where every cell picks its own: all of it."""
+        source = self.graph[ref.name]
+        if not isinstance(source.op, Pick) or source.op.axis or ref.slices:
+            return None
+        by: dict[str, Any] = dict(zip(source.domain.dims, ref.index, strict=True))
+        (x,), at = source.args, substitute(source.op.at_, by)
+        x = x.at(by).at(self.cell)
+        two, of = {self.f.axis.dim, self.f.other.dim}, self.graph[x.name]
+        assert isinstance(of.type, Type)
+        own = substitute(at, self.cell) == self.f.axis.sym and of.type.shape[0] == self.f.length
+        if x.slices or not own or any(index_symbols(e) & two for e in x.index):
+            return None
+        return x if always_inside(x.index, of.domain, within) else None
 
     def zeros(self, t: Any, within: Domain) -> Ref:
         """What no cell reads."""

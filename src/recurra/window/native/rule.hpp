@@ -116,7 +116,13 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   kind.masks = kMasks.count(name) != 0;
   depends = depends && !kind.masks;
   kind.autocasts = op.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
-  const bool parts = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  const bool runs_here =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  // Where both are there, as for silu_backward, the kernel is what is called.
+  const bool parts =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !runs_here;
   kind.only_reads = !kind.mutates && !draws && !reshapes && !always_writes && kind.returns;
   auto is = [&kind](Kind::Way way, const char* why) {
     kind.way = way, kind.why = why;
@@ -134,10 +140,6 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   if (depends) return is(Kind::caller, "its result, or the shape of it, depends on data");
   if (draws) return is(Kind::caller, "it draws");
   if (!tensors) return is(Kind::caller, "it gives something else than tensors");
-  const bool runs_here =
-      op.hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (!runs_here) return is(Kind::caller, "it has no kernel for the CPU");
   if (always_writes) return is(Kind::caller, "it writes what its schema does not name");
   return is(Kind::defers, kind.mutates ? "in place" : "it gives new tensors");
