@@ -157,6 +157,12 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
         "@ needs axes",
         "f32[] over (b, t)",
     ),
+    "no gradient": (
+        ShapeError,
+        lambda: as_tensor(vector().grad),
+        "None is no tensor",
+        "x.grad is None before backward(), and where the loss does not depend on x",
+    ),
     "no such element type": (
         ShapeError,
         lambda: as_tensor(np.array([1j])),

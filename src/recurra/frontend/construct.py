@@ -59,6 +59,13 @@ def _array(x: Any, dtype: str | None) -> np.ndarray:
 
 def array_type(x: Any) -> str:
     """The type of a tensor made of an array, unless one is asked for."""
+    if x is None:
+        raise ShapeError(
+            "None is no tensor",
+            facts="x.grad is None before backward(), and where the loss does not depend on x",
+            hint="leave it out, or call backward(wrt=[x]) of a loss that x is part of",
+            loc=here(),
+        )
     array = array_of(x, "the constant")
     found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
     if found is None:

@@ -110,3 +110,55 @@ def test_elements_of_several_rows_are_not_joined() -> None:
         DomainError, match="would join elements of rows that end at different points"
     ):
         program(lambda x, b, B, t, T: x[0:B, 0:T].reshape(-1).sum())
+
+
+def shares(x: np.ndarray) -> float:
+    weight = np.exp(x)
+    return float((weight / weight.sum() * x).sum())
+
+
+RANGES: dict[str, tuple[Written, Callable[[np.ndarray, int], float]]] = {
+    "the largest of the last": (
+        lambda x, b, t, T: x[b, T - 1 - t : T].max(),
+        lambda x, t: x[len(x) - 1 - t :].max(),
+    ),
+    "shares of the last": (
+        lambda x, b, t, T: (x[b, T - 1 - t : T].softmax() * x[b, T - 1 - t : T]).sum(),
+        lambda x, t: shares(x[len(x) - 1 - t :]),
+    ),
+    "the largest of the last two": (
+        lambda x, b, t, T: x[b, rc.max(T - 2, 0) : T].max() * x,
+        lambda x, t: x[-2:].max() * x[t],
+    ),
+    "in order": (
+        lambda x, b, t, T: x[b, 0 : T - t].sort().cumsum().max(),
+        lambda x, t: np.cumsum(np.sort(x[: len(x) - t])).max(),
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_that_only_the_data_know(name: str, backend: str) -> None:
+    written, by_hand = RANGES[name]
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(1.5)
+        x = rc.constant(BASE).take(rc.value(b, "i32")).take(rc.value(t, "i32")) * w
+        y = written(x, b, t, T)
+        y[0:B, 0:T].sum().backward(wrt=[w])
+        assert w.grad is not None
+        rc.output(y=y + 0.0 * x, slope=w.grad)
+        last = rc.constant(LENGTHS, "i32").take(rc.value(b, "i32")) - 1
+        end = rc.until(rc.value(t, "i32") >= last, max=MOST)
+    got = ctx.run({B: 3, T: end}, backend=backend)
+
+    def filled(weight: float) -> np.ndarray:
+        found = np.zeros((3, MOST))
+        for row, n in enumerate(LENGTHS):
+            found[row, :n] = [by_hand(weight * BASE[row, :n].astype(float), k) for k in range(n)]
+        return found
+
+    np.testing.assert_allclose(got["y"], filled(1.5), rtol=1e-5, atol=1e-6)
+    slope = (filled(1.5 + 1e-6).sum() - filled(1.5 - 1e-6).sum()) / 2e-6
+    np.testing.assert_allclose(got["slope"], slope, rtol=1e-4)

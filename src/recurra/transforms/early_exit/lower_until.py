@@ -28,7 +28,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
-from recurra.ir.types import Domain, Range, Tuple
+from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Pick, Take
@@ -294,6 +294,19 @@ class _Program(RowMoves):
         return ""
 
     # ---- what leaves
+
+    def write_zeros(self) -> None:
+        """Every equation that is to be zero past the end of its rows, for all that read it."""
+        for name in [n for n in self.graph.nodes if n in self.zeros.masked]:
+            n, raw = self.g[name], self.g.fresh(f"{name}_any")
+            self.n, self.g.loc = self.graph[name], n.loc
+            box = n.domain
+            alive = self._alive_at(self.graph[name], self.zeros.time(n), [0], box)
+            assert isinstance(n.type, Type)
+            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
+            self.g.put(replace(n, name=raw))
+            op = chosen(n.type.rank, both=False)
+            self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _shown(self, name: str) -> str:
         """An output, zero past the end of each row."""

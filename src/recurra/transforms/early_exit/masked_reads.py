@@ -24,7 +24,7 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, join_labels
-from recurra.ir.types import Domain, Range, Tuple, Type
+from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Take
@@ -33,7 +33,7 @@ from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
 from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
-from recurra.transforms.early_exit.zero_masks import Zeros
+from recurra.transforms.early_exit.zero_masks import NOTHING, Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting
 
@@ -60,7 +60,7 @@ class Reads(RowEnds):
     def operand(self, node: Node, position: int) -> MaskedOperand:
         """MaskedOperand `position`, read where the static program reads it."""
         a, source = node.args[position], self.graph[node.args[position].name]
-        self._one_row(node, position, a, source)
+        name = self._of_one_row(node, position, a, source)
         index: list[Index] = []
         lead: list[Along | None] = []
         last: tuple[int, Any] | None = None
@@ -95,7 +95,10 @@ class Reads(RowEnds):
         if last is not None:
             ref = self._at_end(position, source, tuple(index), *last)
             return MaskedOperand(ref, shape, self.whole(shape, (*lead, *own)))
-        return MaskedOperand(Ref(a.name, tuple(index)), shape, self.whole(shape, (*lead, *own)), a)
+        whole = a if name == a.name else None
+        return MaskedOperand(
+            Ref(name, tuple(index)), shape, self.whole(shape, (*lead, *own)), whole
+        )
 
     def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
@@ -109,17 +112,22 @@ class Reads(RowEnds):
             for r, found in zip(self.rows, same, strict=True)
         )
 
-    def _one_row(self, node: Node, index: int, ref: Ref, source: Node) -> None:
-        """Points of another row may lie past its end."""
+    def _of_one_row(self, node: Node, index: int, ref: Ref, source: Node) -> str:
+        """What is read of a source: points of another row may lie past its end.
+
+        They are nothing in sums of gradients, and refused elsewhere.
+        """
         if isinstance(node.op, Call) or self.says_alive(source):  # false where these have ended
-            return
+            return ref.name
         pairs = list(zip(source.domain, ref.index, strict=True))
         if not any(r.dim in self.timed and index_symbols(e) & self.timed for r, e in pairs):
-            return  # all of a row, its first points, or its end
+            return ref.name  # all of a row, its first points, or its end
         for r, e in pairs:
             role = self.role(r.dim)
             own = isinstance(e, Sym) and self.role(e.name) == role
             if role in self.rows.dims and not own:
+                if isinstance(node.op, Sum) and (NOTHING, ref.name) in self.zeros.holds:
+                    return self.ended_with(self.g[ref.name], 0)
                 self.refuse(
                     f"{ref} reads points of other rows, which may have ended",
                     f"{self.bound} is set row by row, by {self.ending.done} over "
@@ -128,6 +136,7 @@ class Reads(RowEnds):
                     f"x[.., {self.bound}-1]",
                     index,
                 )
+        return ref.name
 
     def _at_end(
         self, position: int, source: Node, index: tuple[Index, ...], column: int, expr: Expr
@@ -376,29 +385,23 @@ class Reads(RowEnds):
     def _alive_source(self, source: Node, extent: Range, ends: Sequence[int], fill: float) -> Ref:
         """An equation with `fill` where its row has ended."""
         box = self.static(source.domain)
-        rows = self._row_index(source, Ref(source.name, box.identity), extent.dim)
-        alive = self.joined(el.And(), [self.before(extent.sym + c, rows, box) for c in ends], box)
+        alive = self._alive_at(source, extent.dim, ends, box)
         return self._where_alive(alive, self.g.read(source.name), box, fill)
+
+    def _alive_at(self, source: Node, dim: str, ends: Sequence[int], box: Domain) -> Ref:
+        """Are points of a source before all ends T - c? Of a sum of gradients over rows: in any."""
+        rows = self._row_of(source, box.identity, dim)
+        if (NOTHING, source.name) in self.zeros.holds:
+            here = [self.any_before(Sym(dim) + c, source, dim, box) for c in ends]
+        else:
+            here = [self.before(Sym(dim) + c, rows, box) for c in ends]
+        return self.joined(el.And(), here, box)
 
     def _where_alive(self, alive: Ref, ref: Ref, box: Domain, fill: float) -> Ref:
         type_ = self.g.type(ref)
         other = self.emit(Const(value=fill, dtype=type_.dtype), ())
         op = chosen(type_.rank, both=False)
         return self.g.emit(op, (alive, ref, other), box, f"{ref.name}_alive")
-
-    def write_zeros(self) -> None:
-        """Every equation that is to be zero past the end of its rows, for all that read it."""
-        for name in [n for n in self.graph.nodes if n in self.zeros.masked]:
-            n, raw = self.g[name], self.g.fresh(f"{name}_any")
-            self.n, self.g.loc = self.graph[name], n.loc
-            box = n.domain
-            rows = self._row_index(n, Ref(name, box.identity), self.zeros.time(n))
-            alive = self.before(Sym(self.zeros.time(n)), rows, box)
-            assert isinstance(n.type, Type)
-            zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
-            self.g.put(replace(n, name=raw))
-            op = chosen(n.type.rank, both=False)
-            self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _mask_index(
         self, operand: MaskedOperand, axes: str, axis: int, along: Along, part: Slice
@@ -468,15 +471,20 @@ class Reads(RowEnds):
             "reduce x[.., 0:T] itself, before it is reshaped or joined",
         )
 
-    def _ends(self, along: Along) -> list[int]:
-        """c of every T - c that an axis ends at."""
+    def ends_known(self, along: Along) -> list[int] | None:
+        """c of every T - c that an axis ends at; None where it ends elsewhere, as at T - t."""
         hi = along.part.hi
         args = hi.args if isinstance(hi, Ext) and hi.op == "min" else (hi,)
         found = [self._before_end(e) for e in args if self.ended(e)]
         out = [c for c in found if c is not None and c >= 0]
-        if len(out) != len(found):
+        return out if len(out) == len(found) else None
+
+    def _ends(self, along: Along) -> list[int]:
+        """`ends_known`, or a refusal."""
+        out = self.ends_known(along)
+        if out is None:
             self.refuse(
-                f"a range ends at {hi}",
+                f"a range ends at {along.part.hi}",
                 f"{self.bound} is set while the program runs; a range may end at {self.bound}, "
                 f"{self.bound}-1 or rc.min(t+5, {self.bound})",
                 "choose by rc.where",

@@ -30,7 +30,7 @@ class RowMoves(Reads):
     def moved(self, node: Node, xs: Sequence[MaskedOperand]) -> Moved | None:
         """What a move along axes that end becomes; None: it moves nothing by data.
 
-        The axes of its result that end, and that no dim is known of, are as long as they say.
+        Axes of its result that end, and nothing says where, are as long as their size says.
         """
         rule, size = _RULES.get(type(node.op)), shape_of(node.type)
         if rule is None or not self._is_by_data(node, xs):
@@ -38,7 +38,7 @@ class RowMoves(Reads):
         own = tuple(r.sym for r in self.rows)
         self._expect_own_rows(node, xs, own)
         self.axes[node.name] = tuple(
-            Along(COUNTED, Slice(0, n), own) if a is None and self.ended(n) else a
+            Along(COUNTED, Slice(0, n), own) if self.ended(n) and not self._is_known(a) else a
             for n, a in zip(size, self.axes[node.name], strict=True)
         )
         return rule(self, node, node.op, xs)
@@ -48,14 +48,21 @@ class RowMoves(Reads):
         match node.op:
             case Concat(axis=axis):
                 sizes = [x.shape[axis] for x in xs]
-            case Cut(start=at):
-                sizes = [at]
+            case Cut(axis=axis, start=start, size=size):
+                known = self._is_known(self.axes[node.name][axis])
+                return self.ended(start) or (self.ended(size) and not known)
             case Pad(axis=axis, before=before, after=after):
                 sizes = [xs[0].shape[axis], before, after]
             case _:  # of what keeps its axes but for those of one element, all are known
                 known = zip(shape_of(node.type), self.axes[node.name], strict=True)
-                return any(self.ended(n) and a is None for n, a in known)
+                return any(self.ended(n) and not self._is_known(a) for n, a in known)
         return any(map(self.ended, sizes))
+
+    def _is_known(self, along: Along | None) -> bool:
+        """Does it say where an axis ends?"""
+        if along is None or along.dim == COUNTED:
+            return along is not None
+        return not self.ended(along.part.lo) and self.ends_known(along) is not None
 
     def _expect_own_rows(
         self, node: Node, xs: Sequence[MaskedOperand], own: tuple[Index, ...]

@@ -2,6 +2,7 @@
 
 sum(x[b,max(1,T-2):T])    →   y[b<B,t<T] = merge(x, 0, when=(t >= max(1,T-2), ..));  sum(y[b,0:T])
 sum(x[b,T-1-t:T])    →   y[b<B,t<T,t_<T] = merge(x[b,t_], 0, when=(t_ >= ..));  sum(y[b,t,0:T])
+sort(x[b,T-1-t:T])   →   y[b<B,t<T] = cut(x[b,0:T], axis=0, start=T-1-t, size=t+1);  sort(y)
 """
 
 from __future__ import annotations
@@ -14,21 +15,42 @@ from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Reduction
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
+from recurra.ops.movement import Cut
 from recurra.ops.reduction import identity
 from recurra.ops.source import Const
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def read_whole_rows(graph: Graph, bound: str) -> Graph:
-    """Make reductions over such ranges ones over all of a row, of what changes nothing outside."""
+    """Make reductions over such ranges ones over all of a row, of what changes nothing outside.
+
+    Other ops read a part of all of a row.
+    """
     g = Rewriting.of(graph, {})
     for n in graph.nodes.values():
-        if isinstance(n.op, Reduction) and n.op.monoid:
+        if any(a.slices for a in n.args) and not isinstance(n.op, Merge):
             g.loc = n.loc
-            args = tuple(_whole(g, n, n.op, a, bound) for a in n.args)
+            args = n.args
+            if isinstance(n.op, Reduction) and n.op.monoid:
+                args = tuple(_whole(g, n, n.op, a, bound) for a in args)
+            args = tuple(_part_of_row(g, n, a, bound) for a in args)
             if args != n.args:
                 g.put(replace(n, args=args))
     return g.graph
+
+
+def _part_of_row(rewriting: Rewriting, node: Node, ref: Ref, bound: str) -> Ref:
+    """The read of a range that only the data know as a part of all of a row."""
+    pairs = list(zip(rewriting[ref.name].domain, ref.index, strict=True))
+    cut = [(r, e) for r, e in pairs if isinstance(e, Slice)]
+    whole = [r for r, e in cut if _by_data(r, e, bound)]
+    index = (Slice(r.lo, r.hi) if r in whole else e for r, e in pairs)
+    part = Ref(ref.name, tuple(index)) if whole else ref
+    for axis, (r, e) in enumerate(cut):
+        if r in whole:
+            op = Cut(axis=axis, start=lin([(e.lo, 1), (r.lo, -1)]), size=e.count)
+            part = rewriting.emit(op, (part,), node.domain, f"{ref.name}_part")
+    return part
 
 
 def end_of_row(expr: Expr | int, bound: str) -> bool:

@@ -92,7 +92,9 @@ _BOUNDED = (
 )
 
 ZERO, FINITE = "zero", "finite"
-Fact = tuple[str, str]  # (ZERO or FINITE, equation)
+NOTHING = "nothing"  # zero, or a product of zero and what need not be finite: of no gradient a part
+KINDS = (ZERO, FINITE, NOTHING)
+Fact = tuple[str, str]  # (one of KINDS, equation)
 Way = tuple[float, frozenset[str]]  # elements to mask per point, and the equations that have them
 _NO_WAY: Way = (inf, frozenset())
 
@@ -135,7 +137,7 @@ class Zeros:
         """Is it so whatever the operands are? None: it depends on them."""
         kind, name = fact
         n = self.graph[name]
-        if name in self.masked:
+        if name in self.masked and kind != NOTHING:
             return True
         if not isinstance(n.type, Type):
             return False
@@ -144,6 +146,8 @@ class Zeros:
             return True if not timed or not is_float(n.type.dtype) else None
         if isinstance(n.op, Const):
             return n.op.value == 0
+        if kind == NOTHING and isinstance(n.op, Pick) and n.op.zero and self._is_outside(n, n.op):
+            return True
         return None if self.time(n) else False
 
     def needs(self, fact: Fact) -> list[list[Fact]]:
@@ -158,8 +162,9 @@ class Zeros:
         later = [self._later(n, a) for a in n.args]
         match n.op:
             case op if isinstance(op, _PRODUCT):
+                rest = n.args if kind == ZERO else ()
                 return [
-                    [(ZERO, a.name), *((FINITE, o.name) for j, o in enumerate(n.args) if j != k)]
+                    [(kind, a.name), *((FINITE, o.name) for j, o in enumerate(rest) if j != k)]
                     for k, a in enumerate(n.args)
                     if later[k]
                 ]
@@ -167,6 +172,8 @@ class Zeros:
                 return [every] if all(later) else []
             case el.Where():
                 return [every[1:]] if all(later[1:]) else []
+            case el.Div() if kind == NOTHING:
+                return [every[:1]] if later[0] else []
             case op if isinstance(op, (*_ODD, *_MOVES)) or self._safe_div(n):
                 return [every[:1]] if later[0] else []
             case _:
@@ -178,6 +185,12 @@ class Zeros:
             return False
         shape = self.graph.read_type(node.args[0]).shape
         return any(self.times & symbols(shape[k]) for k in node.op.axes)
+
+    def _is_outside(self, node: Node, op: Pick) -> bool:
+        """Past the end of a row, is an element asked for that its axis does not have?"""
+        size = self.graph.read_type(node.args[0]).shape[op.axis]
+        shift = is_shift(op.at_, self.time(node)) if self.time(node) else None
+        return shift is not None and shift >= 0 and size == node.domain[self.time(node)].hi
 
     def _safe_div(self, node: Node) -> bool:
         """A division by what does not vary with time: it is not zero where rows have points."""
@@ -202,7 +215,7 @@ class Zeros:
     def settled(self) -> frozenset[Fact]:
         """All that holds: what fails is taken away until nothing more does."""
         self.grows = self.growing()
-        facts = {(ZERO, n) for n in self.graph.nodes}
+        facts = {(kind, n) for n in self.graph.nodes for kind in (ZERO, NOTHING)}
         facts |= {(FINITE, n) for n in self.graph.nodes if n not in self.grows}
         readers = self.graph.readers
         todo = list(facts)
@@ -211,7 +224,7 @@ class Zeros:
             if fact in facts and not self._follows(fact, facts):
                 facts.discard(fact)
                 users = [r.name for r, _ in readers[fact[1]]]
-                todo += [(kind, r) for r in users for kind in (ZERO, FINITE)]
+                todo += [(kind, r) for r in users for kind in KINDS]
         return frozenset(facts)
 
     def _follows(self, fact: Fact, facts: set[Fact]) -> bool:
