@@ -1,7 +1,9 @@
 """Random tests draw the same examples in every run, and keep nothing on disk; garbage waits."""
 
+import ctypes
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import count
@@ -31,6 +33,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """A file's programs go with it: JAX would keep what it has compiled for all of them."""
+    if nextitem is not None and nextitem.path != item.path:
+        if jax := sys.modules.get("jax"):
+            jax.clear_caches()
+        gc.collect()
+        _GIVE_BACK(0)
+
+
 def pytest_sessionfinish() -> None:
     """Counts of random programs add up over runs."""
     fuzzing.keep_counts()
@@ -44,6 +56,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 _NUMBERS = count()
+# What is free goes back to the system, where the C library can do that.
+_GIVE_BACK = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recurra.llm import config as configs
 from recurra.llm import patterns
-from recurra.llm.config import Config
+from recurra.llm.config import DecoderConfig
 from recurra.llm.generate import with_patterns
 from recurra.llm.presets import preset
 from recurra.llm.weights import shapes
@@ -76,7 +76,7 @@ class Work:
         }
 
     @cached_property
-    def config(self) -> Config:
+    def config(self) -> DecoderConfig:
         pattern = patterns.parse(f"window:{self.window}" if self.window else "causal")
         return with_patterns(configs.from_dict(self.given), [pattern] * self.L)
 

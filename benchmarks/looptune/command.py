@@ -19,7 +19,7 @@ from benchmarks.nest.peers_tvm import VARIABLE, available
 from benchmarks.parts import named
 from benchmarks.worker import in_worker
 from recurra.errors import RecurraError
-from recurra.nest.agents.command import Train
+from recurra.nest.agents.command import TuneTrainCommand
 from recurra.nest.target import runnable
 
 PARTS = ("learners", "searches", "depths", "libraries")
@@ -90,7 +90,7 @@ class Figures:
 
     def learners(self, sizes: Sizes) -> dict[str, Any]:
         on = runnable()[0]
-        train = Train(self.folder, tables=sizes.tables, depth=sizes.depth)
+        train = TuneTrainCommand(self.folder, tables=sizes.tables, depth=sizes.depth)
         rules = train.rules()
         worlds = learners.parted([train.table(p, rules, on) for p in train.problems()])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.harness import progress
 from benchmarks.looptune.sizes import Sizes
-from recurra.nest.agents.learning import Point
+from recurra.nest.agents.learning import LearningPoint
 from recurra.nest.agents.vector_env import World
 from recurra.nest.table import Table
 
@@ -65,7 +65,7 @@ def swept(name: str, worlds: Worlds, sizes: Sizes) -> dict[str, Any]:
 def tried(name: str, index: int, steps: int, depth: int) -> Any:
     """The k-th settings of a learner's sweep; the first ones are its own."""
     module = importlib.import_module(f"recurra.nest.agents.{name}")
-    settings = module.Settings()
+    settings = module.train.settings()
     if hasattr(settings, "pool"):
         settings = replace(settings, pool="turns")  # a figure can be drawn again
     if index:
@@ -102,7 +102,7 @@ def run(name: str, learned: Sequence[Table], settings: Any, judged: World) -> li
     """The curve of one run: rewards on the way, and what the policy reaches on other tables."""
     points: list[dict[str, Any]] = []
 
-    def tell(point: Point) -> None:
+    def tell(point: LearningPoint) -> None:
         reward = None if np.isnan(point.reward) else point.reward
         of_best = float(judged.reached(point.policy.weights).mean())
         points.append(dict(steps=point.steps, reward=reward, of_best=of_best))

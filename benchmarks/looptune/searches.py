@@ -13,12 +13,12 @@ from benchmarks.harness import progress
 from benchmarks.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.policy import Policy, load, shipped
+from recurra.nest.agents.policy import GreedyPolicy, load, shipped
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, compared, verified
-from recurra.nest.problem import Problem
-from recurra.nest.search import Found, search, strategy
-from recurra.nest.target import Target, runnable
+from recurra.nest.problem import NestProblem
+from recurra.nest.search import FoundNest, search, strategy
+from recurra.nest.target import VectorTarget, runnable
 
 POLICY = "policy"
 
@@ -68,13 +68,13 @@ def deepened(size: tuple[int, int, int], limit: float, actions: tuple[int, ...])
     return {"size": called(size), "rows": rows}
 
 
-def alone(name: str, start: Nest, on: Target, actions: Actions, limit: float) -> Found:
+def alone(name: str, start: Nest, on: VectorTarget, actions: Actions, limit: float) -> FoundNest:
     """What a search finds within so much process CPU, with nothing measured before."""
     evaluate, clock = Evaluator(start.problem, on), time.process_time
     return search(strategy(name), start, evaluate, actions, seconds=limit, clock=clock)
 
 
-def known(on: Target) -> Policy | None:
+def known(on: VectorTarget) -> GreedyPolicy | None:
     """The policy that comes with the package, if there is one for this machine."""
     return load(path) if (path := shipped(on)) is not None else None
 
@@ -85,13 +85,13 @@ def learned_from() -> set[str]:
     return {x for part in ("learnt", "choosing") for x in policy.about[part]} if policy else set()
 
 
-def proposed(policy: Policy, problem: Problem) -> tuple[Nest, float]:
+def proposed(policy: GreedyPolicy, problem: NestProblem) -> tuple[Nest, float]:
     """Where it ends, and the seconds that this takes: nothing is measured."""
     nests, seconds = paced(policy, problem)
     return nests[-1], seconds[-1]
 
 
-def paced(policy: Policy, problem: Problem) -> tuple[list[Nest], list[float]]:
+def paced(policy: GreedyPolicy, problem: NestProblem) -> tuple[list[Nest], list[float]]:
     """The nests after every action, and the seconds until then."""
     policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
     seconds = [0.0]

@@ -16,7 +16,7 @@ from benchmarks.harness import Row, progress
 from benchmarks.mapping.runs import Wanted
 from benchmarks.pairs import ratio
 from recurra.mapping.engine_choice import engine
-from recurra.mapping.execute.compare import Compared, compare
+from recurra.mapping.execute.compare import ComparedProblem, compare
 from recurra.mapping.execute.sources import workload_of
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import Problem, Solution, nothing
@@ -56,7 +56,7 @@ def executed(quick: bool, wanted: Wanted) -> list[Row]:
     return rows
 
 
-def rows_of(case: str, done: Compared) -> list[Row]:
+def rows_of(case: str, done: ComparedProblem) -> list[Row]:
     """Each answer beside the simulator, and ours beside the others."""
     rows: list[Row] = []
     limit = sum(done.prices.instructions) * 1e3

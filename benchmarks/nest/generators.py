@@ -19,13 +19,13 @@ from recurra.nest import catalogue
 from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
 from recurra.nest.loops import Nest
-from recurra.nest.measure import Protocol, Workload
-from recurra.nest.native import Kernel
-from recurra.nest.problem import Problem
-from recurra.nest.target import Target, runnable
+from recurra.nest.measure import KernelArrays, Protocol
+from recurra.nest.native import LoadedKernel
+from recurra.nest.problem import NestProblem
+from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 
-TABLE: Mapping[str, Problem] = {
+TABLE: Mapping[str, NestProblem] = {
     "CONV-1": catalogue.convolution(1, 56, 56, 64, 64),
     "CONV-2": catalogue.convolution(1, 28, 28, 128, 128),
     "CONV-3": catalogue.convolution(1, 14, 14, 256, 256),
@@ -56,15 +56,18 @@ def generators(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def _rows(nest: Nest, on: Target, case: str) -> list[Row]:
+def _rows(nest: Nest, on: VectorTarget, case: str) -> list[Row]:
     from recurra.nest.llvm import LlvmKernel
 
-    makers = Kernel, LlvmKernel
+    makers = LoadedKernel, LlvmKernel
     kernels = [make(generate(nest, on)) for make in makers]
     for maker, kernel in zip(makers, kernels, strict=True):
         if words := wrong(nest, kernel.call, at_end=True):
             raise Disagreement(f"the {maker.__name__} of {nest.order!r} is wrong", facts=words)
-    workload, protocol = Workload(nest.problem), Protocol(runs=3, seconds=0.002, hopeless=np.inf)
+    workload, protocol = (
+        KernelArrays(nest.problem),
+        Protocol(runs=3, seconds=0.002, hopeless=np.inf),
+    )
     ms, times = np.empty((ROUNDS, 2)), np.empty((ROUNDS, 2))
     for k in range(ROUNDS):
         for j in (0, 1) if k % 2 else (1, 0):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Contestant
 from recurra.nest.dtypes import DTYPES
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 
 Array = NDArray[Any]
 Make = Callable[[Sequence[Array]], Callable[[], Any]]
@@ -165,7 +165,7 @@ JAX: Mapping[str, Any] = {
 }
 
 
-def inputs_of(problem: Problem, seed: int = 5) -> list[Array]:
+def inputs_of(problem: NestProblem, seed: int = 5) -> list[Array]:
     """Numbers around 0 for every input, C-contiguous."""
     random = np.random.default_rng(seed)
     return [

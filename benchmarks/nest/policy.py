@@ -16,13 +16,13 @@ from benchmarks.looptune.searches import alone
 from benchmarks.looptune.sizes import SEARCHES
 from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
-from recurra.nest.agents.policy import Policy, load, shipped
+from recurra.nest.agents.policy import GreedyPolicy, load, shipped
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.quick_search import improved
 from recurra.nest.table import tabulate
-from recurra.nest.target import Target, runnable
+from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 
 LIMIT_MS = 20.0
@@ -68,7 +68,12 @@ def _rows(
 
 
 def _searched(
-    policy: Policy, problem: Problem, on: Target, budget: float, actions: Actions, reference: Nest
+    policy: GreedyPolicy,
+    problem: NestProblem,
+    on: VectorTarget,
+    budget: float,
+    actions: Actions,
+    reference: Nest,
 ) -> dict[str, float]:
     """GFLOPS of what each finds in so much time, all measured again in turns."""
     policy.path(catalogue.matmul(16, 16, 16))  # imports are not timed
@@ -85,7 +90,7 @@ def _searched(
     return {name: x.gflops for name, x in zip(nests, standings, strict=True)}
 
 
-def _long(problem: Problem, on: Target, seconds: float) -> Nest:
+def _long(problem: NestProblem, on: VectorTarget, seconds: float) -> Nest:
     """The best of so many seconds: half of them as `recurra tune` spends them, the rest for two
     more searches, with all factors; the last has what those that end by themselves leave.
     Finalists are measured again in turns.
@@ -105,7 +110,7 @@ def _best(gflops: Mapping[str, float]) -> str:
 
 
 def _against(
-    budget: float, name: str, pairs: list[tuple[float, float]], on: Target, kind: str
+    budget: float, name: str, pairs: list[tuple[float, float]], on: VectorTarget, kind: str
 ) -> Row:
     ours, theirs = (float(np.median(x)) for x in zip(*pairs, strict=True))
     ratios = [a / b for a, b in pairs]
@@ -134,7 +139,9 @@ def policies(count: int) -> list[dict[str, Any]]:
     return [asdict(row) for row in [*rows, _median(rows), _time(times, on)]]
 
 
-def _beside_the_oracle(policy: Policy, problem: Problem, on: Target) -> tuple[Row, float]:
+def _beside_the_oracle(
+    policy: GreedyPolicy, problem: NestProblem, on: VectorTarget
+) -> tuple[Row, float]:
     start = time.process_time()
     nest = policy.path(problem)[-1]
     ms = (time.process_time() - start) * 1e3
@@ -151,7 +158,7 @@ def _beside_the_oracle(policy: Policy, problem: Problem, on: Target) -> tuple[Ro
     return row, ms
 
 
-def _oracle(policy: Policy, problem: Problem, on: Target) -> Nest:
+def _oracle(policy: GreedyPolicy, problem: NestProblem, on: VectorTarget) -> Nest:
     evaluate = Evaluator(problem, on, Protocol(seconds=0.0005))
     table = tabulate(problem, policy.actions, evaluate, peak(on))
     return table.nest(int(table.gflops.argmax()))
@@ -165,7 +172,7 @@ def _median(rows: list[Row]) -> Row:
     return replace(rows[0], case=case, ours=ours, theirs=theirs, ratio=ratio, ci95=ends, limit=None)
 
 
-def _time(times: list[float], on: Target) -> Row:
+def _time(times: list[float], on: VectorTarget) -> Row:
     middle = float(np.median(times))
     ratio = LIMIT_MS / middle
     case = f"policy alone, a nest is proposed, {on} 1T"

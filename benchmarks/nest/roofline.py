@@ -21,9 +21,9 @@ from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak
-from recurra.nest.native import Kernel
+from recurra.nest.native import LoadedKernel
 from recurra.nest.table import tabulate
-from recurra.nest.target import Target, runnable
+from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 
 
@@ -34,7 +34,7 @@ def compile_times(count: int) -> list[dict[str, Any]]:
     rows: list[Row] = []
     for on in runnable():
         nests = list(random_nests(on, count))
-        ours_ms = np.array([compile_ms(Kernel, nest, on) for nest in nests])
+        ours_ms = np.array([compile_ms(LoadedKernel, nest, on) for nest in nests])
         some = nests[:: max(1, count // 30)]
         theirs = np.array([compile_ms(llvm.LlvmKernel, nest, on) for nest in some])
         paired = ours_ms[:: max(1, count // 30)]
@@ -49,7 +49,7 @@ def compile_times(count: int) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def random_nests(on: Target, count: int) -> list[Nest]:
+def random_nests(on: VectorTarget, count: int) -> list[Nest]:
     """Where ten random actions lead, of sizes that divide and sizes that do not; all checked."""
     random, found = Random(1), list[Nest]()
     while len(found) < count:
@@ -58,7 +58,7 @@ def random_nests(on: Target, count: int) -> list[Nest]:
         for _ in range(10):
             nest = random.choice(list(Actions().successors(nest).values()))
         try:
-            words = wrong(nest, Kernel(generate(nest, on)).call, at_end=True)
+            words = wrong(nest, LoadedKernel(generate(nest, on)).call, at_end=True)
         except ScheduleError:
             continue
         if words:
@@ -67,7 +67,7 @@ def random_nests(on: Target, count: int) -> list[Nest]:
     return found
 
 
-def compile_ms(load: Callable[..., Any], nest: Nest, on: Target) -> float:
+def compile_ms(load: Callable[..., Any], nest: Nest, on: VectorTarget) -> float:
     fresh = replace(nest)  # nothing that is cached in a nest counts
     start = time.process_time()
     load(generate(fresh, on))
@@ -104,7 +104,7 @@ def ceilings(sizes: Sequence[tuple[int, int, int]]) -> list[dict[str, Any]]:
             evaluate = Evaluator(p, on, Protocol(seconds=0.0005))
             table = tabulate(p, replace(PAPER, steps=8), evaluate, peak(on))
             best = table.nest(int(table.gflops.argmax()))
-            if words := wrong(best, Kernel(generate(best, on)).call, at_end=True):
+            if words := wrong(best, LoadedKernel(generate(best, on)).call, at_end=True):
                 raise Disagreement(f"the {on} code of {best.order!r} is wrong", facts=words)
             us, plain = compared([best, untiled(p)], on, rounds=9)
             over = us.gflops / plain.gflops

@@ -39,7 +39,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.compiled import compile as compiled
 from recurra.nest.measure import peak
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.register_scopes import SPARE
 from recurra.nest.target import runnable
 from recurra.nest.tune import tuned
@@ -48,7 +48,7 @@ SIZES = range(64, 257, 16)  # of the paper: 13 per dim, 2197 in all
 ROUNDED = 8e-3  # of peers that give results of bf16
 SPAN_MS = 3.0  # of one measured stretch of calls
 
-KERNELS: Sequence[tuple[str, Problem, Mapping[str, int]]] = (
+KERNELS: Sequence[tuple[str, NestProblem, Mapping[str, int]]] = (
     ("convolution", catalogue.convolution(1, 56, 56, 64, 64), {}),
     ("convolution", catalogue.convolution(1, 28, 28, 128, 128), {}),
     ("convolution", catalogue.convolution(1, 14, 14, 256, 256), {}),
@@ -163,7 +163,7 @@ def kernel(which: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def _beside(
-    name: str, kind: str, problem: Problem, options: Mapping[str, int], quick: bool
+    name: str, kind: str, problem: NestProblem, options: Mapping[str, int], quick: bool
 ) -> list[dict[str, Any]]:
     """The best schedule that a search finds, against every peer; the limit is the measured peak."""
     on = runnable()[0]

@@ -16,7 +16,7 @@ from benchmarks.harness import PAIRS, QUICK_PAIRS, Case, Contestant, Row, compar
 from benchmarks.pairs import interleaved, learned
 from recurra.errors import RecurraError
 from recurra.window.torch.concurrent import concurrent
-from recurra.window.workloads import Workload, make
+from recurra.window.workloads import TorchWorkload, make
 
 BUDGET_US = 1.0  # of process CPU, over eager, per operator
 CALLS = 2000
@@ -93,7 +93,7 @@ def program_rows(quick: bool) -> list[dict[str, Any]]:
     return [asdict(row) for row in rows]
 
 
-def _bound(program: Workload) -> float:
+def _bound(program: TorchWorkload) -> float:
     """How much faster two threads could be, however scheduled, from what was measured in order."""
     found = 0.0
     while not found:
@@ -104,7 +104,7 @@ def _bound(program: Workload) -> float:
     return found
 
 
-def _eager(program: Workload, threads: int) -> Callable[[int], None]:
+def _eager(program: TorchWorkload, threads: int) -> Callable[[int], None]:
     def run(count: int) -> None:
         torch.set_num_threads(threads)
         for _ in range(count):
@@ -114,7 +114,7 @@ def _eager(program: Workload, threads: int) -> Callable[[int], None]:
     return run
 
 
-def _windowed(program: Workload) -> Callable[[int], None]:
+def _windowed(program: TorchWorkload) -> Callable[[int], None]:
     def run(count: int) -> None:
         with torch.no_grad(), concurrent(2):
             for _ in range(count):
@@ -123,7 +123,7 @@ def _windowed(program: Workload) -> Callable[[int], None]:
     return run
 
 
-def _contestant(name: str, program: Workload, run: Callable[[int], None]) -> Contestant:
+def _contestant(name: str, program: TorchWorkload, run: Callable[[int], None]) -> Contestant:
     def answer() -> dict[str, NDArray[Any]]:
         with torch.no_grad():
             if name != "window":

@@ -1,4 +1,4 @@
-"""A user's program, as a type checker sees it; `tests/test_typed.py` has it checked."""
+"""A user's program, as a type checker sees it; `tests/integration/test_typed.py` has it checked."""
 
 from typing import Any, assert_type
 

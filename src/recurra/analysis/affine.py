@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recurra.errors import DomainError, Loc
-from recurra.ir.expr import Div, Mod, Prod, walk
+from recurra.ir.expr import FloorDiv, Modulo, Product, walk
 from recurra.ir.graph import Index, Slice
 
 
@@ -16,13 +16,13 @@ def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
         quasi_affine(what, index.hi, loc)
         return
     for x in walk(index):
-        if isinstance(x, Prod):
+        if isinstance(x, Product):
             raise product(what, x, loc)
-        if isinstance(x, (Div, Mod)) and (type(x.n) is not int or x.n < 1):
+        if isinstance(x, (FloorDiv, Modulo)) and (type(x.n) is not int or x.n < 1):
             raise divisor(what, x, loc)
 
 
-def product(what: str, prod: Prod, loc: Loc | None) -> DomainError:
+def product(what: str, prod: Product, loc: Loc | None) -> DomainError:
     """A product of two unknowns where it must be quasi-affine."""
     return DomainError(
         f"{what} multiplies two unknowns: {prod}",
@@ -33,9 +33,9 @@ def product(what: str, prod: Prod, loc: Loc | None) -> DomainError:
     )
 
 
-def divisor(what: str, e: Div | Mod, loc: Loc | None) -> DomainError:
+def divisor(what: str, e: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
     """// or % by something else than a positive constant."""
-    sign = "//" if isinstance(e, Div) else "%"
+    sign = "//" if isinstance(e, FloorDiv) else "%"
     return DomainError(
         f"{what} is divided by {e.n}: {e}",
         facts=f"the right side of {sign} is a positive constant: reads are inverted exactly",

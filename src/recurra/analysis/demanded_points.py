@@ -20,7 +20,7 @@ from recurra.ir.expr import (
     TRUE,
     Expr,
     Logic,
-    Prod,
+    Product,
     both,
     compare,
     either,
@@ -193,7 +193,7 @@ class _Demand:
         box = box_of(mine, self.sizes)
         if box is not None:  # the points that ask for the range
             box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
-        if box is None or any(isinstance(x, Prod) for y in (lo, hi) for x in walk(y)):
+        if box is None or any(isinstance(x, Product) for y in (lo, hi) for x in walk(y)):
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
             return []

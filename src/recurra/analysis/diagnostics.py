@@ -1,4 +1,4 @@
-"""What the user is told when a proof fails: what, where, the two facts, one way out."""
+"""Error texts of failed proofs: what is wrong, where, the two facts, one way out."""
 
 from __future__ import annotations
 

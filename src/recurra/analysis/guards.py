@@ -14,7 +14,7 @@ from math import lcm, prod
 from recurra.analysis.demanded_points import chosen, demanded
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import GUARD_NS, MAX_CONDITION_PERIOD, MAX_GUARDED_SHARE
-from recurra.ir.expr import TRUE, Expr, Mod, evaluate, substitute, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Modulo, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.control import Call, Item, Merge
@@ -84,7 +84,7 @@ def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
     if where == TRUE or len(dims) != 1:
         return 1.0
     (dim,) = dims
-    periods = [e.n for e in walk(where) if isinstance(e, Mod) and is_shift(e.a, dim) is not None]
+    periods = [e.n for e in walk(where) if isinstance(e, Modulo) and is_shift(e.a, dim) is not None]
     period = lcm(*periods)
     if not periods or period > MAX_CONDITION_PERIOD:
         return 1.0

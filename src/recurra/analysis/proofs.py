@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, substitute, symbols, walk
+from recurra.ir.expr import (
+    FALSE,
+    TRUE,
+    Expr,
+    Product,
+    Sym,
+    both,
+    compare,
+    substitute,
+    symbols,
+    walk,
+)
 from recurra.ir.graph import Graph
 from recurra.ir.types import Domain
 from recurra.polyhedral import isl
@@ -18,7 +29,7 @@ Point = dict[str, int]
 class Unprovable(Exception):
     """The question multiplies two dims: `expr` is not quasi-affine, so isl cannot answer it."""
 
-    def __init__(self, expr: Prod):
+    def __init__(self, expr: Product):
         self.expr = expr
 
 
@@ -90,7 +101,7 @@ class Proof:
         point = {d: lo for d, (lo, _) in box.items()}
         if where == TRUE:
             return point
-        product = next((x for x in walk(where) if isinstance(x, Prod)), None)
+        product = next((x for x in walk(where) if isinstance(x, Product)), None)
         if product is not None:
             raise Unprovable(product)
         named = symbols(where)

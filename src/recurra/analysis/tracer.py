@@ -14,7 +14,7 @@ import numpy as np
 from recurra.errors import DomainError, Loc, RecurraError, ShapeError, here
 from recurra.ir.dims import Dim
 from recurra.ir.effects import Checkpoint, Export
-from recurra.ir.expr import FALSE, TRUE, Expr, Prod, Sym, both, compare, negate, symbols, walk
+from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, both, compare, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
@@ -187,12 +187,12 @@ class Tracer:
         domain = self.nodes[name].domain
         earlier = [b for b in self.branches[name] if not b.folded]
         earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
-        if not earlier or any(isinstance(e, Prod) for b in earlier for e in walk(b.when)):
+        if not earlier or any(isinstance(e, Product) for b in earlier for e in walk(b.when)):
             return
         mine = both(when, *(c for r in domain for c in r.edges))
         named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
         mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
-        if any(isinstance(e, Prod) for e in walk(mine)) or not isl.satisfiable(mine):
+        if any(isinstance(e, Product) for e in walk(mine)) or not isl.satisfiable(mine):
             return  # what falls outside of the domain is dropped
         if isl.satisfiable(both(mine, *(negate(b.when) for b in earlier))):
             return
@@ -339,7 +339,7 @@ def excludes(left: Expr, right: Expr) -> bool:
     """Can `left` and `right` never hold at one point, whatever the bounds?"""
     if left == negate(right):
         return True
-    quasi_affine = not any(isinstance(e, Prod) for c in (left, right) for e in walk(c))
+    quasi_affine = not any(isinstance(e, Product) for c in (left, right) for e in walk(c))
     return quasi_affine and not isl.satisfiable(both(left, right))
 
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recurra.codegen.array_machine import Machine
+from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.region import Region
 from recurra.cost.target import Target
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
 
@@ -19,7 +19,7 @@ class Backend(Protocol):
     """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
 
     name: str
-    machine: Machine
+    machine: ArrayMachine
 
     @property
     def target(self) -> Target:
@@ -36,7 +36,7 @@ class Backend(Protocol):
         """Do launches beside host calls run in a thread of ours? `overlap.py`."""
         ...
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from recurra.codegen.region import Region
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 T = TypeVar("T")
 
@@ -19,16 +19,18 @@ T = TypeVar("T")
 class RegionCache(Generic[T]):
     """By plan, which is compared as one object, and by the name of a region in it."""
 
-    plans: list[tuple[Plan, dict[str, T]]] = field(default_factory=list[tuple[Plan, dict[str, T]]])
+    plans: list[tuple[StoragePlan, dict[str, T]]] = field(
+        default_factory=list[tuple[StoragePlan, dict[str, T]]]
+    )
 
-    def get(self, plan: Plan, region: Region, make: Callable[[Plan, Region], T]) -> T:
+    def get(self, plan: StoragePlan, region: Region, make: Callable[[StoragePlan, Region], T]) -> T:
         """Return what there is of a region, or make it."""
         made = self.of(plan)
         if region.name not in made:
             made[region.name] = make(plan, region)
         return made[region.name]
 
-    def of(self, plan: Plan) -> dict[str, T]:
+    def of(self, plan: StoragePlan) -> dict[str, T]:
         """Return what there is of a plan, by region."""
         found = next((made for known, made in self.plans if known is plan), None)
         if found is None:

@@ -27,7 +27,7 @@ SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class LoadedCheckpoint:
     """What `load` found; `warning` names the newer files that had to be passed over."""
 
     path: Path
@@ -80,10 +80,10 @@ def load(
     *,
     graph_hash: str | None = None,
     warn: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
-) -> Checkpoint:
+) -> LoadedCheckpoint:
     """The newest whole checkpoint of a directory, or exactly the file that is named.
 
-    A damaged file is passed over aloud, through `warn` and `Checkpoint.warning`. With
+    A damaged file is passed over aloud, through `warn` and `LoadedCheckpoint.warning`. With
     `graph_hash`, a checkpoint of another graph is refused.
     """
     path = Path(path)
@@ -106,7 +106,7 @@ def load(
             if damage:
                 warning = "\n".join([*damage, f"  went back to {file.name}"])
                 warn(warning)
-                found = Checkpoint(found.path, found.arrays, found.meta, warning)
+                found = LoadedCheckpoint(found.path, found.arrays, found.meta, warning)
             return _matching(found, graph_hash)
     if damage:
         raise RecurraError(f"no checkpoint in {path} is whole", facts="\n  ".join(damage))
@@ -140,7 +140,7 @@ def _numbers(names: Iterable[str]) -> dict[int, str]:
     return {int(stem): name for stem, name in stems if stem.isdecimal()}
 
 
-def _matching(found: Checkpoint, graph_hash: str | None) -> Checkpoint:
+def _matching(found: LoadedCheckpoint, graph_hash: str | None) -> LoadedCheckpoint:
     theirs = found.meta.get("graph_hash")
     if graph_hash is not None and theirs != graph_hash:
         raise RecurraError(
@@ -151,7 +151,7 @@ def _matching(found: Checkpoint, graph_hash: str | None) -> Checkpoint:
     return found
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path) -> LoadedCheckpoint:
     """One file, verified: header, lengths, checksum."""
     arrays, words = safetensors_file.read(path)
     if words.get("format") != FORMAT:
@@ -161,7 +161,7 @@ def _read(path: Path) -> Checkpoint:
         )
     if not safetensors_file.is_whole(path):
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
-    return Checkpoint(path, arrays, json.loads(words["meta"]))
+    return LoadedCheckpoint(path, arrays, json.loads(words["meta"]))
 
 
 def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:

@@ -44,7 +44,7 @@ RENAMED_PASSES = {  # their old names, for one release
 
 
 @dataclass(frozen=True)
-class Run:
+class RunCommand:
     """Run a program; what it compiles and runs is up to it.
 
     Example: recurra run examples/reinforce.py --interpret --statements 50
@@ -102,7 +102,7 @@ def _tell(error: Exception, script: Path) -> None:
 
 
 @dataclass(frozen=True)
-class View:
+class ViewCommand:
     """Write the report of a run, from what is in its folder by now, and print its path.
 
     Example: recurra view runs/CartPole-v1__reinforce__1__1760000000 --open

@@ -19,8 +19,8 @@ from recurra.codegen.loop_segments import members
 from recurra.codegen.region import Region
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Index, Slice
-from recurra.storage.storage_plan import Plan
-from recurra.storage.store import Axis
+from recurra.storage.storage_plan import StoragePlan
+from recurra.storage.store import StoredAxis
 
 Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
 
@@ -35,7 +35,7 @@ class Touch:
     shifts: tuple[int, ...]
 
 
-def cut(plan: Plan, regions: Iterable[Region]) -> dict[str, tuple[Axis, ...]]:
+def cut(plan: StoragePlan, regions: Iterable[Region]) -> dict[str, tuple[StoredAxis, ...]]:
     """The axes along which stores are cut. None, where data end loops: they fill what is left."""
     if endings(plan.graph, plan.sizes):
         return {name: () for name in plan.stores}
@@ -46,17 +46,17 @@ def cut(plan: Plan, regions: Iterable[Region]) -> dict[str, tuple[Axis, ...]]:
     }
 
 
-def _plain(axis: Axis) -> bool:
+def _plain(axis: StoredAxis) -> bool:
     return axis.kind in ("block", "window") and axis.tile == 1 and not axis.room and axis.slots > 0
 
 
-def places(axes: Sequence[Axis]) -> int:
+def places(axes: Sequence[StoredAxis]) -> int:
     """Of a store."""
     return prod(a.slots for a in axes)
 
 
 def touched(
-    plan: Plan, region: Region, axes: Mapping[str, tuple[Axis, ...]]
+    plan: StoragePlan, region: Region, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
     """f(times of the loops around): the places of every store that are read, and those written.
 
@@ -98,7 +98,7 @@ def touched(
 
 
 def _statement(
-    plan: Plan, region: Region, text: str, axes: Mapping[str, tuple[Axis, ...]]
+    plan: StoragePlan, region: Region, text: str, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Iterable[Touch]:
     """What one statement does to stores."""
     node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
@@ -126,7 +126,7 @@ def _symbols(index: Index) -> frozenset[str]:
     return symbols(index.lo) | symbols(index.size) if isinstance(index, Slice) else symbols(index)
 
 
-def _slots(axis: Axis, index: Index | None, env: Mapping[str, int]) -> Spans:
+def _slots(axis: StoredAxis, index: Index | None, env: Mapping[str, int]) -> Spans:
     """The slots of an axis that an index means; all of them where it leads outside."""
     every = ((0, axis.slots),)
     if index is None:
@@ -154,7 +154,7 @@ def _rows(slots: list[Spans]) -> list[Spans]:
     return slots
 
 
-def _flat(slots: list[Spans], axes: Sequence[Axis]) -> Spans:
+def _flat(slots: list[Spans], axes: Sequence[StoredAxis]) -> Spans:
     """Places in the order of memory that is cut along the axes, the first one outermost."""
     out: Spans = ((0, 1),)
     for spans, a in zip(slots, axes, strict=False):

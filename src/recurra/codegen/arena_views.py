@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from recurra.ir.types import NUMPY_NAME
 from recurra.storage.allocation import each
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 View = tuple[int, tuple[int, ...], str]  # where it starts, its shape, NumPy's name of its type
 
@@ -25,7 +25,7 @@ def can_place(backend: object) -> bool:
     return hasattr(backend, "arena")
 
 
-def views(plan: Plan) -> dict[str, list[View]]:
+def views(plan: StoragePlan) -> dict[str, list[View]]:
     """Of every store in the arena, its buffer, or its buffers if they are apart."""
     if plan.arena is None:
         return {}
@@ -38,7 +38,7 @@ def views(plan: Plan) -> dict[str, list[View]]:
     return out
 
 
-def placed(plan: Plan, backend: Any) -> Mapping[str, Any]:
+def placed(plan: StoragePlan, backend: Any) -> Mapping[str, Any]:
     """Every store in the arena, as a run begins with it: an array, or a list of those apart."""
     found = views(plan)
     if plan.arena is None or not found:

@@ -1,4 +1,4 @@
-"""What a backend gives the walk: an array namespace, and what it does with loops and stores."""
+"""The interface of a backend to the walk: an array namespace, and its own loops and stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Until = Callable[[Any, Any], tuple[Any, Any, Any]]
 Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
-class Machine(Protocol):
+class ArrayMachine(Protocol):
     """What a backend gives the walk."""
 
     xp: Any

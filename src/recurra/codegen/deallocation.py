@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from recurra.codegen.early_exit import Kept
-from recurra.codegen.host_program import ChunkLoop, Launch, Program
+from recurra.codegen.early_exit import LastValue
+from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
 from recurra.codegen.region import Region
 from recurra.cost.thresholds import MIN_FREED_BYTES
 from recurra.ir.types import Tuple
@@ -21,7 +21,7 @@ def frees(program: Program) -> list[list[Thing]]:
     out: list[list[Thing]] = [[] for _ in program.items]
     last: dict[Thing, int] = {}
     for k, it in enumerate(program.items):
-        if not isinstance(it, (ChunkLoop, Launch)):
+        if not isinstance(it, (ChunkLoop, RegionLaunch)):
             return [[] for _ in program.items]
         last |= dict.fromkeys(_things(it.region), k)
         if isinstance(it, ChunkLoop):
@@ -48,7 +48,7 @@ def _past(it: ChunkLoop) -> list[Thing]:
     """What the end of a loop reads and fills."""
     if it.end is None:
         return []
-    kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, Kept)]
+    kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, LastValue)]
     return [*kept, *(_things(it.end.tail) if it.end.tail else [])]
 
 

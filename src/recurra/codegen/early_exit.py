@@ -25,12 +25,14 @@ from recurra.ir.types import NUMPY_NAME, Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import And, Going, Mul, Where
+from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
+from recurra.ops.ordering import CumMax, Sort
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind
 
 
@@ -69,7 +71,7 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
 
 
 def fillable(
-    plan: Plan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
+    plan: StoragePlan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
 ) -> list[str]:
     """Stores written in a loop that keep every point of it, or as some `kinds` do."""
     out: list[str] = []
@@ -81,14 +83,16 @@ def fillable(
     return out
 
 
-def read_inside(plan: Plan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
+def read_inside(plan: StoragePlan, loop: Loop, active: frozenset[str]) -> frozenset[str]:
     """Stores that a loop both writes and reads."""
     inside = active & set(members(loop.body))
     found = dependences(plan.statements)
     return frozenset(r.source for r in found if {r.source, r.sink} <= inside)
 
 
-def reach(plan: Plan, ended: Ended, name: str, depth: int, active: frozenset[str]) -> int | None:
+def reach(
+    plan: StoragePlan, ended: Ended, name: str, depth: int, active: frozenset[str]
+) -> int | None:
     """How many points of a store past its end are read; None: it may be all of them.
 
     Readers in a loop at the same depth end with it: they read less than a tile past the end.
@@ -126,15 +130,17 @@ def _past(index: Index, dim: str, unit: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class LastValue:
     """The value of an equation at the last point that there is."""
 
     name: str
 
 
-Past = float | Kept | None  # None: whatever
-_OPEN = Kept("")  # of an equation that waits for itself
+Past = float | LastValue | None  # None: whatever
+_OPEN = LastValue("")  # of an equation that waits for itself
 
+
+_MOVES = (Max, Min, Sort, CumMax, Expand, Transpose, Reshape, Cut, Flip, Pick, Take)
 
 # An equation, and those of its dims that are past the end; the others are anywhere.
 _Place = tuple[str, frozenset[str]]
@@ -212,7 +218,7 @@ class PastEnd:
         if past and any(a.name == self.ended.going for a in node.args):
             return False
         if any(self.keeps(self.graph[a.name], node.name, past) for a in node.args):
-            return Kept(node.name)
+            return LastValue(node.name)
         found = {x for x in xs if x is not _OPEN}
         if not found:
             return _OPEN
@@ -233,13 +239,14 @@ class PastEnd:
         holds, x, y = xs
         if holds is _OPEN:
             return _OPEN
-        if holds is None or isinstance(holds, Kept):
+        if holds is None or isinstance(holds, LastValue):
             return x if y in (x, _OPEN) else y if x is _OPEN else None
         if not holds and (name := self.before(node.args[2], past)):
-            return Kept(name)
+            return LastValue(name)
         return x if holds else y
 
     def applied(self, node: Node, xs: list[Past]) -> Past:
+        xs = xs[:1] if isinstance(node.op, (Take, Pick)) else xs  # whichever element it is
         numbers = [x for x in xs if isinstance(x, float | int)]
         if isinstance(node.op, (Einsum, Mul, And)) and 0 in numbers:
             return 0.0
@@ -247,9 +254,9 @@ class PastEnd:
             return _OPEN
         if len(numbers) != len(xs) or not xs or not isinstance(node.type, Type):
             return None
-        if isinstance(node.op, Sum):
+        if isinstance(node.op, Sum) or (isinstance(node.op, Pick) and node.op.zero):
             return 0.0 if numbers[0] == 0 else None
-        if isinstance(node.op, (Max, Min, Expand, Transpose, Reshape, Cut, Flip)):
+        if isinstance(node.op, _MOVES):
             return numbers[0]
         if not isinstance(node.op, Elementwise):
             return None

@@ -14,7 +14,7 @@ from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
 from recurra.ir.statement import StatementGraph
 from recurra.ir.types import Tuple
 from recurra.schedule.tree import Item, Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 Guard = frozenset[Expr]  # conditions on times of loops; all of them hold
 NONE: Guard = frozenset()
@@ -38,7 +38,7 @@ class Guarded:
 
 
 def guarded(
-    plan: Plan,
+    plan: StoragePlan,
     items: Sequence[Item],
     active: frozenset[str],
     around: Sequence[Loop],
@@ -57,14 +57,14 @@ def guarded(
 
 
 def condition_of(
-    plan: Plan, items: Sequence[Item], active: frozenset[str], around: Sequence[Loop]
+    plan: StoragePlan, items: Sequence[Item], active: frozenset[str], around: Sequence[Loop]
 ) -> Expr:
     """The condition under which anything of some items runs, of the times of the loops around."""
     found = [guard_of(plan, it, active, around) for it in items if _runs(it, active)]
     return both(*sorted(frozenset.intersection(*found), key=str)) if found else TRUE
 
 
-def guard_of(plan: Plan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
+def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
     """The conditions that all that runs of an item have in common."""
     mine = [_guard(plan.statements, s, around) for s in members((it,)) if s in active]
     return frozenset.intersection(*mine) if mine else NONE
@@ -85,7 +85,7 @@ def _runs(it: Item, active: frozenset[str]) -> bool:
     return any(s in active for s in members((it,)))
 
 
-def _outward(plan: Plan, mine: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
+def _outward(plan: StoragePlan, mine: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
     """The variables of some statements that others read, or later steps of the loops around."""
     inside, graph = set(mine), plan.statements
     made = {graph[s].array for s in mine if not isinstance(graph[s].type, Tuple)}

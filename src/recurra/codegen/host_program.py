@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.codegen.early_exit import Kept
+from recurra.codegen.early_exit import LastValue
 from recurra.codegen.region import Region
 from recurra.codegen.split_buffers import Places
 from recurra.ir.expr import TRUE, Expr
@@ -13,11 +13,11 @@ from recurra.schedule.dependences import dependences
 from recurra.schedule.legality import waited
 from recurra.schedule.tree import Loop
 from recurra.storage.offload import Swap
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
-class Launch:
+class RegionLaunch:
     """Runs a region; of a chunk, the times `span`."""
 
     region: Region
@@ -64,7 +64,7 @@ class HostEnd:
     asks: bool
     first: bool
     tail: Region | None
-    rest: tuple[tuple[str, float | Kept], ...] = ()
+    rest: tuple[tuple[str, float | LastValue], ...] = ()
 
     @property
     def border(self) -> str:
@@ -88,14 +88,14 @@ class ChunkLoop:
     end: HostEnd | None = None
 
 
-HostItem = Launch | HostCall | HostLoop | ChunkLoop
+HostItem = RegionLaunch | HostCall | HostLoop | ChunkLoop
 
 
 @dataclass(frozen=True)
 class Program:
     """What runs, where everything lives, and what the host does in between."""
 
-    plan: Plan
+    plan: StoragePlan
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
     places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
@@ -152,7 +152,7 @@ class Program:
 def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
     for it in items:
-        if isinstance(it, (Launch, ChunkLoop)):
+        if isinstance(it, (RegionLaunch, ChunkLoop)):
             out.append(it.region)
         if isinstance(it, HostLoop):
             out += regions_of(it.body)

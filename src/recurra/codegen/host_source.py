@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from recurra.codegen.deallocation import frees
-from recurra.codegen.early_exit import Kept
+from recurra.codegen.early_exit import LastValue
 from recurra.codegen.host_program import (
     ChunkLoop,
     HostCall,
     HostEnd,
     HostItem,
     HostLoop,
-    Launch,
     Program,
+    RegionLaunch,
     calls_of,
 )
 from recurra.codegen.loop_segments import members
@@ -44,7 +44,7 @@ _CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
 def source(program: Program) -> str:
     """def main(run, seed, copy): ..., a generator of what each outermost launch made."""
-    w = _Writer(program)
+    w = _HostWriter(program)
     w.line("def main(run, seed, copy):")
     w.depth = 1
     regions = sorted({r.name for r in program.regions})
@@ -68,7 +68,7 @@ def source(program: Program) -> str:
 
 
 @dataclass
-class _Writer:
+class _HostWriter:
     """Lines of source, and how names are spelt in it."""
 
     program: Program
@@ -151,7 +151,7 @@ class _Writer:
     def items(self, items: tuple[HostItem, ...]) -> None:
         for it in items:
             match it:
-                case Launch(region=r, span=span):
+                case RegionLaunch(region=r, span=span):
                     self.when(it.when, r.around)
                     times = map(str, span) if span else map(self.end, r.ends)
                     self.launch(r, [*map(self.clock, r.around), *times])
@@ -293,9 +293,9 @@ class _Writer:
             values = self.dict(kept, lambda n: self.value(kept[n]))
             self.line(f"run.rest({values}, {self.end(end.going)})")
 
-    def value(self, x: float | Kept) -> str:
+    def value(self, x: float | LastValue) -> str:
         """A number, or the variable that has it."""
-        return self.variable(x.name) if isinstance(x, Kept) else repr(x)
+        return self.variable(x.name) if isinstance(x, LastValue) else repr(x)
 
     def host_loop(self, it: HostLoop) -> None:
         self.seeds(it.seeds)

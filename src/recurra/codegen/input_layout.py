@@ -11,17 +11,17 @@ from recurra.errors import Loc
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
 from recurra.ir.values import fitted
 from recurra.ops.source import Input
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 
-def source(plan: Plan, name: str) -> str:
+def source(plan: StoragePlan, name: str) -> str:
     """The input that a given store is, or is a part of."""
     op = plan.graph[name].op
     return op.of or name if isinstance(op, Input) else name
 
 
-def inputs_read(plan: Plan) -> set[str]:
+def inputs_read(plan: StoragePlan) -> set[str]:
     """The inputs that a program reads, by the names that the user gave them."""
     return {source(plan, n) for n, s in plan.stores.items() if s.given}
 

@@ -1,4 +1,4 @@
-"""How many steps of an outermost loop one launch runs, by their cost."""
+"""The number of steps of an outermost loop that one launch runs, by their cost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from recurra.cost.thresholds import (
     TARGET_LAUNCH_NS,
 )
 from recurra.schedule.tree import Exec, Item, Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
-def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
+def launch_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps that fill a launch."""
     step, size = items_ns(plan, loop.body, prices), MIN_LAUNCH_STEPS
     while size < MAX_LAUNCH_STEPS and 2 * size * step <= TARGET_LAUNCH_NS:
@@ -26,7 +26,7 @@ def launch_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     return size
 
 
-def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
+def asked_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
     """A power of two of steps beside which the cost of their launch is small.
 
     A launch is given all that travels and all that is read: every array of it costs.
@@ -38,7 +38,7 @@ def asked_steps(plan: Plan, loop: Loop, prices: Prices) -> int:
     return size
 
 
-def items_ns(plan: Plan, items: tuple[Item, ...], prices: Prices) -> float:
+def items_ns(plan: StoragePlan, items: tuple[Item, ...], prices: Prices) -> float:
     """Every statement once, and the steps of every loop."""
     total = 0.0
     for it in items:

@@ -17,7 +17,7 @@ from recurra.schedule.tree import Exec, Item, Loop
 
 
 @dataclass(frozen=True)
-class Segment:
+class LoopSegment:
     """Times lo..hi-1 of a loop, in which exactly `active` run; of a launch, known when it runs."""
 
     lo: Any
@@ -79,13 +79,13 @@ def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
 
 def segments(
     graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
-) -> list[Segment]:
+) -> list[LoopSegment]:
     """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
     spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     cuts = sorted({x for span in spans.values() for x in span})
-    out: list[Segment] = []
+    out: list[LoopSegment] = []
     for a, b in pairwise(cuts):
         on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
         if on:
-            out.append(Segment(a, b, on))
+            out.append(LoopSegment(a, b, on))
     return out

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 
-from recurra.codegen.early_exit import Ended, Kept, PastEnd, endings, fillable
+from recurra.codegen.early_exit import Ended, LastValue, PastEnd, endings, fillable
 from recurra.codegen.guarded_statements import condition_of
 from recurra.codegen.host_program import (
     ChunkLoop,
@@ -20,13 +20,13 @@ from recurra.codegen.host_program import (
     HostEnd,
     HostItem,
     HostLoop,
-    Launch,
     Program,
+    RegionLaunch,
     calls_of,
     regions_of,
 )
 from recurra.codegen.launch_size import asked_steps, items_ns, launch_steps
-from recurra.codegen.loop_segments import Segment, calls_host, members, segments
+from recurra.codegen.loop_segments import LoopSegment, calls_host, members, segments
 from recurra.codegen.overlap_host_calls import nobody_waits
 from recurra.codegen.region import Flow, flow_of, needed, past_end, region, steps_below
 from recurra.codegen.split_buffers import divided, turns
@@ -34,12 +34,12 @@ from recurra.cost.prices import PRICES, Prices
 from recurra.ir.dims import Role
 from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import TOP, Exec, Item, Loop
-from recurra.storage.storage_plan import Plan
-from recurra.storage.store import Axis, Store
+from recurra.storage.storage_plan import StoragePlan
+from recurra.storage.store import Store, StoredAxis
 
 
 def lower(
-    plan: Plan,
+    plan: StoragePlan,
     chunk: int | None = None,
     apart: int | None = None,
     counted: frozenset[str] = frozenset(),
@@ -71,7 +71,7 @@ def lower(
 
 @dataclass
 class _Lower:
-    plan: Plan
+    plan: StoragePlan
     chunk: int | None
     prices: Prices
     behind: float
@@ -99,7 +99,7 @@ class _Lower:
                     if e.sets(it):
                         past = PastEnd(self.plan.graph, e, it.dim)
                         kept = (past.value(n) for n in self.plan.stores)
-                        out |= {e.going, *(x.name for x in kept if isinstance(x, Kept))}
+                        out |= {e.going, *(x.name for x in kept if isinstance(x, LastValue))}
         return out
 
     def ends(self, loop: Loop) -> Ended | None:
@@ -123,7 +123,9 @@ class _Lower:
             it.dim in self.counted or any(self.counts(x) for x in it.body)
         )
 
-    def chunked(self, it: Item, active: frozenset[str], around: tuple[Loop, ...]) -> list[Segment]:
+    def chunked(
+        self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
+    ) -> list[LoopSegment]:
         """The stretches of an outermost loop that runs in chunks, each by a region of its own.
 
         Several, as their statements start at different times, where one launch is not enough. One
@@ -236,7 +238,7 @@ class _Lower:
                 name = self.name(around)
                 made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
                 beside = self.is_beside(group, items, around)
-                out.append(Launch(made, when=when, beside=beside))
+                out.append(RegionLaunch(made, when=when, beside=beside))
         self.ended = before
         return tuple(out)
 
@@ -246,7 +248,7 @@ class _Lower:
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
     def chunk_loops(
-        self, loop: Loop, parts: list[Segment], active: frozenset[str]
+        self, loop: Loop, parts: list[LoopSegment], active: frozenset[str]
     ) -> list[ChunkLoop]:
         """The stretches of a loop."""
         out: list[ChunkLoop] = []
@@ -280,7 +282,7 @@ class _Lower:
         if not store.output or read or len(self.plan.statements.writers[name]) > 1:
             return store
         axes = tuple(
-            Axis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
+            StoredAxis(a.dim, "window", size) if a.dim == dim and a.kind == "block" else a
             for a in store.axes
         )
         return replace(store, axes=axes)
@@ -329,7 +331,7 @@ class _Lower:
             self.ended = (*self.ended, ending.going)
         return out
 
-    def turned(self, loop: Loop, seg: Segment) -> list[HostItem]:
+    def turned(self, loop: Loop, seg: LoopSegment) -> list[HostItem]:
         """A stretch with its loops over counted dims outside; what else there is, step by step."""
         out: list[HostItem] = []
         for x in loop.body:
@@ -342,7 +344,7 @@ class _Lower:
                 made = region(
                     self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
                 )
-                body = (Launch(made, (seg.lo, seg.hi)),)
+                body = (RegionLaunch(made, (seg.lo, seg.hi)),)
                 out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
         rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
         body = self.items(rest, seg.active, (loop,))

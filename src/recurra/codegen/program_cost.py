@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recurra.codegen.host_program import ChunkLoop, HostItem, HostLoop, Launch, Program
+from recurra.codegen.host_program import ChunkLoop, HostItem, HostLoop, Program, RegionLaunch
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.region import Region
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.types import Tuple
 from recurra.ops.samples import Samples
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 def program_ns(program: Program, prices: Prices) -> float:
@@ -37,7 +37,7 @@ def moves_ns(program: Program, prices: Prices) -> float:
     return (bytes_ + _taken(plan)) * price
 
 
-def _taken(plan: Plan) -> int:
+def _taken(plan: StoragePlan) -> int:
     """Bytes of all samples that the host takes."""
     found = (n for n in plan.graph.nodes.values() if isinstance(n.op, Samples))
     return sum(
@@ -52,7 +52,7 @@ def _launches_ns(items: Iterable[HostItem]) -> float:
     total = 0.0
     for it in items:
         match it:
-            case Launch(region=r):
+            case RegionLaunch(region=r):
                 total += _launch(r)
             case ChunkLoop(region=r):
                 total += -(-(it.hi - it.lo) // it.size) * _launch(r)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from recurra.codegen.early_exit import Ended, Kept, PastEnd, fillable
+from recurra.codegen.early_exit import Ended, LastValue, PastEnd, fillable
 from recurra.codegen.loop_segments import members
 from recurra.ir.expr import TRUE
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Region:
 class Flow:
     """Variables of a stretch of schedule: read before written (`uses`), and written (`makes`)."""
 
-    plan: Plan
+    plan: StoragePlan
     uses: dict[str, None] = field(default_factory=dict)
     makes: dict[str, None] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class Flow:
             self.makes[node.array] = None
 
 
-def needed(plan: Plan) -> frozenset[str]:
+def needed(plan: StoragePlan) -> frozenset[str]:
     """The statements of which anything comes: all but inputs that are read where they lie."""
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
     variables = {init for seeds in plan.seeds.values() for _, init in seeds}
@@ -127,7 +127,7 @@ def needed(plan: Plan) -> frozenset[str]:
     )
 
 
-def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
+def stores_of(plan: StoragePlan, statements: Iterable[str]) -> tuple[str, ...]:
     """The stores that statements read or write, in the order of the plan."""
     out: set[str] = set()
     for s in statements:
@@ -140,7 +140,7 @@ def stores_of(plan: Plan, statements: Iterable[str]) -> tuple[str, ...]:
     return tuple(n for n in plan.stores if n in out)
 
 
-def read_by(plan: Plan, region: Region) -> frozenset[str]:
+def read_by(plan: StoragePlan, region: Region) -> frozenset[str]:
     """The stores of which a region reads a point, not only writes."""
     mine = [s for s in members(region.items) if s in region.active]
     pairs = [(s, k, a.name) for s in mine for k, a in enumerate(plan.statements[s].args)]
@@ -149,7 +149,7 @@ def read_by(plan: Plan, region: Region) -> frozenset[str]:
 
 
 def region(
-    plan: Plan,
+    plan: StoragePlan,
     name: str,
     items: tuple[Item, ...],
     active: frozenset[str],
@@ -172,13 +172,13 @@ def region(
     return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
 
 
-def lasting(plan: Plan, loop: Loop) -> frozenset[str]:
+def lasting(plan: StoragePlan, loop: Loop) -> frozenset[str]:
     """The variables that outlive a step of a loop."""
     return plan.carried.get(loop.id, frozenset())
 
 
 def past_end(
-    plan: Plan,
+    plan: StoragePlan,
     name: str,
     loop: Loop,
     ended: Ended,
@@ -190,14 +190,14 @@ def past_end(
     stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
     past = PastEnd(plan.graph, ended, loop.dim)
     kept = (past.value(n) for n in stores)
-    held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, Kept)))
+    held = tuple(dict.fromkeys(x.name for x in kept if isinstance(x, LastValue)))
     if not stores:
         return None
     return Region(name, (), active, around, None, held, (), (), stores, (), (ended.going,), loop)
 
 
 def flow_of(
-    plan: Plan,
+    plan: StoragePlan,
     items: tuple[Item, ...],
     active: frozenset[str],
     chunk: Loop | None,
@@ -212,11 +212,11 @@ def flow_of(
 
 
 def start_of(around: tuple[Loop, ...]) -> int:
-    """The key in `Plan.starts` of the body that a region stands in."""
+    """The key in `StoragePlan.starts` of the body that a region stands in."""
     return around[-1].id if around else TOP
 
 
-def steps_below(plan: Plan, where: int, items: Iterable[str]) -> tuple[str, ...]:
+def steps_below(plan: StoragePlan, where: int, items: Iterable[str]) -> tuple[str, ...]:
     """Folds that start anew at `where` and whose steps are among `items`."""
     inside = set(items)
     return tuple(s for s in plan.starts.get(where, ()) if s in inside)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from recurra.codegen.array_machine import Machine
-from recurra.codegen.loop_segments import Segment, members
+from recurra.codegen.array_machine import ArrayMachine
+from recurra.codegen.loop_segments import LoopSegment, members
 from recurra.codegen.region import Region, start_of
-from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 
@@ -20,7 +20,7 @@ def times(region: Region) -> int:
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
-def arguments(plan: Plan, region: Region) -> tuple[Any, ...]:
+def arguments(plan: StoragePlan, region: Region) -> tuple[Any, ...]:
     """Shape and dtype of what a launch is given after the times: variables, stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
@@ -36,10 +36,10 @@ def arguments(plan: Plan, region: Region) -> tuple[Any, ...]:
 
 
 def function(
-    plan: Plan,
+    plan: StoragePlan,
     region: Region,
-    machine: Machine,
-    walker: Callable[[Plan, Machine], Walk] = Walk,
+    machine: ArrayMachine,
+    walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
     here: Callable[[], Mapping[str, Any]] = dict[str, Any],
 ) -> Callable[..., tuple[Any, ...]]:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
@@ -59,13 +59,13 @@ def function(
     def run(seed: Any, *given: Any) -> tuple[Any, ...]:
         at, arrays = given[len(region.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
-        state = State(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
+        state = Scope(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
         state.env = {"seed": seed, **here()}
         state.clocks = tuple(zip(region.around, given[: len(region.around)], strict=True))
         if region.chunk is not None:
             lo, hi, *ends = at
             state.ends = dict(zip(region.ends, ends, strict=True))
-            walk.stretch(region.chunk, Segment(lo, hi, region.active), state)
+            walk.stretch(region.chunk, LoopSegment(lo, hi, region.active), state)
         else:
             state.ends = dict(zip(region.ends, at, strict=True))
             walk.begin(
@@ -86,7 +86,7 @@ def function(
 
 
 def with_local_stores(
-    plan: Plan,
+    plan: StoragePlan,
     region: Region,
     compiled: Callable[[Region], Callable[..., tuple[Any, ...]]],
     make: Callable[[Store], Any],
@@ -104,6 +104,6 @@ def with_local_stores(
     return run
 
 
-def zeros(plan: Plan, store: Store, machine: Machine) -> Any:
+def zeros(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Any:
     """A store before anything has run; what a mask hides before it is written must be finite."""
     return machine.xp.zeros(store.shape(plan.sizes), dtype=NUMPY_NAME[store.type.dtype])

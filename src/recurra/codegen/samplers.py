@@ -7,30 +7,30 @@ from collections.abc import Iterable
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Range
 from recurra.ops.samples import Samples
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 
-def samplers(plan: Plan, store: Store) -> set[str]:
+def samplers(plan: StoragePlan, store: Store) -> set[str]:
     """The calls that take samples of a store of which every row can be found by its number."""
     found = {n.name for n, k in plan.graph.readers[store.name] if _samples(plan, store, n, k)}
     return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
 
 
-def _samples(plan: Plan, store: Store, node: Node, index: int) -> bool:
+def _samples(plan: StoragePlan, store: Store, node: Node, index: int) -> bool:
     whole = {r.dim for r in over(plan, node.args[index])}
     return (
         isinstance(node.op, Samples) and not index and whole.issuperset(a.dim for a in store.kept)
     )
 
 
-def sampling(plan: Plan, names: Iterable[str]) -> bool:
+def sampling(plan: StoragePlan, names: Iterable[str]) -> bool:
     """Are samples among these variables?"""
     found = (plan.graph.nodes.get(name) for name in names)
     return any(n is not None and isinstance(n.op, Samples) for n in found)
 
 
-def over(plan: Plan, ref: Ref) -> list[Range]:
+def over(plan: StoragePlan, ref: Ref) -> list[Range]:
     """The dims of which all points are read, the first outermost."""
     ranges = plan.graph[ref.name].domain
     return [r for r, e in zip(ranges, ref.index, strict=True) if isinstance(e, Slice)]

@@ -12,10 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from recurra.codegen.array_machine import Array, Machine
-from recurra.codegen.early_exit import Ended, Kept, PastEnd, endings, fillable, reach, read_inside
+from recurra.codegen.array_machine import Array, ArrayMachine
+from recurra.codegen.early_exit import (
+    Ended,
+    LastValue,
+    PastEnd,
+    endings,
+    fillable,
+    reach,
+    read_inside,
+)
 from recurra.codegen.guarded_statements import Guard, Guarded, guarded
-from recurra.codegen.loop_segments import Segment, members, open_ends, segments
+from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segments
 from recurra.codegen.shared_boxes import settle, settled
 from recurra.codegen.store_access import masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
@@ -30,12 +38,12 @@ from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind, Store
 
 
 @dataclass
-class State:
+class Scope:
     """Variables and stores, by name; times of the loops around, by dim."""
 
     vals: dict[str, Any]
@@ -51,8 +59,8 @@ class State:
 class Walk:
     """A plan on a machine."""
 
-    plan: Plan
-    machine: Machine
+    plan: StoragePlan
+    machine: ArrayMachine
     found: dict[Any, list[Guarded]] = field(default_factory=dict[Any, Any], compare=False)
 
     @property
@@ -67,7 +75,7 @@ class Walk:
     def endings(self) -> tuple[Ended, ...]:
         return endings(self.graph, self.plan.sizes)
 
-    def items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
+    def items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         state.active = active
         if not self.statements.guarded:
             self.run_items(items, state, active)
@@ -79,7 +87,7 @@ class Walk:
                 self.run_items(g.items, state, active)
 
     def guards(
-        self, items: tuple[Item, ...], state: State, active: frozenset[str]
+        self, items: tuple[Item, ...], state: Scope, active: frozenset[str]
     ) -> list[Guarded]:
         """Items by the conditions under which they run; found once for all steps of a loop."""
         around = [loop for loop, _ in state.clocks]
@@ -89,7 +97,7 @@ class Walk:
             self.found[key] = guarded(self.plan, items, active, around, state.held)
         return self.found[key]
 
-    def when(self, guarded: Guarded, state: State, active: frozenset[str]) -> None:
+    def when(self, guarded: Guarded, state: Scope, active: frozenset[str]) -> None:
         """Items that run under a condition; what they do not make stays as it was."""
         names = list(guarded.gives)
         written = [n for n in guarded.stores if n in state.stores]
@@ -115,7 +123,7 @@ class Walk:
         state.vals.update(zip(names, vals, strict=True))
         state.stores.update(zip(written, stores, strict=True))
 
-    def run_items(self, items: tuple[Item, ...], state: State, active: frozenset[str]) -> None:
+    def run_items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         for it in items:
             if isinstance(it, Exec):
                 if it.name in active:
@@ -138,13 +146,13 @@ class Walk:
                 if ending is not None:
                     self.fill(ending, it, active, state)
 
-    def seed(self, loop: Loop, state: State, active: frozenset[str]) -> None:
+    def seed(self, loop: Loop, state: Scope, active: frozenset[str]) -> None:
         """Variables that enter a loop with a value: the first branch of a merge."""
         for name, init in self.plan.seeds.get(loop.id, ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
 
-    def open(self, loop: Loop, first: str, active: frozenset[str], state: State) -> None:
+    def open(self, loop: Loop, first: str, active: frozenset[str], state: Scope) -> None:
         """A loop whose ends depend on the point of the loops around it."""
         env, xp = self.point(first, state), self.machine.xp
         r = self.statements[first].domain[loop.dim]
@@ -153,7 +161,7 @@ class Walk:
             lo, hi = 1 - hi, 1 - lo
         self.run(loop, lo, hi, active & frozenset(members(loop.body)), state)
 
-    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
+    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: Scope) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
         start, step, finish = self.steps(loop, active, state)
 
@@ -165,7 +173,7 @@ class Walk:
         else:
             finish(self.machine.loop(loop.dim, lo, hi, body, start))
 
-    def steps(self, loop: Loop, active: frozenset[str], state: State) -> tuple[Any, Any, Any]:
+    def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> tuple[Any, Any, Any]:
         """What travels before the first step, one step of it, and where it goes after the last."""
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
@@ -176,9 +184,9 @@ class Walk:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
 
-        def step(time: Any, carry: Any) -> tuple[State, Any]:
+        def step(time: Any, carry: Any) -> tuple[Scope, Any]:
             vals, stores = carry
-            inner = State(
+            inner = Scope(
                 {**state.vals, **dict(zip(names, vals, strict=True))},
                 {**state.stores, **dict(zip(written, stores, strict=True))},
                 dict(state.env),
@@ -200,7 +208,7 @@ class Walk:
 
     # ---- loops that the data end
 
-    def stretch(self, loop: Loop, seg: Segment, state: State) -> None:
+    def stretch(self, loop: Loop, seg: LoopSegment, state: Scope) -> None:
         """Times of an outermost loop that is launched in chunks, as far as rows go."""
         ending = next((e for e in self.endings if e.going in state.ends), None)
         if ending is None:
@@ -208,7 +216,7 @@ class Walk:
         else:
             self.part(ending, loop, seg, state)
 
-    def ending(self, loop: Loop, active: frozenset[str], state: State) -> Ended | None:
+    def ending(self, loop: Loop, active: frozenset[str], state: Scope) -> Ended | None:
         """What ends a loop before its time: a statement of its own, or of a loop before it."""
         for e in self.endings:
             if e.sets(loop) and e.going in active:
@@ -218,7 +226,7 @@ class Walk:
                 return e
         return None
 
-    def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: State) -> None:
+    def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: Scope) -> None:
         """A loop that runs backwards starts where rows end: with what would be past it."""
         past = PastEnd(self.graph, ended, loop.dim)
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
@@ -226,7 +234,7 @@ class Walk:
             if isinstance(value, int | float):
                 state.vals[n] = self.full(n, value)
 
-    def part(self, ended: Ended, loop: Loop, seg: Segment, state: State) -> None:
+    def part(self, ended: Ended, loop: Loop, seg: LoopSegment, state: Scope) -> None:
         """One segment, as far as rows go."""
         shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
         late = max(shifts)
@@ -243,12 +251,12 @@ class Walk:
             first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
             self.run(loop, first, seg.hi, seg.active, state)
 
-    def steps_of(self, ended: Ended, loop: Loop, state: State) -> Any:
+    def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> Any:
         """How many steps of a loop rows go on for."""
         unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 
-    def until(self, ended: Ended, loop: Loop, seg: Segment, late: int, state: State) -> None:
+    def until(self, ended: Ended, loop: Loop, seg: LoopSegment, late: int, state: Scope) -> None:
         """The segment that finds out where rows end."""
         start, step, finish = self.steps(loop, seg.active, state)
 
@@ -267,7 +275,7 @@ class Walk:
         finish(carry)
         state.ends[ended.going] = end
 
-    def tail(self, going: str, loop: Loop, active: frozenset[str], state: State) -> None:
+    def tail(self, going: str, loop: Loop, active: frozenset[str], state: Scope) -> None:
         """`fill`, of a loop that ran on the host."""
         (e,) = [e for e in self.endings if e.going == going]
         self.fill(e, loop, active, state)
@@ -277,7 +285,7 @@ class Walk:
         ended: Ended,
         loop: Loop,
         active: frozenset[str],
-        state: State,
+        state: Scope,
         kinds: Collection[Kind] = ("block",),
     ) -> None:
         """Points that were left out get the value that a reader may rely on.
@@ -311,7 +319,7 @@ class Walk:
             state.stores.update(zip(names, stores, strict=True))
 
     def filled(
-        self, n: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: State
+        self, n: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: Scope
     ) -> Array:
         """A store with one point of a loop filled, for all points of the loops in it."""
         store = self.plan.stores[n]
@@ -320,7 +328,7 @@ class Walk:
         env = {**self.point(writer, state), loop.dim: point}
         starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
         value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
-        if isinstance(value, Kept):
+        if isinstance(value, LastValue):
             return self.machine.write(array, starts, self.latest(value.name, state))
         shape = (*inner, *store.behind(self.plan.sizes))
         fill = value if isinstance(value, int | float) else 0
@@ -330,7 +338,7 @@ class Walk:
     def full(self, name: str, value: Any) -> Array:
         return full(self.plan, name, value, self.machine.xp)
 
-    def begin(self, where: int, state: State, active: frozenset[str]) -> None:
+    def begin(self, where: int, state: Scope, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""
         for step in self.plan.starts.get(where, ()):
             if step in active:
@@ -339,7 +347,7 @@ class Walk:
     def blank(self, name: str) -> Array:
         return blank(self.plan, name, self.machine.xp)
 
-    def execute(self, statement: str, state: State) -> None:
+    def execute(self, statement: str, state: Scope) -> None:
         """One statement at the current point."""
         env = self.point(statement, state)
         node = self.statements[statement]
@@ -362,7 +370,7 @@ class Walk:
         state.vals[node.array] = result
         self.keep(node, result, state, env)
 
-    def product(self, node: Statement, op: Einsum, state: State, env: Mapping[str, Any]) -> Array:
+    def product(self, node: Statement, op: Einsum, state: Scope, env: Mapping[str, Any]) -> Array:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
@@ -385,13 +393,13 @@ class Walk:
         same = replace(op, labels=f"{','.join(labels)}->{out}")
         return self.machine.apply(replace(node, op=same), env, *args)
 
-    def point(self, statement: str, state: State) -> dict[str, Any]:
+    def point(self, statement: str, state: Scope) -> dict[str, Any]:
         env: dict[str, Any] = {**self.plan.sizes, **state.env}
         for loop, time in state.clocks:
             env[loop.dim] = loop.point(statement, time)
         return env
 
-    def merge(self, node: Statement, op: Merge, state: State, env: Mapping[str, Any]) -> Array:
+    def merge(self, node: Statement, op: Merge, state: Scope, env: Mapping[str, Any]) -> Array:
         """The branch whose condition holds; both sides are read where that is only known later."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
@@ -407,7 +415,7 @@ class Walk:
             result = self.machine.xp.where(conditions[k], other, result)
         return result
 
-    def value(self, sink: str, index: int, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
+    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Mapping[str, Any]) -> Array:
         access = self.plan.accesses[sink, index]
         if access.how == "store" and ref.name in self.plan.homes:
             box, axes = self.at_home(ref, state, env)
@@ -416,7 +424,7 @@ class Walk:
             return self.read(self.plan.stores[ref.name], ref, state, env)
         return self.latest(ref.name, state)
 
-    def latest(self, name: str, state: State) -> Array:
+    def latest(self, name: str, state: Scope) -> Array:
         """The variable of an equation; constants are made where they are used."""
         if name not in state.vals:
             (writer, *_) = self.statements.writers[name]
@@ -430,7 +438,7 @@ class Walk:
     # ---- stores
 
     def keep(
-        self, statement: Statement, value: Array, state: State, env: Mapping[str, Any]
+        self, statement: Statement, value: Array, state: Scope, env: Mapping[str, Any]
     ) -> None:
         """Puts the value of a statement where it is kept, if it is."""
         name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
@@ -443,7 +451,7 @@ class Walk:
             self.write(self.plan.stores[name], value, state, env)
 
     def at_home(
-        self, ref: Ref, state: State, env: Mapping[str, Any]
+        self, ref: Ref, state: Scope, env: Mapping[str, Any]
     ) -> tuple[Array, tuple[int, ...]]:
         """A point of what is kept in another store, as it lies there; which axis each is."""
         home = self.plan.homes[ref.name]
@@ -452,11 +460,11 @@ class Walk:
         store, array = self.plan.stores[home.store], state.stores[home.store]
         return settled(self.machine, array, store, home, {**env, **at})
 
-    def write(self, store: Store, value: Array, state: State, env: Mapping[str, Any]) -> None:
+    def write(self, store: Store, value: Array, state: Scope, env: Mapping[str, Any]) -> None:
         array = state.stores[store.name]
         state.stores[store.name] = write(self.machine, array, store, value, env)
 
-    def read(self, store: Store, ref: Ref, state: State, env: Mapping[str, Any]) -> Array:
+    def read(self, store: Store, ref: Ref, state: Scope, env: Mapping[str, Any]) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
@@ -468,13 +476,13 @@ def neutral(op: Fold, dtype: str) -> Any:
     return identity(op.monoid_of, dtype)
 
 
-def full(plan: Plan, name: str, value: Any, xp: Any) -> Array:
+def full(plan: StoragePlan, name: str, value: Any, xp: Any) -> Array:
     """One number everywhere, on an array namespace."""
     type_: Any = plan.statements.arrays[name].type
     return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
 
 
-def blank(plan: Plan, name: str, xp: Any) -> Array:
+def blank(plan: StoragePlan, name: str, xp: Any) -> Array:
     """Zeros, or the neutral element of a running sum."""
     type_, value = plan.statements.arrays[name].type, 0
     assert not isinstance(type_, Tuple)

@@ -15,7 +15,7 @@ from recurra.ir.axes import Axes
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph, Node
 from recurra.ops.control import Call
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.transforms.shard import Shard, reads_all
 
 
@@ -54,7 +54,7 @@ class Shards:
 
 
 def shards(
-    plan: Plan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
+    plan: StoragePlan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
 ) -> Shards | None:
     """`written`: the graph that was split, if any; `axes`: where dims of outputs are now."""
     if written is None or shard is None:

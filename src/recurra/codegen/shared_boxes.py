@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recurra.codegen.array_machine import Array, Machine
+from recurra.codegen.array_machine import Array, ArrayMachine
 from recurra.codegen.tiled_stores import place, slot
 from recurra.storage.store import Home, Store
 
 
 def settle(
-    machine: Machine, array: Array, store: Store, home: Home, value: Array, env: Mapping[str, Any]
+    machine: ArrayMachine,
+    array: Array,
+    store: Store,
+    home: Home,
+    value: Array,
+    env: Mapping[str, Any],
 ) -> Array:
     """The store with the value of one point in its box."""
     starts, lead, axes = _box(store, home, env)
@@ -21,7 +26,7 @@ def settle(
 
 
 def settled(
-    machine: Machine, array: Array, store: Store, home: Home, env: Mapping[str, Any]
+    machine: ArrayMachine, array: Array, store: Store, home: Home, env: Mapping[str, Any]
 ) -> tuple[Array, tuple[int, ...]]:
     """The value of one point as it lies there, and which axis of it each axis is."""
     starts, lead, axes = _box(store, home, env)

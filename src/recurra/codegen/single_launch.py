@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from recurra.codegen.array_machine import Machine
-from recurra.codegen.host_program import ChunkLoop, Launch, Program
+from recurra.codegen.array_machine import ArrayMachine
+from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
 from recurra.codegen.input_layout import as_stored, as_written
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.region import Region, needed, region
@@ -19,7 +19,7 @@ from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 Arrays = Mapping[str, Any]
@@ -29,14 +29,14 @@ WholeProgram = Callable[[Any, Arrays], tuple[Any, ...]]
 """(seed, inputs as the caller has them) -> results"""
 
 
-def as_single_launch(plan: Plan, program: Program, prices: Prices) -> Program | None:
+def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Program | None:
     """The program of a plan as one launch; None: the host has something to do in `program`.
 
     Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
     pieces there, here it is whole.
     """
     items = plan.schedule.items
-    on_host = any(not isinstance(x, (Launch, ChunkLoop)) for x in program.items)
+    on_host = any(not isinstance(x, (RegionLaunch, ChunkLoop)) for x in program.items)
     if (
         on_host
         or program.plan.arena is not None
@@ -48,11 +48,15 @@ def as_single_launch(plan: Plan, program: Program, prices: Prices) -> Program | 
     outputs = tuple(s for s in r.stores if s not in local)
     # what is read before anything writes it is of branches that are not taken
     r = replace(r, held=(), carried=(), stores=outputs, local=local)
-    return Program(plan, (Launch(r),))
+    return Program(plan, (RegionLaunch(r),))
 
 
 def single_launch(
-    plan: Plan, region: Region, launch: Callable[..., Any], machine: Machine, finish: Finish
+    plan: StoragePlan,
+    region: Region,
+    launch: Callable[..., Any],
+    machine: ArrayMachine,
+    finish: Finish,
 ) -> WholeProgram:
     """The function; `launch` runs the region, which is all of the program."""
     names = (*region.stores, *region.reads)
@@ -67,7 +71,7 @@ def single_launch(
     return run
 
 
-def initial(plan: Plan, store: Store, machine: Machine) -> Callable[[Arrays], Any]:
+def initial(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Callable[[Arrays], Any]:
     """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
     shape, xp = store.shape(plan.sizes), machine.xp
     if not store.given:
@@ -86,7 +90,7 @@ def initial(plan: Plan, store: Store, machine: Machine) -> Callable[[Arrays], An
     return taken
 
 
-def output_of(plan: Plan, name: str, array: Any, xp: Any) -> Any:
+def output_of(plan: StoragePlan, name: str, array: Any, xp: Any) -> Any:
     """An output [*dims, *shape] of its store, less the room for padded reads."""
     store, domain = plan.stores[name], plan.graph[name].domain
     lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)

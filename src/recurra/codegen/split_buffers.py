@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from recurra.codegen.loop_segments import Segment, members, trips
+from recurra.codegen.loop_segments import LoopSegment, members, trips
 from recurra.codegen.region import Region, lasting, stores_of
 from recurra.codegen.samplers import samplers
 from recurra.cost.model import launch_ns
@@ -22,14 +22,14 @@ from recurra.ir.graph import Slice
 from recurra.schedule.dependences import dependences
 from recurra.schedule.legality import waited
 from recurra.schedule.tree import Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 Places = Mapping[str, Mapping[str, Expr | int]]  # of a region or call: store -> its buffer
 
 
 def divided(
-    plan: Plan,
+    plan: StoragePlan,
     regions: Iterable[Region],
     calls: Mapping[str, tuple[Loop, ...]],
     stores: Mapping[str, Store],
@@ -66,7 +66,7 @@ def divided(
     return out, where
 
 
-def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
+def by_cost(plan: StoragePlan, prices: Prices) -> tuple[frozenset[str], list[str]]:
     """The dims of loops inside of loops that the host should count, and why.
 
     One program cuts what a point is given out of a larger array before a product reads it (XLA
@@ -91,7 +91,7 @@ def by_cost(plan: Plan, prices: Prices) -> tuple[frozenset[str], list[str]]:
     return frozenset(dims), list(found.values())
 
 
-def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> bool:
+def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment, counted: Collection[str]) -> bool:
     """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
 
     Each of their points is then one launch for all the times of the stretch.
@@ -116,7 +116,7 @@ def turns(plan: Plan, loop: Loop, seg: Segment, counted: Collection[str]) -> boo
     return True
 
 
-def place(plan: Plan, region: Region, name: str, dim: str) -> Expr | int | None:
+def place(plan: StoragePlan, region: Region, name: str, dim: str) -> Expr | int | None:
     """The one point along `dim` that a launch touches, by the time of the host's loop over it."""
     if region.tail is not None:
         return None
@@ -126,7 +126,7 @@ def place(plan: Plan, region: Region, name: str, dim: str) -> Expr | int | None:
 
 
 def _one(
-    plan: Plan, statements: Iterable[str], around: Iterable[Loop], name: str, dim: str
+    plan: StoragePlan, statements: Iterable[str], around: Iterable[Loop], name: str, dim: str
 ) -> Expr | int | None:
     """The one point that all of some statements touch."""
     loop = next((x for x in around if x.dim == dim), None)
@@ -138,7 +138,7 @@ def _one(
 
 
 def _points(
-    plan: Plan, text: str, name: str, dim: str, loop: Loop | None
+    plan: StoragePlan, text: str, name: str, dim: str, loop: Loop | None
 ) -> set[Expr | int | None]:
     """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
     node, arrays = plan.statements[text], plan.statements.arrays

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recurra.codegen.array_machine import Array, Machine
+from recurra.codegen.array_machine import Array, ArrayMachine
 from recurra.codegen.tiled_stores import put, slot, tile
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Slice
-from recurra.storage.store import Axis, Store
+from recurra.storage.store import Store, StoredAxis
 
 Index = Mapping[str, Any]  # by dim of the array that is kept
 
 
 def write(
-    machine: Machine, array: Array, store: Store, value: Array, env: Mapping[str, Any]
+    machine: ArrayMachine, array: Array, store: Store, value: Array, env: Mapping[str, Any]
 ) -> Array:
     """The store with the value at a point."""
     starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
@@ -25,7 +25,7 @@ def write(
 
 
 def read(
-    machine: Machine,
+    machine: ArrayMachine,
     array: Array,
     store: Store,
     index: Index,
@@ -40,7 +40,7 @@ def read(
         return _arranged(machine, tile(machine, array, store, index, env), store, index, env)
     starts: list[Any] = []
     lengths: list[int] = []
-    rings: list[tuple[int, Slice, Axis]] = []
+    rings: list[tuple[int, Slice, StoredAxis]] = []
     for k, a in enumerate(store.kept):
         e = index[a.dim]
         if not isinstance(e, Slice):
@@ -68,7 +68,7 @@ def read(
 
 
 def _arranged(
-    machine: Machine, box: Array, store: Store, index: Index, env: Mapping[str, Any]
+    machine: ArrayMachine, box: Array, store: Store, index: Index, env: Mapping[str, Any]
 ) -> Array:
     """Drops the axes of points, orders those of slices as the index does, masks padding."""
     xp = machine.xp
@@ -91,7 +91,7 @@ def _arranged(
 
 
 def masked(
-    machine: Machine, box: Array, index: int, slice_: Slice, env: Mapping[str, Any]
+    machine: ArrayMachine, box: Array, index: int, slice_: Slice, env: Mapping[str, Any]
 ) -> Array:
     """A range with zeros past its end, where it has room for more than there is."""
     if slice_.pad is None or slice_.loose:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recurra.codegen.array_machine import Array, Machine
+from recurra.codegen.array_machine import Array, ArrayMachine
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Slice
-from recurra.storage.store import Axis, Store
+from recurra.storage.store import Store, StoredAxis
 
 
-def slot(axis: Axis, at: Any) -> Any:
+def slot(axis: StoredAxis, at: Any) -> Any:
     """Where along an axis a point is; of a tiled one, in which tile."""
     match axis.kind:
         case "block":
@@ -24,13 +24,13 @@ def slot(axis: Axis, at: Any) -> Any:
             return at % axis.slots
 
 
-def place(axis: Axis, at: Any) -> Any:
+def place(axis: StoredAxis, at: Any) -> Any:
     """Where in its tile a point is."""
     return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
 
 
 def put(
-    machine: Machine,
+    machine: ArrayMachine,
     array: Array,
     store: Store,
     starts: tuple[Any, ...],
@@ -61,7 +61,11 @@ def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
 
 
 def stored_tile(
-    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    machine: ArrayMachine,
+    array: Array,
+    store: Store,
+    index: Mapping[str, Any],
+    env: Mapping[str, Any],
 ) -> tuple[Array, list[int]]:
     """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
 
@@ -91,7 +95,11 @@ def stored_tile(
 
 
 def tile(
-    machine: Machine, array: Array, store: Store, index: Mapping[str, Any], env: Mapping[str, Any]
+    machine: ArrayMachine,
+    array: Array,
+    store: Store,
+    index: Mapping[str, Any],
+    env: Mapping[str, Any],
 ) -> Array:
     """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)

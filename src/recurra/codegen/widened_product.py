@@ -23,7 +23,7 @@ Key = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
-class Parts:
+class OperandParts:
     """The parts of an operand along an axis that nothing but it and the result have.
 
     `operand` is which one it is, `axis` and `out` are the axis in it and in the result, of `size`
@@ -45,7 +45,7 @@ class Parts:
             yield mine, out
 
 
-def parts(labels: str, dtype: str, *xs: Array) -> Parts | None:
+def parts(labels: str, dtype: str, *xs: Array) -> OperandParts | None:
     """The parts of the largest operand that is to be widened; None if it is small or has none."""
     ins, out = labels.split("->")
     mine = ins.split(",")
@@ -59,7 +59,7 @@ def parts(labels: str, dtype: str, *xs: Array) -> Parts | None:
     axis = max(free, key=lambda a: xs[k].shape[a])
     size = int(xs[k].shape[axis])
     length = max(1, size * MAX_WIDENED_BYTES // nbytes)
-    return Parts(k, axis, out.index(mine[k][axis]), size, length)
+    return OperandParts(k, axis, out.index(mine[k][axis]), size, length)
 
 
 def in_parts(

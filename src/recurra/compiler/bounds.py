@@ -16,7 +16,7 @@ from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.types import Tuple
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.transforms.canonicalize.domains import known_branch
 from recurra.transforms.early_exit.lower_until import Ending, end_rows
 from recurra.transforms.rewriter.pattern_rewriter import apply
@@ -75,7 +75,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     return Bounded(graph, logs, left, ends, sizes)
 
 
-def expect_room(plan: Plan, given: Mapping[str, Any]) -> None:
+def expect_room(plan: StoragePlan, given: Mapping[str, Any]) -> None:
     """Raises DomainError where a tensor is kept at every point of rows that have no limit."""
     endless = [u for u in given.values() if isinstance(u, Until) and u.most == NEVER]
     if not endless:

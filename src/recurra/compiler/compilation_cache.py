@@ -124,7 +124,7 @@ folder_at = cache(Folder)
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedProgram:
     """What is kept of one program, part by part."""
 
     folder: Folder
@@ -133,13 +133,13 @@ class Entry:
     def __str__(self) -> str:
         return str(self.folder.path / self.name)
 
-    def beside(self, name: str) -> Entry:
+    def beside(self, name: str) -> CachedProgram:
         """Return another entry of the folder."""
-        return Entry(self.folder, name)
+        return CachedProgram(self.folder, name)
 
-    def beside_for(self, text: str) -> Entry:
+    def beside_for(self, text: str) -> CachedProgram:
         """Return the entry of what compilers make of a text on this machine."""
-        return Entry(self.folder, _name(compilers(), text))
+        return CachedProgram(self.folder, _name(compilers(), text))
 
     def tell(self, line: str) -> None:
         """Print a line on standard error, once."""
@@ -197,7 +197,7 @@ def _lines(graph: Graph) -> list[Loc | None]:
     return [loc for n in graph.nodes.values() for loc in (n.loc, *n.locs)]
 
 
-def program(entry: Entry | None, graph: Graph, compile: Callable[[], T]) -> T:
+def program(entry: CachedProgram | None, graph: Graph, compile: Callable[[], T]) -> T:
     """A compiled program: the one that is kept, or a new one, which is.
 
     Its arrays and functions, and the lines that it was written in, are those of `graph`.
@@ -224,7 +224,7 @@ def entry(
     sizes: Mapping[str, int],
     options: CompileOptions,
     target: Target,
-) -> Entry | None:
+) -> CachedProgram | None:
     """Where a program is kept; None: a function of it cannot be told from others."""
     functions: list[str] = []
     for n in graph.nodes.values():
@@ -240,7 +240,7 @@ def entry(
     }
     known = [str(graph), sorted(sizes.items()), options, target, this_code(), compilers()]
     name = _name(*known, sorted(arrays.items()), functions)
-    return Entry(folder_at(given), name)
+    return CachedProgram(folder_at(given), name)
 
 
 def _name(*parts: object) -> str:

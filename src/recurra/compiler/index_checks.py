@@ -66,7 +66,7 @@ class IndexCheck:
 def with_index_checks(graph: Graph) -> tuple[Graph, dict[str, IndexCheck]]:
     """The graph that puts out, besides, how far the positions of its reads by data are outside."""
     nodes, checks = dict(graph.nodes), dict[str, IndexCheck]()
-    made = _Made(nodes)
+    made = _AddedChecks(nodes)
     for n in graph.nodes.values():
         if isinstance(n.op, Take):
             size = graph.read_type(n.args[0]).shape[n.op.parts()[0].index(n.op.axis)]
@@ -77,7 +77,7 @@ def with_index_checks(graph: Graph) -> tuple[Graph, dict[str, IndexCheck]]:
 
 
 @dataclass
-class _Made:
+class _AddedChecks:
     """Equations that are added to those of a program."""
 
     nodes: dict[str, Node]

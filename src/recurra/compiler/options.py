@@ -1,4 +1,4 @@
-"""What `compile` and `run` may be told: each option is checked, and what is wrong is said."""
+"""The options of `compile` and `run`: each is checked, and what is wrong is said."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from recurra.storage.arena_solvers import Asked, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
 from recurra.storage.offload import Swap, moved, stays, swap_of, worth
-from recurra.storage.storage_plan import Plan, plan
+from recurra.storage.storage_plan import StoragePlan, plan
 from recurra.storage.verifier import validate
 from recurra.transforms.batch_groups import BATCH_GROUPS
 from recurra.transforms.canonicalize.canonicalize import CANONICALIZE
@@ -54,6 +54,7 @@ from recurra.transforms.shard import SHARD_ROWS
 from recurra.transforms.skew.skew import SKEW
 from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
 from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
+from recurra.transforms.vectorize.distribute import DISTRIBUTE
 from recurra.transforms.vectorize.plan import VECTORIZE
 
 PASSES: tuple[Pass, ...] = (
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     POLL_INTERVAL,
     TILE_BATCH,
     PROMOTE_DOMAINS,
+    DISTRIBUTE,
     REMATERIALIZE,
     TILE,
     HOST_GATHER,
@@ -89,7 +91,7 @@ class Compiled:
 
     stages: PassManager
     schedule: Schedule
-    plan: Plan
+    plan: StoragePlan
     program: Program
     outputs: Mapping[str, str]  # of the source graph -> of the program
     axes: Mapping[str, Axes]  # of each output of the source graph
@@ -190,7 +192,9 @@ def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
             stages.dump(name, told)
 
 
-def _lowered(plan: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: bool) -> Program:
+def _lowered(
+    plan: StoragePlan, cx: CompileContext, swap: Swap | None, sees_inputs: bool
+) -> Program:
     """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
     target = cx.target
     counted = _counted(plan, cx)
@@ -222,7 +226,7 @@ def _lowered(plan: Plan, cx: CompileContext, swap: Swap | None, sees_inputs: boo
     return make()
 
 
-def _counted(plan: Plan, cx: CompileContext) -> frozenset[str]:
+def _counted(plan: StoragePlan, cx: CompileContext) -> frozenset[str]:
     """The dims that the host counts, those of rows that take turns among them."""
     if cx.target.counted is not None:
         return frozenset((*cx.target.counted, *cx.turns))
@@ -231,7 +235,7 @@ def _counted(plan: Plan, cx: CompileContext) -> frozenset[str]:
     return dims.union(cx.turns)
 
 
-def _placed(program: Program, asked: Asked | None, checked: Plan | None) -> Program:
+def _placed(program: Program, asked: Asked | None, checked: StoragePlan | None) -> Program:
     """The program with its stores in an arena, if that is asked for; `checked` is then run in it
     point by point."""
     if asked is None:

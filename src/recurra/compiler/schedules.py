@@ -18,7 +18,7 @@ from recurra.transforms.compile_context import Phase
 
 
 @dataclass(frozen=True)
-class _Made:
+class _MadeSchedule:
     """A schedule, and what it was made of; a graph is immutable, and compared by its identity."""
 
     graph: Graph
@@ -30,7 +30,7 @@ class _Made:
 class Schedules:
     """Makes schedules, and keeps them until the compilation ends."""
 
-    made: list[_Made] = field(default_factory=list[_Made])
+    made: list[_MadeSchedule] = field(default_factory=list[_MadeSchedule])
 
     def of(
         self,
@@ -46,7 +46,7 @@ class Schedules:
             if m.graph is graph and m.asked == asked:
                 return m.schedule
         found = schedule(graph, sizes, axes, guarded=guarded)
-        self.made.append(_Made(graph, asked, found))
+        self.made.append(_MadeSchedule(graph, asked, found))
         return found
 
     def __call__(

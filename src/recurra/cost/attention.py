@@ -1,4 +1,4 @@
-"""What attention costs as one call of a backend's kernel, and as equations over tiles."""
+"""The cost of attention: as one call of a backend's kernel, and as equations over tiles."""
 
 from __future__ import annotations
 

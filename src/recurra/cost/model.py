@@ -1,4 +1,4 @@
-"""What an equation costs to compute once, and a byte to keep, in nanoseconds of one core.
+"""The cost model: nanoseconds of one core to compute an equation once, and to keep a byte.
 
 Choices made by these estimates are printed.
 """

@@ -1,4 +1,4 @@
-"""What work costs on one core of a machine, under one backend."""
+"""Prices of work on one core of a machine, under one backend."""
 
 from __future__ import annotations
 

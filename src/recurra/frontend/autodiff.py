@@ -18,6 +18,7 @@ from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import wrap
 from recurra.frontend.gradient_paths import (
+    as_defined,
     has_slope,
     heard,
     passing,
@@ -64,8 +65,9 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
         )
     loss = _named(loss)
     names = {p.name for p in leaves}
-    graph = snapshot(tracer)
-    passed = passing(graph) - (set() if through_updates else {p.name for p in tracer.params})
+    params = {p.name for p in tracer.params}
+    graph = as_defined(snapshot(tracer), names | params)
+    passed = passing(graph) - (set() if through_updates else params)
     needed = paths_between(graph, loss.name, names, passed)
     reached = [p for p in leaves if p.name in needed]
     if not reached:

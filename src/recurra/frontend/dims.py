@@ -1,4 +1,4 @@
-"""What the user writes in brackets: dims and bounds, with arithmetic; numbers where read."""
+"""Dims and bounds as the user writes them in brackets, with arithmetic; numbers where read."""
 
 from __future__ import annotations
 

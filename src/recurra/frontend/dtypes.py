@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from recurra.errors import RecurraError, here
-from recurra.ir.expr import Expr
+from recurra.frontend.dims import Index, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
-Size = Expr | int
+Size = Index | int
 
 
 class Dtype:
@@ -26,7 +26,8 @@ class Dtype:
         return Type(self.name)
 
     def __getitem__(self, shape: Size | tuple[Size, ...]) -> Type:
-        return Type(self.name, shape if isinstance(shape, tuple) else (shape,))
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        return Type(self.name, tuple(map(unwrap, sizes)))
 
 
 f64, f32, f16, bf16 = (Dtype(n) for n in ("f64", "f32", "f16", "bf16"))

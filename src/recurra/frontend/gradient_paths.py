@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from recurra.analysis.demanded_points import demanded
 from recurra.analysis.tracer import Branch, Tracer, disjoint
 from recurra.frontend.read import Read
 from recurra.ir.expr import Expr, Logic, both
-from recurra.ir.graph import Graph, Node
+from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.types import Domain, Tuple, is_float
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Detach
 from recurra.polyhedral import isl
+from recurra.transforms.canonicalize.domains import branch_read
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def written_from(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> set[str]:
@@ -40,6 +42,25 @@ def snapshot(tracer: Tracer) -> Graph:
         op = Merge(when=disjoint([b.when for b in branches]))
         nodes[name] = replace(nodes[name], op=op, args=tuple(b.value for b in branches))
     return Graph(nodes, (), tuple(tracer.dims))
+
+
+def as_defined(graph: Graph, stop: Collection[str]) -> Graph:
+    """The graph where x[T-1] is read as the one branch of x that defines it, but not of `stop`.
+
+    The gradient then goes straight there, and not through all of the recurrence that x may be.
+    """
+    g = Rewriting.of(graph, {})
+
+    def read(node: Node, index: int, ref: Ref) -> Ref:
+        fixed = any(not index_symbols(e) & graph.declared.keys() for e in ref.index)
+        x = graph[ref.name]
+        if not fixed or ref.name in stop or not isinstance(x.op, Merge):
+            return ref
+        return branch_read(node, index, x, g) or ref
+
+    every = graph.nodes.values()
+    read_so = (replace(n, args=tuple(read(n, k, a) for k, a in enumerate(n.args))) for n in every)
+    return replace(graph, nodes={n.name: n for n in read_so})
 
 
 def paths_between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:

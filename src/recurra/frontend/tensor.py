@@ -236,12 +236,12 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("x.tanh()", "np.tanh", "torch.tanh")
     def tanh(self) -> RecurrentTensor:
         """tanh x"""
-        return self._elementwise(el.Tanh)
+        return self._elementwise(el.HyperbolicTangent)
 
     @operator("x.sigmoid()", "scipy.special.expit", "torch.sigmoid")
     def sigmoid(self) -> RecurrentTensor:
         """1 / (1 + e⁻ˣ)"""
-        return self._elementwise(el.Sigmoid)
+        return self._elementwise(el.Logistic)
 
     @operator("x.relu()", "", "torch.relu")
     def relu(self) -> RecurrentTensor:

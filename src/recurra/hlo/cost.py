@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recurra.hlo.module import Instruction, Module
+from recurra.hlo.module import HloInstruction, HloModule
 
 FORWARDS = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 _FREE = FORWARDS | {"partition-id", "replica-id", "copy", "reshape", "broadcast", "iota"}
@@ -39,7 +39,7 @@ class Work:
 class Costs:
     """Work and traffic of a module's instructions."""
 
-    module: Module
+    module: HloModule
     _known: dict[int, Work] = field(default_factory=dict)
 
     def work(self, computation: int) -> Work:
@@ -51,7 +51,7 @@ class Costs:
             self._known[computation] = total
         return self._known[computation]
 
-    def of(self, instruction: Instruction, computation: int) -> Work:
+    def of(self, instruction: HloInstruction, computation: int) -> Work:
         """Of one instruction; loops times their trips, of branches the largest."""
         operands = self.module.computations[computation].instructions
         n = float(instruction.shape.count)
@@ -81,7 +81,7 @@ class Costs:
             return Work(vector=float(operands[instruction.operands[0]].shape.count))
         return Work(vector=n * (8 if instruction.op in _TRANSCENDENTAL else 1))
 
-    def _custom(self, instruction: Instruction, computation: int) -> Work:
+    def _custom(self, instruction: HloInstruction, computation: int) -> Work:
         operands = self.module.computations[computation].instructions
         n = float(sum(s.count for _, s in instruction.shape.leaves()))
         if ("matmul" in instruction.target or "gemm" in instruction.target.lower()) and len(
@@ -90,7 +90,7 @@ class Costs:
             return Work(matrix=2 * n * operands[instruction.operands[0]].shape.dims[-1])
         return Work(vector=n)
 
-    def reads(self, instruction: Instruction, index: int, computation: int) -> int:
+    def reads(self, instruction: HloInstruction, index: int, computation: int) -> int:
         """Bytes that an instruction reads of its array operand k."""
         operands = self.module.computations[computation].instructions
         full = operands[instruction.operands[index]].shape.nbytes
@@ -110,7 +110,7 @@ class Costs:
             return min(full, sum(u.shape.nbytes for u in users))
         return 0 if all(u.op == "dynamic-update-slice" for u in users) else full
 
-    def writes(self, instruction: Instruction, computation: int) -> int:
+    def writes(self, instruction: HloInstruction, computation: int) -> int:
         """Bytes that an instruction writes of its array result."""
         where, update = computation, instruction
         if instruction.op in ("fusion", "call"):
@@ -120,7 +120,7 @@ class Costs:
             return written.shape.nbytes
         return instruction.shape.nbytes
 
-    def in_place(self, x: Instruction) -> int | None:
+    def in_place(self, x: HloInstruction) -> int | None:
         """Which operand an instruction updates in place, if its result is an array."""
         if x.op in ("dynamic-update-slice", "scatter"):
             return 0
@@ -132,10 +132,10 @@ class Costs:
         target = self._through(x.called[0], root.operands[0])
         return target.parameter if target.op == "parameter" else None
 
-    def _root(self, computation: int) -> Instruction:
+    def _root(self, computation: int) -> HloInstruction:
         return self._through(computation, self.module.computations[computation].root)
 
-    def _through(self, computation: int, at: int) -> Instruction:
+    def _through(self, computation: int, at: int) -> HloInstruction:
         """The instruction behind bitcasts."""
         x = self.module.computations[computation].instructions[at]
         while x.op == "bitcast":

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from recurra.hlo.cost import Costs, Work
-from recurra.hlo.module import Instruction, Module, Path
+from recurra.hlo.module import HloInstruction, HloModule, Path
 
 Leaves = Mapping[Path, int]  # which value is at which leaf of an instruction's result
 
 
 @dataclass(frozen=True)
-class Value:
+class FlowValue:
     """An array: its bytes, the step that makes it (-1: none), and where XLA names it."""
 
     nbytes: int
@@ -27,7 +27,7 @@ class Value:
 
 
 @dataclass
-class Step:
+class FlowStep:
     """One instruction: bytes that it moves of each value, and of what nobody else sees."""
 
     name: str
@@ -41,28 +41,28 @@ class Step:
 
 
 @dataclass
-class Flow:
+class ValueFlow:
     """What a computation does to values."""
 
-    module: Module
+    module: HloModule
     computation: int
     costs: Costs
-    values: list[Value] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    values: list[FlowValue] = field(default_factory=list)
+    steps: list[FlowStep] = field(default_factory=list)
     parameters: dict[int, Leaves] = field(default_factory=dict)
     result: Leaves = field(default_factory=dict)
     _at: dict[int, Leaves] = field(default_factory=dict)
 
-    def new(self, nbytes: int, instruction: Instruction, leaf: Path, step: int) -> int:
+    def new(self, nbytes: int, instruction: HloInstruction, leaf: Path, step: int) -> int:
         """A value more."""
-        self.values.append(Value(nbytes, step, instruction.id, leaf))
+        self.values.append(FlowValue(nbytes, step, instruction.id, leaf))
         return len(self.values) - 1
 
     def leaves(self, instruction: int) -> Leaves:
         """Of its result."""
         return self._at[instruction]
 
-    def handed_on(self, instruction: Instruction) -> Leaves | None:
+    def handed_on(self, instruction: HloInstruction) -> Leaves | None:
         """The leaves of an instruction that computes nothing."""
         if instruction.op in ("parameter", "constant"):
             return {
@@ -84,11 +84,11 @@ class Flow:
             return self._at[instruction.operands[0]] if instruction.operands else {}
         return None
 
-    def visit(self, instruction: Instruction) -> None:
+    def visit(self, instruction: HloInstruction) -> None:
         """Adds what one instruction does."""
         leaves = self.handed_on(instruction)
         if leaves is None:
-            step = Step(
+            step = FlowStep(
                 instruction.name,
                 instruction.op,
                 self.costs.of(instruction, self.computation),
@@ -100,7 +100,7 @@ class Flow:
             self.parameters[instruction.parameter] = leaves
         self._at[instruction.id] = leaves
 
-    def _plain(self, instruction: Instruction, step: Step) -> Leaves:
+    def _plain(self, instruction: HloInstruction, step: FlowStep) -> Leaves:
         for k, o in enumerate(instruction.operands):
             for p, v in self._at[o].items():
                 whole = self.values[v].nbytes
@@ -117,7 +117,7 @@ class Flow:
             step.in_place.append((old, leaves[()]))
         return leaves
 
-    def _loop(self, instruction: Instruction, step: Step) -> Leaves:
+    def _loop(self, instruction: HloInstruction, step: FlowStep) -> Leaves:
         body = flow(self.module, instruction.called[0], self.costs)
         inside = body.parameters.get(0, {})
         read, written = _traffic(body)
@@ -136,9 +136,9 @@ class Flow:
         return leaves
 
 
-def flow(module: Module, computation: int, costs: Costs) -> Flow:
+def flow(module: HloModule, computation: int, costs: Costs) -> ValueFlow:
     """Steps and values of a computation."""
-    found = Flow(module, computation, costs)
+    found = ValueFlow(module, computation, costs)
     c = module.computations[computation]
     for x in c.instructions.values():
         found.visit(x)
@@ -146,7 +146,7 @@ def flow(module: Module, computation: int, costs: Costs) -> Flow:
     return found
 
 
-def _traffic(body: Flow) -> tuple[dict[int, int], dict[int, int]]:
+def _traffic(body: ValueFlow) -> tuple[dict[int, int], dict[int, int]]:
     """Bytes read and written of each value in one iteration."""
     read: dict[int, int] = {}
     written: dict[int, int] = {}
@@ -157,12 +157,12 @@ def _traffic(body: Flow) -> tuple[dict[int, int], dict[int, int]]:
     return read, written
 
 
-def heaviest_loop(module: Module, computation: int, costs: Costs) -> Instruction | None:
+def heaviest_loop(module: HloModule, computation: int, costs: Costs) -> HloInstruction | None:
     """The while loop of a computation in which most work is done."""
     loops = [x for x in module.computations[computation].instructions.values() if x.op == "while"]
     return max(loops, key=lambda x: _weight(costs, x, computation), default=None)
 
 
-def _weight(costs: Costs, instruction: Instruction, computation: int) -> float:
+def _weight(costs: Costs, instruction: HloInstruction, computation: int) -> float:
     work = costs.of(instruction, computation)
     return work.matrix + work.vector

@@ -55,7 +55,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class HloInstruction:
     """One instruction; operands and called computations by id."""
 
     id: int
@@ -77,26 +77,26 @@ class Computation:
     """Instructions by id, in the order in which they run."""
 
     name: str
-    instructions: Mapping[int, Instruction]
+    instructions: Mapping[int, HloInstruction]
     root: int
 
     @cached_property
-    def users(self) -> Mapping[int, tuple[Instruction, ...]]:
+    def users(self) -> Mapping[int, tuple[HloInstruction, ...]]:
         """Who reads an instruction."""
-        found: dict[int, list[Instruction]] = {}
+        found: dict[int, list[HloInstruction]] = {}
         for x in self.instructions.values():
             for o in dict.fromkeys(x.operands):
                 found.setdefault(o, []).append(x)
         return {k: tuple(v) for k, v in found.items()}
 
     @cached_property
-    def parameters(self) -> Mapping[int, Instruction]:
+    def parameters(self) -> Mapping[int, HloInstruction]:
         """By number."""
         return {x.parameter: x for x in self.instructions.values() if x.op == "parameter"}
 
 
 @dataclass(frozen=True)
-class Module:
+class HloModule:
     """Computations by id."""
 
     name: str
@@ -104,7 +104,7 @@ class Module:
     computations: Mapping[int, Computation]
 
 
-def read_module(data: bytes) -> Module:
+def read_module(data: bytes) -> HloModule:
     """Raises `HloError` for what is not a scheduled module."""
     m = Message(data)
     order = {
@@ -122,7 +122,7 @@ def read_module(data: bytes) -> Module:
         )
     for c in computations.values():
         _in_order(c, computations)
-    return Module(m.text(1), entry, computations)
+    return HloModule(m.text(1), entry, computations)
 
 
 def _computation(message: Message, order: Mapping[int, list[int]]) -> Computation:
@@ -151,8 +151,8 @@ def _in_order(computation: Computation, computations: Mapping[int, Computation])
         seen.add(x.id)
 
 
-def _instruction(message: Message) -> Instruction:
-    return Instruction(
+def _instruction(message: Message) -> HloInstruction:
+    return HloInstruction(
         id=message.number(35),
         name=message.text(1),
         op=message.text(2),

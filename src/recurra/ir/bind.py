@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from recurra.ir.expr import evaluate, substitute, symbols
 from recurra.ir.graph import Graph, Ref, Slice
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range
 
 
 def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
@@ -27,7 +27,7 @@ def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
             op=n.op.at(values),
             args=tuple(a.at(values) for a in n.args),
             domain=Domain(ranges(n.domain.ranges)),
-            type=n.type.at(values) if isinstance(n.type, Type) else n.type,
+            type=n.type.at(values),
         )
         for n in graph.nodes.values()
     }

@@ -1,4 +1,4 @@
-"""What a program does beside computing: recorded while it is written, served by compile."""
+"""Effects of a program beside computing: recorded while it is written, served by compile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgramPart:
     """A part of a program: the equations whose values at the end of a run belong to it, arrays and
     what is told of it, as JSON."""
 
@@ -46,4 +46,4 @@ class Export:
 
     file: str
     format: str
-    cut: Callable[[Mapping[str, int]], Part]
+    cut: Callable[[Mapping[str, int]], ProgramPart]

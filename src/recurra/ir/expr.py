@@ -91,7 +91,7 @@ class Lin(Expr):
 
 
 @dataclass(frozen=True, repr=False)
-class Prod(Expr):
+class Product(Expr):
     """a · b of two unknowns, sorted by their text: a value such as B*T, never an index."""
 
     a: Expr
@@ -102,7 +102,7 @@ class Prod(Expr):
 
 
 @dataclass(frozen=True, repr=False)
-class Div(Expr):
+class FloorDiv(Expr):
     """⌊a / n⌋"""
 
     a: Expr
@@ -113,7 +113,7 @@ class Div(Expr):
 
 
 @dataclass(frozen=True, repr=False)
-class Mod(Expr):
+class Modulo(Expr):
     """a mod n, in 0..n-1"""
 
     a: Expr
@@ -165,7 +165,7 @@ TRUE, FALSE = Logic("&", ()), Logic("|", ())
 
 
 def _atom(expr: Expr) -> str:
-    return f"({expr})" if isinstance(expr, (Lin, Prod, Div, Mod)) else str(expr)
+    return f"({expr})" if isinstance(expr, (Lin, Product, FloorDiv, Modulo)) else str(expr)
 
 
 def lin(parts: list[tuple[Expr | int, int]]) -> Expr | int:
@@ -209,11 +209,11 @@ def _monomial(left: Expr | int, right: Expr | int) -> Expr | int:
     if isinstance(left, int) or isinstance(right, int):  # a factor of 1
         return right if isinstance(left, int) else left
     first, *rest = sorted((*_factors(left), *_factors(right)), key=str, reverse=True)
-    return reduce(lambda out, x: Prod(x, out), rest, first)
+    return reduce(lambda out, x: Product(x, out), rest, first)
 
 
 def _factors(expr: Expr) -> tuple[Expr, ...]:
-    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Prod) else (expr,)
+    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Product) else (expr,)
 
 
 def div(a: Expr | int, count: int) -> Expr | int:
@@ -222,7 +222,7 @@ def div(a: Expr | int, count: int) -> Expr | int:
     whole, left = _multiples(a, count)
     return lin(
         [(e, k // count) for e, k in whole]
-        + [(Div(left, count) if isinstance(left, Expr) else left // count, 1)]
+        + [(FloorDiv(left, count) if isinstance(left, Expr) else left // count, 1)]
     )
 
 
@@ -230,7 +230,7 @@ def mod(a: Expr | int, count: int) -> Expr | int:
     if count <= 0:
         raise ValueError(f"% needs a positive constant, got {count}")
     _, left = _multiples(a, count)
-    return Mod(left, count) if isinstance(left, Expr) else left % count
+    return Modulo(left, count) if isinstance(left, Expr) else left % count
 
 
 def _multiples(left: Expr | int, count: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
@@ -341,9 +341,9 @@ def children(expr: Expr | int) -> tuple[Expr | int, ...]:
     match expr:
         case Lin(terms=terms):
             return tuple(x for x, _ in terms)
-        case Prod(a=a, b=b) | Cmp(a=a, b=b):
+        case Product(a=a, b=b) | Cmp(a=a, b=b):
             return (a, b)
-        case Div(a=a) | Mod(a=a):
+        case FloorDiv(a=a) | Modulo(a=a):
             return (a,)
         case Ext(args=args) | Logic(args=args):
             return args
@@ -356,11 +356,11 @@ def rebuild(expr: Expr | int, function: Callable[[Expr | int], Expr | int]) -> A
     match expr:
         case Lin(terms=terms, const=const):
             return lin([(function(x), k) for x, k in terms] + [(const, 1)])
-        case Prod(a=a, b=b):
+        case Product(a=a, b=b):
             return mul(function(a), function(b))
-        case Div(a=a, n=n):
+        case FloorDiv(a=a, n=n):
             return div(function(a), n)
-        case Mod(a=a, n=n):
+        case Modulo(a=a, n=n):
             return mod(function(a), n)
         case Ext(op=op, args=args):
             return (minimum if op == "min" else maximum)(*map(function, args))
@@ -413,11 +413,11 @@ def evaluate(e: Any, env: Env, xp: Any = None) -> Any:
                 operator.add, (v if k == 1 else v * k for x, k in terms for v in (ev(x, env, xp),))
             )
             return total + const if const else total
-        case Prod(a=a, b=b):
+        case Product(a=a, b=b):
             return ev(a, env, xp) * ev(b, env, xp)
-        case Div(a=a, n=n):
+        case FloorDiv(a=a, n=n):
             return ev(a, env, xp) // n
-        case Mod(a=a, n=n):
+        case Modulo(a=a, n=n):
             return ev(a, env, xp) % n
         case Ext(op=op, args=args):
             vals = [ev(a, env, xp) for a in args]

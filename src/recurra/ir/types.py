@@ -136,6 +136,9 @@ class Tuple:
         """The symbols its sizes read: none, as it has no axes."""
         return NONE
 
+    def at(self, by: Mapping[str, Expr | int]) -> Tuple:
+        return Tuple(tuple(x.at(by) for x in self.items))
+
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.items))})"
 

@@ -1,4 +1,4 @@
-"""What every legal graph satisfies, whatever pass made it."""
+"""The verifier of graphs: the rules that every legal one keeps, whatever pass made it."""
 
 from __future__ import annotations
 

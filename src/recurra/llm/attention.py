@@ -22,7 +22,16 @@ import numpy as np
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.llm.patterns import Causal, Chunk, Dilated, Linear, Pattern, Prefix, Sinks, Window
+from recurra.llm.patterns import (
+    Causal,
+    Chunk,
+    Dilated,
+    LinearAttention,
+    Pattern,
+    Prefix,
+    Sinks,
+    SlidingWindow,
+)
 
 if TYPE_CHECKING:
     from recurra import Tensor
@@ -59,7 +68,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Part:
+class KeyValues:
     """Keys and values [n, KV, HD] that are attended to, but for those that are not `seen` [n]."""
 
     k: Tensor
@@ -79,9 +88,10 @@ class Scores:
 def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
 
-    Raises RecurraError for `Linear` with sinks. `Linear` has no scores, so `how` does not touch it.
+    Raises RecurraError for `LinearAttention` with sinks. That has no scores, so `how` does not
+    touch it.
     """
-    if not isinstance(pattern, Linear):
+    if not isinstance(pattern, LinearAttention):
         return _weighted(how, q, list(parts(pattern, past, k, v)))
     if how.sinks is not None:
         raise RecurraError(
@@ -92,12 +102,12 @@ def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: T
     return _linear(past, q, k, v)
 
 
-def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
+def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[KeyValues]:
     """What position t attends to, side by side."""
     if past.end is not None:
         every = slice(0, past.end)
         seen = mask(pattern, past, past.places(every))
-        yield Part(past.read(k, every), past.read(v, every), seen)
+        yield KeyValues(past.read(k, every), past.read(v, every), seen)
         return
     for s in spans(pattern, past):
         seen = None
@@ -106,12 +116,12 @@ def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[Part]:
             seen = there >= 0
             if isinstance(pattern, Chunk):
                 seen = seen & (there >= past.place - past.place % pattern.size)
-        yield Part(past.read(k, s), past.read(v, s), seen)
+        yield KeyValues(past.read(k, s), past.read(v, s), seen)
     if isinstance(pattern, Sinks) and past.ragged:
         outside = rc.constant(np.arange(pattern.count, dtype=np.int32)) <= (
             past.place - pattern.width
         )
-        yield Part(first(past, k, pattern.count), first(past, v, pattern.count), outside)
+        yield KeyValues(first(past, k, pattern.count), first(past, v, pattern.count), outside)
 
 
 def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
@@ -119,9 +129,9 @@ def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
     here = past.place
     before = (there >= 0) & (there <= here)
     match pattern:
-        case Causal() | Linear():
+        case Causal() | LinearAttention():
             return before
-        case Window(width):
+        case SlidingWindow(width):
             return before & (there > here - width)
         case Chunk(size):
             return before & (there >= here - here % size)
@@ -141,9 +151,9 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
     """
     t = past.t
     match pattern:
-        case Causal() | Linear():
+        case Causal() | LinearAttention():
             return [slice(0, t + 1)]
-        case Window(width):
+        case SlidingWindow(width):
             return [slice(rc.max(t - (width - 1), 0), t + 1)]
         case Chunk(size) if past.ragged:
             return [slice(rc.max(t - (size - 1), 0), t + 1)]
@@ -173,7 +183,7 @@ def first(past: Past, x: Tensor, count: int) -> Tensor:
     return now.cast("f32") if x.dtype == "bf16" else now
 
 
-def _weighted(how: Scores, q: Tensor, parts: Sequence[Part]) -> Tensor:
+def _weighted(how: Scores, q: Tensor, parts: Sequence[KeyValues]) -> Tensor:
     """Softmax over what is attended to."""
     found: list[Tensor] = []
     for part in parts:
@@ -208,10 +218,10 @@ def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     features = phi(k.cast("f32") if k.dtype == "bf16" else k)
     if past.ragged:
         features = rc.where(past.place >= 0, features, 0.0)
-    (s,) = spans(Linear(), past) if past.end is None else [slice(0, past.end)]
+    (s,) = spans(LinearAttention(), past) if past.end is None else [slice(0, past.end)]
     weights = rc.einsum("kgd,nkd->kgn", phi(q), past.read(features, s))
     if past.end is not None:
-        weights = rc.where(mask(Linear(), past, past.places(s)), weights, 0.0)
+        weights = rc.where(mask(LinearAttention(), past, past.places(s)), weights, 0.0)
     whole = weights.sum(axis=2)
     if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
         whole = rc.where(past.place >= 0, whole, 1.0)

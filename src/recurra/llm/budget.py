@@ -1,4 +1,4 @@
-"""What a program keeps of the past, against a budget: by how much it is more, and what would fit.
+"""The memory that a program keeps of the past, against a budget: by how much it is more, what fits.
 
 The stores are those that the compiler derived: `Written.stores`.
 """

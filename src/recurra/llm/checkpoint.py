@@ -21,7 +21,7 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor that lies in a file; `dtype` as safetensors calls it, BF16."""
 
     name: str
@@ -44,7 +44,7 @@ class Entry:
                 yield part, tensor[part]
 
 
-def entries(folder: str | Path) -> dict[str, Entry]:
+def entries(folder: str | Path) -> dict[str, TensorEntry]:
     """What is in a folder: in model.safetensors, or in the files that its index names.
 
     Raises RecurraError where a file is missing or damaged, or lacks what the index says.
@@ -62,12 +62,12 @@ def entries(folder: str | Path) -> dict[str, Entry]:
     return _indexed(folder, folder / INDEX)
 
 
-def _indexed(folder: Path, index: Path) -> dict[str, Entry]:
+def _indexed(folder: Path, index: Path) -> dict[str, TensorEntry]:
     given = read_json(index)
     places: Any = given.get("weight_map") if isinstance(given, Mapping) else None
     if not isinstance(places, Mapping):
         raise RecurraError(f"{index}: weight_map is missing")
-    out: dict[str, Entry] = {}
+    out: dict[str, TensorEntry] = {}
     for file in sorted(set(map(str, places.values()))):
         if Path(file).name != file or not (folder / file).is_file():
             raise RecurraError(f"{index} names the file {file}, which is not in {folder}")
@@ -78,8 +78,8 @@ def _indexed(folder: Path, index: Path) -> dict[str, Entry]:
     return out
 
 
-def _of_file(path: Path) -> Iterable[Entry]:
+def _of_file(path: Path) -> Iterable[TensorEntry]:
     with opened(path) as file:
         for name in file.keys():  # noqa: SIM118 - no mapping, but a file with keys
             at = file.get_slice(name)
-            yield Entry(name, path, at.get_dtype(), tuple(at.get_shape()))
+            yield TensorEntry(name, path, at.get_dtype(), tuple(at.get_shape()))

@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face model → Config, or one sentence that names the file and the key.
+"""config.json of a Hugging Face model → DecoderConfig, or one sentence that names file and key.
 
 Families: Llama 2 to 3.2, Mistral, Gemma 2 and 3 (text), Qwen 2 and 3. Where a key may be missing,
 its default is that of the family in transformers.
@@ -15,7 +15,7 @@ from typing import Any
 
 from recurra.errors import RecurraError
 from recurra.llm import rope
-from recurra.llm.patterns import Causal, Chunk, Pattern, Window
+from recurra.llm.patterns import Causal, Chunk, Pattern, SlidingWindow
 from recurra.llm.rope import Rope
 
 FILE = "config.json"
@@ -57,7 +57,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Config:
+class DecoderConfig:
     """A decoder of `layers`; numbers of positions, of tokens and of elements."""
 
     family: str
@@ -100,7 +100,7 @@ class Config:
         return self.hidden_size**0.5 if self.one_plus else 1.0
 
 
-def load(folder: str | Path) -> Config:
+def load(folder: str | Path) -> DecoderConfig:
     """The model of a folder. Raises RecurraError, with the file and the key that is wrong.
 
     Where there is a generation_config.json, it says which tokens end a text, as in transformers.
@@ -134,7 +134,7 @@ def read_json(path: Path) -> Any:
         raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
 
 
-def from_dict(given: Mapping[str, Any], file: str = FILE) -> Config:
+def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
     """As `load`, of what stands in the file."""
     keys = _Keys(given, file)
     name = keys.one_of("model_type", FAMILIES)
@@ -157,7 +157,7 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> Config:
     bias = "?" in family.biases and keys.flag("attention_bias")
     scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
     vocab_size = keys.size("vocab_size")
-    return Config(
+    return DecoderConfig(
         family=name,
         vocab_size=vocab_size,
         hidden_size=hidden,
@@ -220,7 +220,7 @@ def _kinds(keys: _Keys, family: Family) -> Sequence[str]:
 
 def _pattern(keys: _Keys, kind: str) -> Pattern:
     if kind == "sliding_attention":
-        return Window(keys.size("sliding_window"))
+        return SlidingWindow(keys.size("sliding_window"))
     if kind == "chunked_attention":
         return Chunk(keys.size("attention_chunk_size"))
     return Causal()

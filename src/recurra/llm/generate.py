@@ -19,7 +19,7 @@ from recurra.errors import RecurraError, here
 from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
-from recurra.llm.config import FILE, Config, Layer
+from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import turns
 from recurra.llm.patterns import Pattern
 from recurra.llm.program import Form, Written, write
@@ -347,7 +347,7 @@ def _piece(
     return Piece(row, token, text, logprob, end)
 
 
-def with_patterns(config: Config, mix: Sequence[Pattern]) -> Config:
+def with_patterns(config: DecoderConfig, mix: Sequence[Pattern]) -> DecoderConfig:
     """The model with other attention, layer by layer."""
     layers = zip(config.layers, mix, strict=True)
     return replace(config, layers=tuple(Layer(pattern, layer.rope) for layer, pattern in layers))

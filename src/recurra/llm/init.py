@@ -12,9 +12,9 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import INDEX, ONE
-from recurra.llm.config import Config
+from recurra.llm.config import DecoderConfig
 from recurra.llm.presets import preset, tiny
-from recurra.llm.weights import DTYPES, Part, parts
+from recurra.llm.weights import DTYPES, WeightPart, parts
 from recurra.support.safetensors_file import write
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
@@ -29,7 +29,7 @@ def init(
     dtype: str = "f32",
     seed: int = 0,
     shard: int = SHARD,
-) -> Config:
+) -> DecoderConfig:
     """Writes config.json, safetensors (several, with an index, above `shard` bytes) and tokenizer.
 
     Raises RecurraError where the name is not known, or the folder has a model already.
@@ -79,7 +79,7 @@ def byte_tokenizer() -> Any:
     return out
 
 
-def save(out: Path, config: Config, dtype: str, seed: int, shard: int) -> None:
+def save(out: Path, config: DecoderConfig, dtype: str, seed: int, shard: int) -> None:
     """Random tensors of all parts of a model, file by file: no more than one is in memory."""
     files = list(_files(config, dtype, shard))
     places: dict[str, str] = {}
@@ -92,9 +92,9 @@ def save(out: Path, config: Config, dtype: str, seed: int, shard: int) -> None:
         _write(out / INDEX, {"metadata": {}, "weight_map": places})
 
 
-def _files(config: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, Part]]]:
+def _files(config: DecoderConfig, dtype: str, shard: int) -> Iterator[list[tuple[int, WeightPart]]]:
     """Parts, numbered, file by file."""
-    width, now, size = np.dtype(DTYPES[dtype]).itemsize, list[tuple[int, Part]](), 0
+    width, now, size = np.dtype(DTYPES[dtype]).itemsize, list[tuple[int, WeightPart]](), 0
     for at, part in enumerate(parts(config)):
         more = width * int(np.prod(part.shape))
         if now and size + more > shard:
@@ -105,7 +105,7 @@ def _files(config: Config, dtype: str, shard: int) -> Iterator[list[tuple[int, P
     yield now
 
 
-def random(part: Part, config: Config, dtype: str, seed: list[int]) -> np.ndarray:
+def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int]) -> np.ndarray:
     """Values that keep the size of what goes through: N(0, 1/in), norms around 1."""
     x = np.random.default_rng(seed).standard_normal(part.shape, np.float32)
     if len(part.shape) > 1:

@@ -19,7 +19,7 @@ import numpy as np
 
 import recurra as rc
 from recurra.llm.attention import Past, Scores, attend
-from recurra.llm.config import Config, Layer
+from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.patterns import Pattern
 from recurra.llm.rope import Rope
 from recurra.llm.weights import Weights, held, of_all
@@ -40,7 +40,7 @@ class Model:
     names of their stores. `given` is how many positions of a row come at once, as its prompt.
     """
 
-    config: Config
+    config: DecoderConfig
     dims: tuple[Any, ...]
     place: Tensor
     ragged: bool = False
@@ -52,7 +52,7 @@ class Model:
     weights: dict[str, Tensor] = field(default_factory=dict[str, Any])
     kept: dict[str, Tensor] = field(default_factory=dict[str, Any])
 
-    def after(self, config: Config, dims: tuple[Any, ...], place: Tensor) -> Model:
+    def after(self, config: DecoderConfig, dims: tuple[Any, ...], place: Tensor) -> Model:
         """The same model over other positions, whose past is that of this one."""
         out = Model(config, dims, place, self.ragged, self.dtype, None, self.given, self)
         out.inputs, out.weights = self.inputs, self.weights
@@ -206,7 +206,7 @@ def turns(layers: Sequence[Layer]) -> int:
     )
 
 
-def rms_norm(x: Tensor, weight: Tensor, config: Config) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, config: DecoderConfig) -> Tensor:
     """x / √(mean of x² + eps) · w over the last axis; of Gemma, · (1 + w)."""
     mean = x.square().mean(axis=-1)
     root = (mean + config.eps).sqrt()

@@ -11,8 +11,17 @@ from functools import singledispatch
 
 import numpy as np
 
-from recurra.llm.config import Config
-from recurra.llm.patterns import Causal, Chunk, Dilated, Linear, Pattern, Prefix, Sinks, Window
+from recurra.llm.config import DecoderConfig
+from recurra.llm.patterns import (
+    Causal,
+    Chunk,
+    Dilated,
+    LinearAttention,
+    Pattern,
+    Prefix,
+    Sinks,
+    SlidingWindow,
+)
 from recurra.llm.rope import Rope
 
 Array = np.ndarray
@@ -20,7 +29,7 @@ Tensors = Mapping[str, Array]
 
 
 def logits(
-    config: Config, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
+    config: DecoderConfig, tensors: Tensors, tokens: Array, pad: Array | None = None, given: int = 0
 ) -> Array:
     """f64 [B, T, V] of tokens [B, T]; the first pad[b] places of row b are no part of it, and the
     first `given` tokens are given at once."""
@@ -36,7 +45,7 @@ def logits(
 
 
 def block(
-    config: Config, tensors: Tensors, layer: int, x: Array, place: Array, given: int = 0
+    config: DecoderConfig, tensors: Tensors, layer: int, x: Array, place: Array, given: int = 0
 ) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
     name = f"model.layers.{layer}.{{}}".format
@@ -63,7 +72,7 @@ def linear(tensors: Tensors, name: str, x: Array) -> Array:
     return x @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0.0)
 
 
-def norm(config: Config, x: Array, w: Array) -> Array:
+def norm(config: DecoderConfig, x: Array, w: Array) -> Array:
     root = np.sqrt((x**2).mean(-1, keepdims=True) + config.eps)
     return x / root * (w + 1 if config.one_plus else w)
 
@@ -72,7 +81,7 @@ def cap(x: Array, limit: float | None) -> Array:
     return x if limit is None else limit * np.tanh(x / limit)
 
 
-def mlp(config: Config, tensors: Tensors, name: str, x: Array) -> Array:
+def mlp(config: DecoderConfig, tensors: Tensors, name: str, x: Array) -> Array:
     gate = linear(tensors, f"{name}gate_proj", x)
     if config.activation == "silu":
         gate = gate / (1 + np.exp(-gate))
@@ -82,7 +91,7 @@ def mlp(config: Config, tensors: Tensors, name: str, x: Array) -> Array:
 
 
 def attention(
-    config: Config, tensors: Tensors, layer: int, x: Array, place: Array, given: int
+    config: DecoderConfig, tensors: Tensors, layer: int, x: Array, place: Array, given: int
 ) -> Array:
     name, rows, length = f"model.layers.{layer}.self_attn.", *x.shape[:2]
 
@@ -101,7 +110,7 @@ def attention(
         for y in (k, heads("v", config.kv_heads))
     )
     seen = np.stack([of_places(kind.pattern, row) for row in place])[:, None]
-    if isinstance(kind.pattern, Linear):
+    if isinstance(kind.pattern, LinearAttention):
         phi = [np.where(y > 0, y + 1, np.exp(np.minimum(y, 0))) for y in (q, k)]
         e = np.einsum("bthd,bshd->bhts", *phi) * seen
     else:
@@ -129,13 +138,13 @@ def mask(pattern: Pattern, i: Array, j: Array) -> Array:
 
 
 @mask.register(Causal)
-@mask.register(Linear)
+@mask.register(LinearAttention)
 def _(pattern: Causal, i: Array, j: Array) -> Array:
     return j <= i
 
 
 @mask.register
-def _(pattern: Window, i: Array, j: Array) -> Array:
+def _(pattern: SlidingWindow, i: Array, j: Array) -> Array:
     return (j <= i) & (i - j < pattern.width)
 
 

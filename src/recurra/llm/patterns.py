@@ -1,4 +1,4 @@
-"""Which earlier positions a position attends to, as data: `window:256` is Window(256).
+"""Attention patterns, the earlier positions that one reads: `window:256` is SlidingWindow(256).
 
 A pattern says nothing of masks, caches or their lengths: `model` turns it into reads like
 `k[b, max(t - 255, 0) : t + 1]`, and the compiler derives the store from those.
@@ -17,7 +17,7 @@ class Causal:
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """Its own and the `width - 1` before it (Beltagy et al., 2020)"""
 
     width: int
@@ -53,13 +53,19 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearAttention:
     """All up to its own, weighted by φ(q)·φ(k), φ = elu + 1 (Katharopoulos et al., 2020)"""
 
 
-Pattern = Causal | Window | Chunk | Sinks | Dilated | Prefix | Linear
+Pattern = Causal | SlidingWindow | Chunk | Sinks | Dilated | Prefix | LinearAttention
 PATTERNS: dict[str, type[Pattern]] = {
-    kind.__name__.lower(): kind for kind in (Causal, Window, Chunk, Sinks, Dilated, Prefix, Linear)
+    "causal": Causal,
+    "window": SlidingWindow,
+    "chunk": Chunk,
+    "sinks": Sinks,
+    "dilated": Dilated,
+    "prefix": Prefix,
+    "linear": LinearAttention,
 }
 FORMS = "causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:P, linear"
 
@@ -94,4 +100,5 @@ def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
 def text(pattern: Pattern) -> str:
     """Sinks(4, 252) → `sinks:4+252`; the inverse of `parse`"""
     numbers = "+".join(str(getattr(pattern, f.name)) for f in fields(pattern))
-    return type(pattern).__name__.lower() + (f":{numbers}" if numbers else "")
+    (name,) = (name for name, kind in PATTERNS.items() if kind is type(pattern))
+    return name + (f":{numbers}" if numbers else "")

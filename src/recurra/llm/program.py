@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
-from recurra.llm.config import Config, Layer
+from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.model import Model
 from recurra.llm.patterns import Causal, Prefix, Sinks
-from recurra.llm.sampling import Kind, Sampling, Settings, choose
+from recurra.llm.sampling import Kind, Sampling, SamplingInputs, choose
 from recurra.llm.weights import Weights
 from recurra.report.html import code, folds_html, table
 
@@ -56,7 +56,7 @@ class Written:
 
     form: Form
     model: Model
-    settings: Settings
+    settings: SamplingInputs
     executable: Executable
 
     def inputs(
@@ -127,7 +127,7 @@ class Written:
         }
 
 
-def write(config: Config, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
+def write(config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
     """The program of a form, compiled: it gives `next`, i32[] over (b, t).
 
     As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
@@ -143,7 +143,7 @@ def write(config: Config, form: Form, dtype: str = "f32", backend: str = "jax") 
         prompt = rc.input(rc.i32, (b, axes["p"][0] if apart else t), name="prompt")
         tok = rc.like(rc.i32, domain=(b, t), name="tok")
         model, place, logits, every = decoder(config, form, dtype, axes, prompt, tok, P)
-        settings = Settings(form.kind, b)
+        settings = SamplingInputs(form.kind, b)
         u = None
         if form.kind.drawn:  # by the place in a row: what its neighbors have changes no draw
             u = rc.uniform((b,), (form.steps,)).take(rc.maximum(place, 0))
@@ -169,7 +169,7 @@ def write(config: Config, form: Form, dtype: str = "f32", backend: str = "jax") 
 
 
 def decoder(
-    config: Config,
+    config: DecoderConfig,
     form: Form,
     dtype: str,
     axes: Mapping[str, tuple[Any, Any]],

@@ -1,4 +1,4 @@
-"""Which token follows: greedy, or drawn from what temperature, top-k, top-p and min-p leave.
+"""Sampling of the next token: greedy, or drawn within temperature, top-k, top-p and min-p.
 
 Settings are values of a row, given when a program runs; which of them there are at all is part of
 the program. A draw is a counter-based function of the run's seed, the row and the place in the row.
@@ -74,7 +74,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SamplingInputs:
     """`Sampling` of every row, as inputs of a program over (b,)"""
 
     kind: Kind
@@ -95,7 +95,7 @@ class Settings:
         }
 
 
-def choose(logits: Tensor, how: Settings, u: Tensor | None, seen: Tensor | None) -> Tensor:
+def choose(logits: Tensor, how: SamplingInputs, u: Tensor | None, seen: Tensor | None) -> Tensor:
     """i32[] of logits [V]; `u` is uniform in [0, 1), `seen` bool[V] of tokens that were there."""
     if seen is not None:
         penalty = how["repetition_penalty"]
@@ -111,7 +111,7 @@ def choose(logits: Tensor, how: Settings, u: Tensor | None, seen: Tensor | None)
     return rc.where(cold, best, drawn)
 
 
-def _filtered(logits: Tensor, how: Settings, u: Tensor) -> Tensor:
+def _filtered(logits: Tensor, how: SamplingInputs, u: Tensor) -> Tensor:
     """From the most likely on: what is left is the first so many of the sorted ones."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()

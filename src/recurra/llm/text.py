@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from recurra.errors import RecurraError
-from recurra.llm.config import FILE, Config
+from recurra.llm.config import FILE, DecoderConfig
 
 TOKENIZER = "tokenizer.json"
 
 
-def tokenizer(folder: str | Path, config: Config) -> Any:
+def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
     """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():

@@ -19,8 +19,8 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
-from recurra.llm.checkpoint import Entry, entries
-from recurra.llm.config import Config
+from recurra.llm.checkpoint import TensorEntry, entries
+from recurra.llm.config import DecoderConfig
 from recurra.report.progress import track
 from recurra.support.aligned_array import aligned
 
@@ -33,7 +33,7 @@ SHOWN = 4  # tensors named in a message; the others are counted
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightPart:
     """A tensor of the files, and where it lies: columns `at`.. of our weight `into`
 
     In `layer`, unless it is of none. A matrix is [out, in] in the files, and turned in ours.
@@ -63,7 +63,7 @@ class Weights:
     [D], `sinks` [H]. Of matrices in 8 bits, `.._scale` [out], of `emb` and `head` [V].
     """
 
-    config: Config
+    config: DecoderConfig
     arrays: Mapping[str, np.ndarray]
 
     @property
@@ -75,18 +75,18 @@ class Weights:
         return {n: self.arrays[n][layer] for n in self.arrays if not of_all(n)}
 
 
-def parts(config: Config) -> Iterator[Part]:
+def parts(config: DecoderConfig) -> Iterator[WeightPart]:
     """Every tensor that the files of such a model have, and where it goes."""
     d = config.hidden_size
-    yield Part("model.embed_tokens.weight", (config.vocab_size, d), "emb", turned=False)
-    yield Part("model.norm.weight", (d,), "norm", turned=False)
+    yield WeightPart("model.embed_tokens.weight", (config.vocab_size, d), "emb", turned=False)
+    yield WeightPart("model.norm.weight", (d,), "norm", turned=False)
     if not config.tied:
-        yield Part("lm_head.weight", (config.vocab_size, d), "head", turned=False)
+        yield WeightPart("lm_head.weight", (config.vocab_size, d), "head", turned=False)
     for layer in range(len(config.layers)):
         yield from _layer(config, layer)
 
 
-def _layer(config: Config, layer: int) -> Iterator[Part]:
+def _layer(config: DecoderConfig, layer: int) -> Iterator[WeightPart]:
     d, f, q, kv = (
         config.hidden_size,
         config.intermediate_size,
@@ -95,13 +95,17 @@ def _layer(config: Config, layer: int) -> Iterator[Part]:
     )
     before = f"model.layers.{layer}."
 
-    def vector(name: str, size: int, into: str) -> Part:
-        return Part(f"{before}{name}", (size,), into, 0, layer, turned=False)
+    def vector(name: str, size: int, into: str) -> WeightPart:
+        return WeightPart(f"{before}{name}", (size,), into, 0, layer, turned=False)
 
-    def matrix(name: str, out: int, inputs: int, into: str, at: int, bias: str) -> Iterator[Part]:
-        yield Part(f"{before}{name}.weight", (out, inputs), into, at, layer)
+    def matrix(
+        name: str, out: int, inputs: int, into: str, at: int, bias: str
+    ) -> Iterator[WeightPart]:
+        yield WeightPart(f"{before}{name}.weight", (out, inputs), into, at, layer)
         if bias in config.biases:
-            yield Part(f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, turned=False)
+            yield WeightPart(
+                f"{before}{name}.bias", (out,), f"{into}_bias", at, layer, turned=False
+            )
 
     yield vector("input_layernorm.weight", d, "ln1")
     yield from matrix("self_attn.q_proj", q, d, "qkv", 0, "q")
@@ -124,7 +128,7 @@ def _layer(config: Config, layer: int) -> Iterator[Part]:
     yield from matrix("mlp.down_proj", d, f, "down", 0, "m")
 
 
-def shapes(config: Config) -> dict[str, tuple[int, ...]]:
+def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Of our weights, by name: as wide as their parts together."""
     out: dict[str, tuple[int, ...]] = {}
     for p in parts(config):
@@ -139,7 +143,7 @@ def of_all(name: str) -> bool:
     return name.removesuffix("_scale") in ("emb", "norm", "head")
 
 
-def held(config: Config, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+def held(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of each of our weights, held as `dtype`; of 8 bits, only matrices are."""
     if dtype != "i8":
         return {name: (dtype, shape) for name, shape in shapes(config).items()}
@@ -180,7 +184,9 @@ def load(folder: str | Path, dtype: str = "f32") -> Weights:
 
 
 def _fill(
-    arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Part], found: Mapping[str, Entry]
+    arrays: Mapping[str, np.ndarray],
+    wanted: Mapping[str, WeightPart],
+    found: Mapping[str, TensorEntry],
 ) -> None:
     """Reads every part into its place; of files that take seconds, progress is shown."""
     size = sum(found[name].nbytes for name in wanted)
@@ -194,7 +200,7 @@ def _fill(
                 progress.update(done // 10**6)
 
 
-def _expect_finite(entry: Entry, values: np.ndarray, held: np.ndarray) -> None:
+def _expect_finite(entry: TensorEntry, values: np.ndarray, held: np.ndarray) -> None:
     """Raises RecurraError if a number is NaN or inf, in the file or as it is held."""
     if is_finite(held):
         return
@@ -218,7 +224,7 @@ def is_finite(values: np.ndarray) -> bool:
 
 
 def put(
-    arrays: Mapping[str, np.ndarray], part: Part, rows: slice, values: np.ndarray
+    arrays: Mapping[str, np.ndarray], part: WeightPart, rows: slice, values: np.ndarray
 ) -> np.ndarray:
     """Writes rows of a tensor of the files into their place, rounded as that is.
 
@@ -236,7 +242,10 @@ def put(
 
 
 def _expect(
-    folder: Path, config: Config, wanted: Mapping[str, Part], found: Mapping[str, Entry]
+    folder: Path,
+    config: DecoderConfig,
+    wanted: Mapping[str, WeightPart],
+    found: Mapping[str, TensorEntry],
 ) -> None:
     if missing := [n for n in wanted if n not in found]:
         part = wanted[missing[0]]
@@ -263,12 +272,12 @@ def _expect(
             raise RecurraError(f"{entry.file}: {name} is {entry.dtype}, no floating-point numbers")
 
 
-def _needless(name: str, config: Config) -> bool:
+def _needless(name: str, config: DecoderConfig) -> bool:
     """What old checkpoints carry along: frequencies, and a head that is the embedding."""
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")
 
 
-def _expect_tied(head: Entry, table: Entry) -> None:
+def _expect_tied(head: TensorEntry, table: TensorEntry) -> None:
     pairs = zip(head.rows(), table.rows(), strict=False)
     if head.shape != table.shape or not all(np.array_equal(a, b) for (_, a), (_, b) in pairs):
         raise RecurraError(

@@ -81,7 +81,7 @@ class Solve:
         self.tell(str(problem))
         self.tell(chosen.told)
         curve: list[tuple[float, int]] = []
-        with _Bar(self.seconds, problem, shown=not self.json) as bar:
+        with _SolverBar(self.seconds, problem, shown=not self.json) as bar:
 
             def told(spent: float, reward: int, solution: Solution) -> None:
                 curve.append((spent, reward))
@@ -149,7 +149,7 @@ class Solve:
         print(text, file=sys.stderr)
 
 
-class _Bar:
+class _SolverBar:
     """A bar on standard error, where a person looks at it."""
 
     def __init__(self, seconds: float, problem: Problem, *, shown: bool) -> None:
@@ -163,7 +163,7 @@ class _Bar:
         self.progress.disable = not (shown and console.is_terminal)
         self.task = self.progress.add_task("searching", total=seconds, best="")
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> _SolverBar:
         self.progress.start()
         return self
 
@@ -257,7 +257,7 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Pack:
+class MapPackCommand:
     """Pack buffers that all stay for their lives into fast memory: files of minimalloc's.
 
     Example: recurra map pack challenging/*.csv --fast-size 1MiB
@@ -353,7 +353,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Build:
+class MapBuildCommand:
     """Build the native engine of memory mapping; needs a C++ compiler, takes seconds.
 
     Example: recurra map build

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 NARROW = 3  # windows of at most so many steps are counted to the last picosecond
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopyWindow:
     """The windows that a copy may have: [first, end) of steps, the nearest first; all else holds.
 
     The last one stands for those that are longer, too: their far side is at `limit`.
@@ -39,7 +39,7 @@ class Copy:
             yield s, int(self.columns[k])
 
 
-def nearest(flat: Flat, until: Ints, index: int) -> int:
+def nearest(flat: FlatProblem, until: Ints, index: int) -> int:
     """The far step of the shortest window in which buffer i can be copied."""
     t, demand = int(flat.at[index]), int(flat.demand[index])
     if flat.output[index]:
@@ -47,7 +47,7 @@ def nearest(flat: Flat, until: Ints, index: int) -> int:
     return min(t - 1, int(np.searchsorted(until, until[t] - demand, "right")) - 1)
 
 
-def crossings(copies: list[Copy]) -> list[list[int]]:
+def crossings(copies: list[CopyWindow]) -> list[list[int]]:
     """Columns of which one at most is 1: their copies share a step and the next; no set twice."""
     across: dict[int, list[int]] = {}
     for copy in copies:
@@ -61,7 +61,7 @@ def crossings(copies: list[Copy]) -> list[list[int]]:
 class Bandwidth:
     """What copies must move within a window of steps, whichever windows they have."""
 
-    def __init__(self, flat: Flat, until: Ints, copies: list[Copy]) -> None:
+    def __init__(self, flat: FlatProblem, until: Ints, copies: list[CopyWindow]) -> None:
         self.until = until
         counts = [len(x.far) for x in copies]
         ends = [np.append(x.far[:-1], x.limit) for x in copies]

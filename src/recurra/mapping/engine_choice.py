@@ -1,4 +1,4 @@
-"""Which engine plays: the native one where it can be built, else Python; which is said aloud."""
+"""The choice of the engine: the native one where it can be built, else Python; it is said aloud."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recurra.errors import RecurraError
 from recurra.mapping import native
 from recurra.mapping.game import Game
 from recurra.mapping.order_free_placer import Arranger
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.exact_packing import Packed, Packer
 from recurra.support.notices import tell_once
 
@@ -24,9 +24,11 @@ class Engine:
     """Makes games and arrangers, packs; `told` says which engine it is, and why."""
 
     told: str
-    game: Callable[[Flat], Game | native.NativeGame]
-    arranger: Callable[[Flat], Arranger | native.NativeArranger]
-    pack: Callable[[Flat, Ints, bool, int], tuple[Packed, list[int]]]  # ranks, by load, nodes
+    game: Callable[[FlatProblem], Game | native.NativeGame]
+    arranger: Callable[[FlatProblem], Arranger | native.NativeArranger]
+    pack: Callable[
+        [FlatProblem, Ints, bool, int], tuple[Packed, list[int]]
+    ]  # ranks, by load, nodes
     library: Path | None = None  # of the native one: for other processes
 
 
@@ -70,7 +72,9 @@ def native_engine(path: Path) -> Engine:
     )
 
 
-def pack_in_python(flat: Flat, ranks: Ints, by_load: bool, nodes: int) -> tuple[Packed, list[int]]:
+def pack_in_python(
+    flat: FlatProblem, ranks: Ints, by_load: bool, nodes: int
+) -> tuple[Packed, list[int]]:
     """Packs the buffers of a problem; the offsets, if it can."""
     columns = (x.tolist() for x in (flat.at, flat.life_end, flat.size, ranks))
     packer = Packer(len(flat.supply), flat.problem.fast_size, *columns, by_load=by_load)

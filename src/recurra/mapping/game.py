@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from recurra.mapping.game_state import NOWHERE, Board, Move
-from recurra.mapping.struct_of_arrays import NEVER, Flat
+from recurra.mapping.struct_of_arrays import NEVER, FlatProblem
 from recurra.storage.mapping_problem import Solution
 
 
@@ -52,7 +52,7 @@ class _Before:
 class Game:
     """One game, with exact undo. A state without a legal action is lost, unless backed up."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
         self.board = Board(flat)
         self._output: list[int] = flat.output.tolist()

@@ -1,4 +1,4 @@
-"""What is placed where and when, what is left for copies, how fast each instruction is.
+"""The state of the game: placements, windows left for copies, how fast each instruction is.
 
 The state that the game (`game.py`) and the order-free mapper (`order_free_placer.py`) share. This
 is the plain twin of `engine/board.h`: the oracle, and the engine where nothing native is built.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from recurra.mapping.struct_of_arrays import Flat
+from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.storage.mapping_problem import Placement, Solution
 
 BLOCK = 16  # steps per bucket of the index of what is placed
@@ -30,7 +30,7 @@ class Move(NamedTuple):
 class Board:
     """Placements that can be put and taken in any order, exactly."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
         for name in ("size", "output", "at", "storage", "demand", "evict_by", "gain", "bit"):
             setattr(self, f"_{name}", getattr(flat, name).tolist())

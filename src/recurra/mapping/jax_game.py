@@ -56,7 +56,7 @@ class Rules(NamedTuple):
     fast_size: Array
 
 
-class Board(NamedTuple):
+class BoardState(NamedTuple):
     """What an action changes."""
 
     index: Array
@@ -88,11 +88,11 @@ class Moves(NamedTuple):
     covered: Array
 
 
-class State(NamedTuple):
+class GameArrays(NamedTuple):
     """One game; `lost` after an action that was not legal."""
 
-    board: Board
-    safe: Board  # the last with no open group
+    board: BoardState
+    safe: BoardState  # the last with no open group
     forced: Array  # [S] groups that Drop-backup keeps out
     moves: Moves
     lost: Array
@@ -114,7 +114,7 @@ def rules_of(problem: Problem) -> Rules:
     return Rules(**{k: jnp.asarray(v, jnp.int64) for k, v in whole.items()})
 
 
-def reset(rules: Rules) -> State:
+def reset(rules: Rules) -> GameArrays:
     """The first buffer, nothing placed, no group forced out."""
     n, t = rules.size.shape, rules.supply.shape
     x, s = rules.exists.shape, rules.grouped.shape
@@ -123,7 +123,7 @@ def reset(rules: Rules) -> State:
     def filled(shape: tuple[int, ...], value: int) -> Array:
         return jnp.full(shape, value, jnp.int64)
 
-    board = Board(
+    board = BoardState(
         index=zero,
         reward=zero,
         left=rules.supply,
@@ -142,15 +142,15 @@ def reset(rules: Rules) -> State:
         open=zero,
     )
     forced = jnp.zeros(s, bool)
-    return State(board, board, forced, moves(rules, board, forced), jnp.zeros((), bool))
+    return GameArrays(board, board, forced, moves(rules, board, forced), jnp.zeros((), bool))
 
 
-def done(rules: Rules, state: State) -> Array:
+def done(rules: Rules, state: GameArrays) -> Array:
     """Is the game over, or lost?"""
     return state.lost | (state.board.index >= len(rules.size))
 
 
-def step(rules: Rules, state: State, action: Array) -> tuple[State, Array]:
+def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Array]:
     """Plays an action, and what it gains in picoseconds; as `environment.MapGame`.
 
     A state without a legal action is backed up, at the price of what is taken back. An action that
@@ -162,15 +162,15 @@ def step(rules: Rules, state: State, action: Array) -> tuple[State, Array]:
     safe = _either(board.open == 0, board, state.safe)
     placed = (board, state.forced, moves(rules, board, state.forced))
 
-    def stuck(x: tuple[Board, Array, Moves]) -> Array:
+    def stuck(x: tuple[BoardState, Array, Moves]) -> Array:
         return (x[0].index < len(rules.size)) & ~x[2].legal.any()
 
-    def backed(x: tuple[Board, Array, Moves]) -> tuple[Board, Array, Moves]:
+    def backed(x: tuple[BoardState, Array, Moves]) -> tuple[BoardState, Array, Moves]:
         forced = x[1].at[rules.storage[x[0].index]].set(True)
         return safe, forced, moves(rules, safe, forced)
 
     board, forced, after = lax.while_loop(lambda x: legal & ~over & stuck(x), backed, placed)
-    played = State(board, safe, forced, after, state.lost)
+    played = GameArrays(board, safe, forced, after, state.lost)
     lost = state._replace(lost=state.lost | ~over)
     gained = jnp.where(legal, board.reward - state.board.reward, -state.board.reward.clip(0))
     return _either(legal & ~over, played, lost), jnp.where(over, 0, gained)
@@ -180,7 +180,7 @@ def _either(which: Array, a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(which, x, y), a, b)
 
 
-def moves(rules: Rules, board: Board, forced: Array) -> Moves:
+def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     """Where the actions would place the current buffer, and which of them are legal."""
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
@@ -213,7 +213,7 @@ def moves(rules: Rules, board: Board, forced: Array) -> Moves:
     return every._replace(legal=every.legal & allowed & (board.index < len(rules.size)))
 
 
-def _copy_start(rules: Rules, board: Board, i: Array, after: Array) -> Array:
+def _copy_start(rules: Rules, board: BoardState, i: Array, after: Array) -> Array:
     """The latest first step of a copy of operand i that begins after step `after`; or -1."""
     t, steps = rules.at[i], jnp.arange(len(rules.supply))
     sums = _sums(board)
@@ -224,7 +224,7 @@ def _copy_start(rules: Rules, board: Board, i: Array, after: Array) -> Array:
     return jnp.where(barred.any(), -1, start)
 
 
-def _copy_end(rules: Rules, board: Board, i: Array) -> Array:
+def _copy_end(rules: Rules, board: BoardState, i: Array) -> Array:
     """The earliest last step of a copy of output i; or -1."""
     t, steps = rules.at[i], jnp.arange(len(rules.supply))
     sums = _sums(board)
@@ -236,13 +236,13 @@ def _copy_end(rules: Rules, board: Board, i: Array) -> Array:
     return jnp.where(barred.any() | (end == NEVER), -1, end)
 
 
-def _sums(board: Board) -> Array:
+def _sums(board: BoardState) -> Array:
     """[T + 1] the supply that is left before each step."""
     return jnp.concatenate([jnp.zeros(1, jnp.int64), jnp.cumsum(board.left)])
 
 
 def _lowest(
-    rules: Rules, board: Board, i: Array, order: Array, start: Array, end: Array, fixed: Array
+    rules: Rules, board: BoardState, i: Array, order: Array, start: Array, end: Array, fixed: Array
 ) -> tuple[Array, Array]:
     """The lowest offset, or `fixed` alone, and if buffer i fits there in `start..end`.
 
@@ -262,7 +262,7 @@ def _lowest(
     return at, (at + size <= rules.fast_size) & ((fixed == NOWHERE) | apart)
 
 
-def _played(rules: Rules, board: Board, moves: Moves, action: Array) -> Board:
+def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> BoardState:
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
     offset, start, end = moves.offset[action], moves.start[action], moves.end[action]
@@ -281,7 +281,7 @@ def _played(rules: Rules, board: Board, moves: Moves, action: Array) -> Board:
     grouped, decided = rules.grouped[s] == 1, board.decided[s]
     opened = fast & (decided == _OPEN)
     closed = fast & (rules.last[s] == i)
-    return Board(
+    return BoardState(
         index=board.index + 1,
         reward=board.reward + gained,
         left=left,
@@ -302,7 +302,7 @@ def _played(rules: Rules, board: Board, moves: Moves, action: Array) -> Board:
 
 
 def _after_copy(
-    rules: Rules, board: Board, i: Array, start: Array, end: Array, copied: Array
+    rules: Rules, board: BoardState, i: Array, start: Array, end: Array, copied: Array
 ) -> tuple[Array, Array]:
     """Supply and crossings, after a copy: operands use the latest time, outputs the earliest."""
     t, steps = rules.at[i], jnp.arange(len(rules.supply))
@@ -323,7 +323,7 @@ def _latency(rules: Rules, traffic: Array, mask: Array, t: Array) -> Array:
     return jnp.where(table >= 0, measured, rules.times[t] * slowest)
 
 
-def solution(state: State) -> Solution:
+def solution(state: GameArrays) -> Solution:
     """What is placed so far; the rest is in slow memory."""
     b = state.board
     rows = zip(*(x.tolist() for x in (b.offset, b.start, b.end, b.copied)), strict=True)

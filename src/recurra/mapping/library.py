@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "instances"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryModel:
     """Where a model is, and the fast memory that it is mapped to, in MiB."""
 
     module: str
@@ -42,24 +42,24 @@ class Entry:
         return from_jax(function, *arguments, donated=donated, machine=machine, name=name)
 
 
-LIBRARY: Mapping[str, Entry] = {
-    "ppo_step": Entry("control", "ppo_step", 8),
-    "alexnet_train": Entry("vision", "alexnet"),
-    "resnet50_infer": Entry("vision", "resnet_inference"),
-    "wavenet": Entry("sequence", "wavenet", 64),
-    "transformer_infer": Entry("sequence", "transformer_inference", 32),
-    "mnasnet_infer": Entry("mobile", "mnasnet_inference", 32),
-    "bilstm_infer": Entry("recurrent", "bidirectional", 16),
-    "alphatensor": Entry("tensors", "alphatensor", 32),
-    "gpt_decode": Entry("sequence", "gpt_decode"),
-    "gru_infer": Entry("recurrent", "gru", 16),
-    "rnn_train": Entry("recurrent", "elman_training", 8),
-    "lstm": Entry("recurrent", "lstm", 32),
-    "lstm_lm_train": Entry("recurrent", "language_model_training", 32),
-    "nmt_train": Entry("recurrent", "translation_training", 64),
-    "mnasnet_train": Entry("mobile", "mnasnet_training", 64),
-    "resnet50_train": Entry("vision", "resnet_training"),
-    "transformer_train": Entry("sequence", "transformer_training"),
+LIBRARY: Mapping[str, LibraryModel] = {
+    "ppo_step": LibraryModel("control", "ppo_step", 8),
+    "alexnet_train": LibraryModel("vision", "alexnet"),
+    "resnet50_infer": LibraryModel("vision", "resnet_inference"),
+    "wavenet": LibraryModel("sequence", "wavenet", 64),
+    "transformer_infer": LibraryModel("sequence", "transformer_inference", 32),
+    "mnasnet_infer": LibraryModel("mobile", "mnasnet_inference", 32),
+    "bilstm_infer": LibraryModel("recurrent", "bidirectional", 16),
+    "alphatensor": LibraryModel("tensors", "alphatensor", 32),
+    "gpt_decode": LibraryModel("sequence", "gpt_decode"),
+    "gru_infer": LibraryModel("recurrent", "gru", 16),
+    "rnn_train": LibraryModel("recurrent", "elman_training", 8),
+    "lstm": LibraryModel("recurrent", "lstm", 32),
+    "lstm_lm_train": LibraryModel("recurrent", "language_model_training", 32),
+    "nmt_train": LibraryModel("recurrent", "translation_training", 64),
+    "mnasnet_train": LibraryModel("mobile", "mnasnet_training", 64),
+    "resnet50_train": LibraryModel("vision", "resnet_training"),
+    "transformer_train": LibraryModel("sequence", "transformer_training"),
 }
 
 

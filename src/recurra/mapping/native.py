@@ -18,7 +18,7 @@ from recurra.mapping.game import Action
 from recurra.mapping.game_state import NOWHERE, Move
 from recurra.mapping.observation import GRID, Sight
 from recurra.mapping.order_free_placer import Rounds
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.exact_packing import Packed
 from recurra.storage.mapping_problem import Placement, Solution
 from recurra.support import native_extension
@@ -87,7 +87,7 @@ def load(path: Path) -> ctypes.CDLL:
 class NativeFlat:
     """The arrays of a problem, on the native side."""
 
-    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+    def __init__(self, library: ctypes.CDLL, flat: FlatProblem) -> None:
         self.library = library
         arrays = [np.ascontiguousarray(a) for a in flat.arrays]
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
@@ -100,7 +100,7 @@ class NativeFlat:
 
 
 def pack(
-    library: ctypes.CDLL, flat: Flat, ranks: Ints, by_load: bool, nodes: int
+    library: ctypes.CDLL, flat: FlatProblem, ranks: Ints, by_load: bool, nodes: int
 ) -> tuple[Packed, list[int]]:
     """`pack.Packer.pack` of a problem's buffers, and the offsets."""
     there = NativeFlat(library, flat)
@@ -116,7 +116,7 @@ class _Owner:
 
     kind = ""
 
-    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+    def __init__(self, library: ctypes.CDLL, flat: FlatProblem) -> None:
         self.flat, self._library = flat, library
         self._arrays = NativeFlat(library, flat)
         self._object = getattr(library, f"{self.kind}_new")(self._arrays.address)
@@ -141,7 +141,7 @@ class NativeGame(_Owner):
 
     kind = "game"
 
-    def __init__(self, library: ctypes.CDLL, flat: Flat) -> None:
+    def __init__(self, library: ctypes.CDLL, flat: FlatProblem) -> None:
         super().__init__(library, flat)
         self._move = np.empty(5, np.int64)
 

@@ -1,4 +1,4 @@
-"""What a learner sees of a game (section 4.3.1): the plain twin of `engine/observe.h`.
+"""The observation of a game by a learner (section 4.3.1): the plain twin of `engine/observe.h`.
 
 One column of the memory map is one step; the target time is in the middle.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from recurra.mapping.game_state import NOWHERE, Board, Move, solution
-from recurra.mapping.struct_of_arrays import NEVER, Flat, Ints
+from recurra.mapping.struct_of_arrays import NEVER, FlatProblem, Ints
 from recurra.storage.mapping_problem import Solution
 
 _MASK = 2**64 - 1
@@ -64,7 +64,7 @@ def draw(seed: int, index: int, what: int) -> int:
 class Arranger:
     """A mapping under construction, and the best one seen."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
         self.board = Board(flat)
         starts = flat.member_at.tolist()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 Floats = NDArray[np.float64]
 FEATURES = 14
@@ -18,7 +18,7 @@ UNITS = (0.3, 0.5, 0.7)  # how much what a tensor gains counts in the units of i
 class Summary:
     """Sums and extremes over the buffers of each storage, [S]."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.flat = flat
         count = len(flat.grouped)
         self.until = np.concatenate([[0], np.cumsum(flat.supply)]).astype(float)  # [T + 1]
@@ -48,7 +48,7 @@ class Summary:
         return out
 
 
-def keys(flat: Flat) -> Mapping[str, Floats]:
+def keys(flat: FlatProblem) -> Mapping[str, Floats]:
     """Simple keys, by name."""
     s = Summary(flat)
     worth = (s.benefit + s.gain) / 2
@@ -61,7 +61,7 @@ def keys(flat: Flat) -> Mapping[str, Floats]:
     }
 
 
-def boundedness(flat: Flat, summary: Summary) -> Floats:
+def boundedness(flat: FlatProblem, summary: Summary) -> Floats:
     """XLA's memory-boundedness: benefits of uses at which memory is the limit, over √size.
 
     A use at which computing is the limit counts negative, and only if no use gains.
@@ -76,27 +76,27 @@ def boundedness(flat: Flat, summary: Summary) -> Floats:
     return np.where(gained > 0, gained, least) / np.sqrt(summary.size)
 
 
-def features(flat: Flat) -> Floats:
+def features(flat: FlatProblem) -> Floats:
     """[S, FEATURES], each of mean 0 and deviation 1: what a priority is a sum of."""
     found, _ = _traits(flat)
     return (found - found.mean(0)) / (found.std(0) + LEAST)
 
 
-def shared_features(flat: Flat) -> Floats:
+def shared_features(flat: FlatProblem) -> Floats:
     """[S, UNITS * FEATURES]: the same in units that weights for other programs can be in."""
     found, gained = _traits(flat)
     units = _units(found, gained)
     return ((found - found.mean(0))[:, None] / units).reshape(len(found), -1)
 
 
-def shared_weights(flat: Flat, weights: Floats) -> Floats:
+def shared_weights(flat: FlatProblem, weights: Floats) -> Floats:
     """[UNITS, UNITS * FEATURES] weights of `features`, in each unit; the order stays the same."""
     found, gained = _traits(flat)
     told = weights * _units(found, gained) / (found.std(0) + LEAST)
     return (np.eye(len(UNITS))[:, :, None] * told).reshape(len(UNITS), -1)
 
 
-def weighty(flat: Flat, part: float) -> Ints:
+def weighty(flat: FlatProblem, part: float) -> Ints:
     """The fewest storages that gain together this part of what all do, in their order."""
     _, gained = _traits(flat)
     most = np.argsort(-gained, kind="stable")
@@ -115,7 +115,7 @@ def _units(found: Floats, gained: Floats) -> Floats:
     return np.array(some)
 
 
-def _traits(flat: Flat) -> tuple[Floats, Floats]:
+def _traits(flat: FlatProblem) -> tuple[Floats, Floats]:
     """[S, FEATURES] as they are; [S] what a tensor gains."""
     s = Summary(flat)
     total, span = max(1, flat.problem.total), max(1.0, s.until[-1])

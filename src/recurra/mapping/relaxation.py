@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from recurra.mapping.copy_windows import NARROW, Bandwidth, Copy, crossings, nearest
-from recurra.mapping.struct_of_arrays import Flat
-from recurra.storage.mapping_problem import Table
+from recurra.mapping.copy_windows import NARROW, Bandwidth, CopyWindow, crossings, nearest
+from recurra.mapping.struct_of_arrays import FlatProblem
+from recurra.storage.mapping_problem import Latency
 
 Row = dict[int, float]
 WINDOWS = 24  # ends of wide windows of steps over which bandwidth is counted
@@ -27,7 +27,7 @@ SMALL = 0.02  # of the fast memory: windows of copies of less are not told apart
 class Relaxation:
     """Maximize the sum of all g subject to A v ≤ b, 0 ≤ v ≤ upper."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.f, self.count, self.steps = flat, len(flat.size), len(flat.supply)
         self.upper = [1.0] * (2 * self.count + self.steps)
         self.rows: list[tuple[Any, Any]] = []  # columns, coefficients
@@ -111,7 +111,7 @@ class Relaxation:
             self.rows.append((columns, times / time))
             self.limits.append(1.0)
 
-    def copy(self, index: int) -> Copy | None:
+    def copy(self, index: int) -> CopyWindow | None:
         """Which windows a copy may have; None if there can be none, or it takes no time."""
         f, back = self.f, not self.f.output[index]
         if not self.upper[index] or not f.demand[index]:
@@ -125,7 +125,7 @@ class Relaxation:
         for near, farther in pairwise(columns):
             self.add({farther: 1, near: -1}, 0)
         near = int(f.at[index]) + away
-        return Copy(index, back, near, far, np.array(columns), limit)
+        return CopyWindow(index, back, near, far, np.array(columns), limit)
 
     def one_at_a_time(self) -> None:
         """Of the copies that share a step and the next there is one."""
@@ -220,7 +220,7 @@ class Relaxation:
         self.per_step = np.zeros(self.steps)
         for t, uses in enumerate(f.problem.uses):
             cost = f.problem.instructions[t].cost
-            if isinstance(cost, Table):
+            if isinstance(cost, Latency):
                 self.table(t, cost, uses)
             else:
                 traffic, gain = f.traffic[t], int(np.maximum(f.gain[list(uses)], 0).sum())
@@ -232,7 +232,7 @@ class Relaxation:
             self.upper[g] = float(self.per_step[t]) / self.unit
             self.add({g: 1.0, **{self.inside(i): -self.per_buffer[i] / self.unit for i in uses}}, 0)
 
-    def table(self, step: int, cost: Table, uses: tuple[int, ...]) -> None:
+    def table(self, step: int, cost: Latency, uses: tuple[int, ...]) -> None:
         """Each buffer gains at most its largest difference, whatever else is inside."""
         self.per_buffer[list(uses)] = 0
         at = cost.latencies

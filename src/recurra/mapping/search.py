@@ -1,4 +1,4 @@
-"""What all solvers share: a budget of CPU time, a seed, and the best answer so far.
+"""The frame of every search: a budget of CPU time, a seed, and the best answer so far.
 
 A solver is a function of a `Search`; `solver` makes of it the public `solve(problem, seconds, seed,
 progress)`. Whatever stops it, the time, an interrupt or a lack of memory, the best answer so far is

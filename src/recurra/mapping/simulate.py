@@ -18,7 +18,7 @@ from recurra.storage.mapping_problem import Problem, Roofline, Solution, copy_st
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """What happened, in picoseconds: each instruction's start, what was waited, the end."""
 
     starts: tuple[int, ...]
@@ -32,7 +32,7 @@ class Run:
 
 def simulate(
     problem: Problem, solution: Solution, *, contention: bool = False, drag: float = 0.0
-) -> Run:
+) -> SimulatedRun:
     """Executes a mapping that holds.
 
     `drag`: what a second of copying adds to the instruction beside it, where the two share a
@@ -54,7 +54,7 @@ def simulate(
         copied = _advance(queue, idle if contention else duration)
         now += duration + round(drag * copied)
     waited[-1] = _finish(queue, problem.steps)
-    return Run(tuple(starts), tuple(waited), now + waited[-1])
+    return SimulatedRun(tuple(starts), tuple(waited), now + waited[-1])
 
 
 def _finish(queue: list[list[int]], step: int) -> int:

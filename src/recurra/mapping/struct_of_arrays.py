@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.storage.mapping_problem import Instruction, Problem, ProblemError, Roofline, Table
+from recurra.storage.mapping_problem import Instruction, Latency, Problem, ProblemError, Roofline
 
 NEVER = 2**30  # a step that does not come
 _LEAST = -(2**60)
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Flat:
+class FlatProblem:
     """Arrays over buffers [N], steps [T], tensors [X] and storages [S]; all int64."""
 
     problem: Problem
@@ -58,7 +58,7 @@ class Flat:
         return tuple(v for v in vars(self).values() if isinstance(v, np.ndarray))
 
 
-def flat(problem: Problem) -> Flat:
+def flat(problem: Problem) -> FlatProblem:
     """The arrays of a problem."""
     _check(problem)
     buffers, steps = problem.buffers, problem.steps
@@ -71,7 +71,7 @@ def flat(problem: Problem) -> Flat:
     for b in buffers:
         exists[tensors[b.tensor_id]] = int(b.live_range[0] < 0)
     starts = np.cumsum([0, *(len(m) for m in problem.storages)])
-    return Flat(
+    return FlatProblem(
         problem=problem,
         size=_array([b.size for b in buffers]),
         output=_array([b.is_output for b in buffers]),
@@ -149,7 +149,7 @@ def _costs(problem: Problem) -> dict[str, Ints]:
             traffic[t] = x.cost.rest + sum(x.cost.slow)
             for k, i in enumerate(uses):
                 gain[i] = x.cost.slow[k] - x.cost.fast[k]
-        elif isinstance(x.cost, Table):
+        elif isinstance(x.cost, Latency):
             table_at[t] = len(tables)
             tables.extend(x.cost.latencies)
             for i in uses:

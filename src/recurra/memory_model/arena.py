@@ -6,15 +6,15 @@ from typing import Any
 
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory_model.amount import Amount, number
-from recurra.memory_model.arrays import Array, allocated
-from recurra.memory_model.peak_meter import Buffer, Label, Meter
+from recurra.memory_model.arrays import ArrayView, allocated
+from recurra.memory_model.peak_meter import Label, Meter, MeteredBuffer
 from recurra.storage.arena import Arena
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 NAME = "the arena"
 
 
-def within(meter: Meter, plan: Plan, slack: int) -> dict[str, Any]:
+def within(meter: Meter, plan: StoragePlan, slack: int) -> dict[str, Any]:
     """Every store in the arena of a plan, as `program.placed` gives it; `slack` bytes lie around.
 
     For other bounds it is as large as the stores that lie on each other up to its end.
@@ -23,22 +23,22 @@ def within(meter: Meter, plan: Plan, slack: int) -> dict[str, Any]:
         return {}
     alone = {name: _apart(plan, name) for name in plan.arena.places}
     nbytes = plan.arena.nbytes + slack
-    block = Buffer(meter, Label(NAME, "store", nbytes, _amount(plan.arena, alone, nbytes)))
+    block = MeteredBuffer(meter, Label(NAME, "store", nbytes, _amount(plan.arena, alone, nbytes)))
     out: dict[str, Any] = {}
     for name, arrays in alone.items():
-        views = [Array(meter, block, x.layout, x.shape) for x in arrays]
+        views = [ArrayView(meter, block, x.layout, x.shape) for x in arrays]
         out[name] = views if plan.stores[name].apart else views[0]
     return out
 
 
-def _apart(plan: Plan, name: str) -> list[Array]:
+def _apart(plan: StoragePlan, name: str) -> list[ArrayView]:
     """The buffers of a store, as nobody counts them."""
     store, meter = plan.stores[name], Meter()
     shape, dtype = store.shape(plan.sizes), NUMPY_NAME[store.type.dtype]
     return [allocated(meter, shape, dtype) for _ in range(store.apart.slots if store.apart else 1)]
 
 
-def _amount(arena: Arena, alone: dict[str, list[Array]], nbytes: int) -> Amount:
+def _amount(arena: Arena, alone: dict[str, list[ArrayView]], nbytes: int) -> Amount:
     """What lies between the stores of the stack is the same for all bounds."""
     labels = [x.label for name in arena.stack for x in alone[name]]
     total, rest = Amount(), nbytes

@@ -11,7 +11,7 @@ import numpy as np
 from recurra.codegen.loop_segments import few
 from recurra.codegen.widened_product import in_parts
 from recurra.memory_model.arrays import (
-    Array,
+    ArrayView,
     Shape,
     allocated,
     elementwise,
@@ -31,7 +31,7 @@ def _truth(*dtypes: Any) -> Any:
     return np.dtype(bool)
 
 
-class Names:
+class AllocatingNamespace:
     """A namespace whose functions allocate as NumPy's do."""
 
     rounds = 2  # of a draw: each takes what the one before took
@@ -39,7 +39,7 @@ class Names:
     def __init__(self, meter: Meter):
         self.meter = meter
 
-    def new(self, shape: Sequence[int], dtype: Any, like: Sequence[Array] = ()) -> Array:
+    def new(self, shape: Sequence[int], dtype: Any, like: Sequence[ArrayView] = ()) -> ArrayView:
         return allocated(self.meter, shape, dtype, like)
 
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
@@ -55,57 +55,57 @@ class Names:
     maximum = bitwise_right_shift = clip = minimum
     exp = log = sqrt = tanh = sin = cos = floor = round = sign = abs = minimum
 
-    def logical_and(self, *xs: Any) -> Array:
+    def logical_and(self, *xs: Any) -> ArrayView:
         return elementwise(self.meter, xs, _truth)
 
     logical_or = logical_not = logical_and
 
-    def where(self, c: Any, a: Any, b: Any) -> Array:
-        arrays = [x for x in (c, a, b) if isinstance(x, Array)]
-        of = [x.dtype if isinstance(x, Array) else x for x in (a, b)]
+    def where(self, c: Any, a: Any, b: Any) -> ArrayView:
+        arrays = [x for x in (c, a, b) if isinstance(x, ArrayView)]
+        of = [x.dtype if isinstance(x, ArrayView) else x for x in (a, b)]
         return self.new(together(arrays), np.result_type(*of), arrays)
 
     # ---- made of nothing
 
-    def full(self, shape: Any, value: Any, dtype: Any = None) -> Array:
+    def full(self, shape: Any, value: Any, dtype: Any = None) -> ArrayView:
         return self.new(shape if isinstance(shape, tuple) else (shape,), dtype or "float64")
 
-    def zeros(self, shape: Any, dtype: Any = None) -> Array:
+    def zeros(self, shape: Any, dtype: Any = None) -> ArrayView:
         return self.full(shape, 0, dtype)
 
-    def zeros_like(self, x: Array) -> Array:
+    def zeros_like(self, x: ArrayView) -> ArrayView:
         return self.new(x.shape, x.dtype, [x])
 
-    def arange(self, n: int, dtype: Any = None) -> Array:
+    def arange(self, n: int, dtype: Any = None) -> ArrayView:
         return self.new((n,), dtype or "int64")
 
-    def asarray(self, x: Any, dtype: Any = None) -> Array:
+    def asarray(self, x: Any, dtype: Any = None) -> ArrayView:
         """An array of the same type is itself; what comes from elsewhere is not ours to count."""
-        if isinstance(x, Array):
+        if isinstance(x, ArrayView):
             same = dtype is None or x.dtype == np.dtype(dtype)
             return x if same else self.new(x.shape, dtype, [x])
         plain = np.asarray(x)
         if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(x, np.ndarray):
             return self.new(plain.shape, dtype or plain.dtype)
-        return Array(self.meter, None, plain, plain.shape)
+        return ArrayView(self.meter, None, plain, plain.shape)
 
     # ---- views
 
-    def permute_dims(self, x: Array, order: Sequence[int]) -> Array:
+    def permute_dims(self, x: ArrayView, order: Sequence[int]) -> ArrayView:
         return x.seen(x.layout.transpose(order), tuple(x.shape[k] for k in order))
 
-    def expand_dims(self, x: Array, axis: int) -> Array:
+    def expand_dims(self, x: ArrayView, axis: int) -> ArrayView:
         at = axis % (x.ndim + 1)
         return x.seen(np.expand_dims(x.layout, axis), (*x.shape[:at], 1, *x.shape[at:]))
 
-    def broadcast_to(self, x: Any, shape: Shape) -> Array:
+    def broadcast_to(self, x: Any, shape: Shape) -> ArrayView:
         x = self.asarray(x)
         return x.seen(np.broadcast_to(x.layout, tuple(map(int, shape))), tuple(shape))
 
-    def flip(self, x: Array, axis: int) -> Array:
+    def flip(self, x: ArrayView, axis: int) -> ArrayView:
         return x.seen(np.flip(x.layout, axis), x.shape)
 
-    def reshape(self, x: Any, shape: Any) -> Array:
+    def reshape(self, x: Any, shape: Any) -> ArrayView:
         """A view where the strides allow it."""
         x = self.asarray(x)
         shape = _known(x, shape if isinstance(shape, tuple) else (shape,))
@@ -116,7 +116,9 @@ class Names:
 
     # ---- along axes
 
-    def sum(self, x: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    def sum(
+        self, x: ArrayView, axis: Any = None, dtype: Any = None, keepdims: bool = False
+    ) -> ArrayView:
         axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
         gone = {a % x.ndim for a in axes}
         if keepdims:
@@ -128,50 +130,52 @@ class Names:
 
     max = min = prod = sum
 
-    def any(self, x: Array, axis: Any = None) -> Array:
+    def any(self, x: ArrayView, axis: Any = None) -> ArrayView:
         return self.sum(x, axis, bool)
 
     all = any
 
-    def argmax(self, x: Array, axis: int) -> Array:
+    def argmax(self, x: ArrayView, axis: int) -> ArrayView:
         return self.sum(x, axis, "int64")
 
-    def argsort(self, x: Array, axis: int, stable: bool = True) -> Array:
+    def argsort(self, x: ArrayView, axis: int, stable: bool = True) -> ArrayView:
         return self.new(x.shape, "int64")
 
-    def cumsum(self, x: Array, axis: int, dtype: Any = None) -> Array:
+    def cumsum(self, x: ArrayView, axis: int, dtype: Any = None) -> ArrayView:
         return self.new(x.shape, dtype or x.dtype, [x])
 
     cumprod = cumsum
 
-    def sort(self, x: Array, axis: int) -> Array:
+    def sort(self, x: ArrayView, axis: int) -> ArrayView:
         return self.new(x.shape, x.dtype)
 
-    def cummax(self, x: Array, axis: int) -> Array:
+    def cummax(self, x: ArrayView, axis: int) -> ArrayView:
         return self.new(x.shape, x.dtype, [x])
 
-    def topk(self, x: Array, size: int, axis: int) -> Array:
+    def topk(self, x: ArrayView, size: int, axis: int) -> ArrayView:
         return self.new([size if k == axis else n for k, n in enumerate(x.shape)], "int32")
 
-    def joined_at(self, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
+    def joined_at(
+        self, join: str, x: ArrayView, i: ArrayView, v: ArrayView, axis: int
+    ) -> ArrayView:
         return self.new(x.shape, x.dtype)
 
-    def concat(self, xs: Sequence[Array], axis: int) -> Array:
+    def concat(self, xs: Sequence[ArrayView], axis: int) -> ArrayView:
         axis %= xs[0].ndim
         total = sum((x.shape[axis] for x in xs[1:]), xs[0].shape[axis])
         return self.new(_with(xs[0], {axis: total}), np.result_type(*(x.dtype for x in xs)))
 
-    def stack(self, xs: Sequence[Array], axis: int) -> Array:
+    def stack(self, xs: Sequence[ArrayView], axis: int) -> ArrayView:
         shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
         return self.new(shape, np.result_type(*(x.dtype for x in xs)))
 
-    def pad(self, x: Array, widths: Any, constant_values: Any = 0) -> Array:
+    def pad(self, x: ArrayView, widths: Any, constant_values: Any = 0) -> ArrayView:
         ends = zip(x.shape, widths, strict=True)
         return self.new([n + a + b for n, (a, b) in ends], x.dtype)
 
     # ---- by position
 
-    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> Array:
+    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> ArrayView:
         """Positions are copied as integers of 64 bits, and what is not row by row, too."""
         x, at = self.asarray(x), self.asarray(at)
         wide = self.new(at.shape, "int64") if at.dtype != np.dtype("int64") else at
@@ -180,7 +184,7 @@ class Names:
         del wide, rows
         return made
 
-    def take_along_axis(self, x: Array, at: Array, axis: int) -> Array:
+    def take_along_axis(self, x: ArrayView, at: ArrayView, axis: int) -> ArrayView:
         wide = self.new(at.shape, "int64")
         sizes = [b if a == 1 else a for a, b in zip(x.shape, at.shape, strict=True)]
         made = self.new(_with(x, dict(enumerate(sizes)) | {axis % x.ndim: at.shape[axis]}), x.dtype)
@@ -189,15 +193,15 @@ class Names:
 
     # ---- products
 
-    def widened(self, labels: str, dtype: str, *xs: Array) -> Array:
+    def widened(self, labels: str, dtype: str, *xs: ArrayView) -> ArrayView:
         """The result, and beside it the part that is widened, and its product."""
 
-        def cast(x: Array) -> Array:
+        def cast(x: ArrayView) -> ArrayView:
             return self.asarray(x, dtype)
 
         return in_parts(labels, dtype, xs, cast, self.einsum, self.new)
 
-    def einsum(self, labels: str, *xs: Array) -> Array:
+    def einsum(self, labels: str, *xs: ArrayView) -> ArrayView:
         ins, out = labels.split("->")
         sizes: dict[str, int] = {}
         for mine, x in zip(ins.split(","), xs, strict=True):
@@ -208,14 +212,14 @@ class Names:
         return laid_out(self.meter, [sizes[c] for c in out], xs[0].dtype, order)
 
 
-def _along(x: Array, mine: str, axes: str) -> list[int]:
+def _along(x: ArrayView, mine: str, axes: str) -> list[int]:
     """The strides of an operand along labeled axes; 0 along those that it lacks."""
     steps = zip(mine, x.layout.strides, x.layout.shape, strict=True)
     known = {c: abs(s) for c, s, n in steps if n != 1}
     return [known.get(c, 0) for c in axes]
 
 
-def _known(x: Array, shape: Shape) -> Shape:
+def _known(x: ArrayView, shape: Shape) -> Shape:
     """A shape without -1."""
     if -1 not in shape:
         return tuple(shape)
@@ -224,5 +228,5 @@ def _known(x: Array, shape: Shape) -> Shape:
     return tuple(whole // rest if n == -1 else n for n in shape)
 
 
-def _with(x: Array, sizes: dict[int, int]) -> Shape:
+def _with(x: ArrayView, sizes: dict[int, int]) -> Shape:
     return tuple(sizes.get(k, n) for k, n in enumerate(x.shape))

@@ -15,17 +15,19 @@ from numpy.lib.stride_tricks import as_strided
 
 from recurra.ir.types import is_floating
 from recurra.memory_model.amount import Extent, number
-from recurra.memory_model.peak_meter import Buffer, Label, Meter
+from recurra.memory_model.peak_meter import Label, Meter, MeteredBuffer
 
 Shape = tuple[int, ...]
 
 
-class Array:
+class ArrayView:
     """A view of a buffer; lengths of axes may be extents. An array from elsewhere has no buffer."""
 
     __slots__ = ("buffer", "layout", "meter", "shape")
 
-    def __init__(self, meter: Meter, buffer: Buffer | None, layout: np.ndarray, shape: Shape):
+    def __init__(
+        self, meter: Meter, buffer: MeteredBuffer | None, layout: np.ndarray, shape: Shape
+    ):
         self.meter, self.buffer, self.layout = meter, buffer, layout
         self.shape = tuple(a if a == b else b for a, b in zip(shape, layout.shape, strict=True))
 
@@ -41,11 +43,11 @@ class Array:
     def ndim(self) -> int:
         return self.layout.ndim
 
-    def seen(self, layout: np.ndarray, shape: Shape | None = None) -> Array:
+    def seen(self, layout: np.ndarray, shape: Shape | None = None) -> ArrayView:
         """Another view of the same buffer."""
-        return Array(self.meter, self.buffer, layout, layout.shape if shape is None else shape)
+        return ArrayView(self.meter, self.buffer, layout, layout.shape if shape is None else shape)
 
-    def __getitem__(self, key: Any) -> Array:
+    def __getitem__(self, key: Any) -> ArrayView:
         whole = key if isinstance(key, tuple) else (key,)
         if whole and whole[0] is Ellipsis:
             whole = (*(slice(None),) * (self.ndim - len(whole) + 1), *whole[1:])
@@ -54,14 +56,14 @@ class Array:
         shape = tuple(_length(k, n) for k, n in pairs if isinstance(k, slice))
         return self.seen(self.layout[whole], shape)
 
-    def __setitem__(self, key: Any, value: Array) -> None:
+    def __setitem__(self, key: Any, value: ArrayView) -> None:
         """Numbers are not kept."""
 
-    def copy(self) -> Array:
+    def copy(self) -> ArrayView:
         """In an order like its own, in a buffer of its own."""
         return allocated(self.meter, self.shape, self.dtype, [self])
 
-    def __and__(self, other: Any) -> Array:
+    def __and__(self, other: Any) -> ArrayView:
         return _math(self, other)
 
     __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __and__
@@ -70,17 +72,17 @@ class Array:
     )
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __and__
 
-    def __truediv__(self, other: Any) -> Array:
+    def __truediv__(self, other: Any) -> ArrayView:
         return elementwise(self.meter, [self, other], _divided)
 
     __rtruediv__ = __truediv__
 
-    def __neg__(self) -> Array:
+    def __neg__(self) -> ArrayView:
         return elementwise(self.meter, [self], _same)
 
     __invert__ = __abs__ = __neg__
 
-    def __lt__(self, other: Any) -> Array:
+    def __lt__(self, other: Any) -> ArrayView:
         return elementwise(self.meter, [self, other], _truth)
 
     __le__ = __gt__ = __ge__ = __lt__
@@ -88,7 +90,7 @@ class Array:
     __hash__ = object.__hash__
 
 
-def _math(x: Array, other: Any) -> Array:
+def _math(x: ArrayView, other: Any) -> ArrayView:
     return elementwise(x.meter, [x, other], _same)
 
 
@@ -118,10 +120,10 @@ def allocated(
     meter: Meter,
     shape: Sequence[int],
     dtype: Any,
-    like: Sequence[Array] = (),
+    like: Sequence[ArrayView] = (),
     kind: str = "made",
     name: str = "",
-) -> Array:
+) -> ArrayView:
     """A new array, row by row, or in the order of the strides of operands."""
     order = slowest_first(len(shape), [steps(x, len(shape)) for x in like])
     return laid_out(meter, shape, np.dtype(dtype), order, kind, name)
@@ -134,7 +136,7 @@ def laid_out(
     order: Sequence[int],
     kind: str = "made",
     name: str = "",
-) -> Array:
+) -> ArrayView:
     """A new array whose axes lie in some order, the slowest first."""
     amount = number(dtype.itemsize * prod(n for n in shape if not isinstance(n, Extent)))
     for n in shape:
@@ -145,10 +147,12 @@ def laid_out(
         step *= int(shape[axis])
     layout = as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
     nbytes = dtype.itemsize * prod(map(int, shape))
-    return Array(meter, Buffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape))
+    return ArrayView(
+        meter, MeteredBuffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape)
+    )
 
 
-def steps(x: Array, rank: int) -> list[int]:
+def steps(x: ArrayView, rank: int) -> list[int]:
     """The strides of an operand along the axes of a result; 0 where it has one point."""
     own = [abs(s) if n != 1 else 0 for s, n in zip(x.layout.strides, x.layout.shape, strict=True)]
     return [0] * (rank - x.ndim) + own
@@ -171,14 +175,14 @@ def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
     return order[::-1]
 
 
-def elementwise(meter: Meter, operands: Sequence[Any], rule: Callable[..., Any]) -> Array:
+def elementwise(meter: Meter, operands: Sequence[Any], rule: Callable[..., Any]) -> ArrayView:
     """A new array of the shape that operands have together; numbers have none."""
-    arrays = [x for x in operands if isinstance(x, Array)]
-    dtype = rule(*(x.dtype if isinstance(x, Array) else x for x in operands))
+    arrays = [x for x in operands if isinstance(x, ArrayView)]
+    dtype = rule(*(x.dtype if isinstance(x, ArrayView) else x for x in operands))
     return allocated(meter, together(arrays), dtype, arrays)
 
 
-def together(arrays: Sequence[Array]) -> Shape:
+def together(arrays: Sequence[ArrayView]) -> Shape:
     """The shape of what is computed of several, axis by axis from the last."""
     rank = max((x.ndim for x in arrays), default=0)
     shape: list[int] = []

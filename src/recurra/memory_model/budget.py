@@ -1,7 +1,6 @@
 """A program's peak against a budget: what does not fit is refused before anything runs.
 
-What could be done about a tensor is a `Choice`. Nothing is chosen yet but to keep; ARCHITECTURE.md
-says what a planner is to give.
+What could be done about a tensor is a `BudgetChoice`: docs/internals/memory-model.md.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Choice:
+class BudgetChoice:
     """What becomes of a tensor: `saves` bytes at the peak, and costs `ns` in every run."""
 
     tensor: str

@@ -15,10 +15,10 @@ from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.types import Tuple
 from recurra.memory_model.amount import Extent, extents, most, number
 from recurra.memory_model.arena import within
-from recurra.memory_model.arrays import Array, allocated
+from recurra.memory_model.arrays import ArrayView, allocated
 from recurra.memory_model.machine import (
     Besides,
-    Launches,
+    MeteredLaunches,
     ShapeMachine,
     Shapes,
     copied,
@@ -29,8 +29,8 @@ from recurra.memory_model.peak import Held, Peak
 from recurra.memory_model.peak_meter import Meter
 from recurra.polyhedral.extent import varies
 from recurra.storage.allocation import ALIGNMENT
-from recurra.storage.storage_plan import Plan
-from recurra.storage.store import Axis, Store
+from recurra.storage.storage_plan import StoragePlan
+from recurra.storage.store import Store, StoredAxis
 
 Steps = Callable[[int, int], Sequence[int]]
 
@@ -48,10 +48,10 @@ def footprint(
     """
     plan, program = program.plan, replace(program, plan=measured(program.plan))
     meter = Meter()
-    regions = None if backend is None else Launches(meter, backend, plan)
+    regions = None if backend is None else MeteredLaunches(meter, backend, plan)
     main = program.main
     meter.state = frozenset(program.traveling(main) if main is not None else ())
-    run = _Run(program, meter, regions, steps)
+    run = _HostRun(program, meter, regions, steps)
     scope: dict[str, Any] = {"range": steps}
     exec(compile(source(program), "<recurra program>", "exec"), scope)
     run.all(scope["main"])
@@ -59,7 +59,7 @@ def footprint(
     return _told(program, meter)
 
 
-def measured(plan: Plan) -> Plan:
+def measured(plan: StoragePlan) -> StoragePlan:
     """The plan with lengths that know how they are made of the bounds."""
     bounds = extents(plan.sizes)
     stores = {
@@ -69,7 +69,9 @@ def measured(plan: Plan) -> Plan:
     return replace(plan, sizes=bounds, stores=stores)
 
 
-def _axis(plan: Plan, store: Store, axis: Axis, bounds: Mapping[str, int]) -> Axis:
+def _axis(
+    plan: StoragePlan, store: Store, axis: StoredAxis, bounds: Mapping[str, int]
+) -> StoredAxis:
     """Of a block the points of the dim, and the room behind them; windows are as long for all."""
     r = plan.graph[store.name].domain[axis.dim]
     if axis.kind not in ("block", "tiled", "apart") or varies(r, plan.sizes):
@@ -81,7 +83,7 @@ def _axis(plan: Plan, store: Store, axis: Axis, bounds: Mapping[str, int]) -> Ax
     return replace(axis, slots=slots if isinstance(slots, Extent) else axis.slots)
 
 
-class Few(list[Array]):
+class Few(list[ArrayView]):
     """A swapped store: as many buffers as are in memory at once, whichever points they are of."""
 
     def __getitem__(self, k: Any) -> Any:
@@ -94,12 +96,12 @@ class Few(list[Array]):
 
 
 @dataclass
-class _Run:
+class _HostRun:
     """What the generated host code asks for."""
 
     program: Program
     meter: Meter
-    launched: Launches | None
+    launched: MeteredLaunches | None
     steps: Steps
     pieces: dict[str, Any] = field(default_factory=dict[str, Any])
     reports: dict[str, int] = field(default_factory=dict[str, int])
@@ -203,7 +205,7 @@ class _Run:
             self.reports[name] = self.reports.get(name, 0) + 1
         return variables
 
-    def piece(self, name: str, array: Array, lo: int, hi: int) -> Array:
+    def piece(self, name: str, array: ArrayView, lo: int, hi: int) -> ArrayView:
         """The points of an output up to a time of its loop; of a part, all is copied to cut it."""
         axis, s = self.streamed[name], self.plan.stores[name]
         self.pieces.pop(name, None)

@@ -15,12 +15,12 @@ from recurra.codegen.region import Region
 from recurra.codegen.region_function import function, times, with_local_stores
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
-from recurra.memory_model.array_namespace import Names
-from recurra.memory_model.arrays import Array, allocated
+from recurra.memory_model.array_namespace import AllocatingNamespace
+from recurra.memory_model.arrays import ArrayView, allocated
 from recurra.memory_model.peak_meter import Meter
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 Compiled = Callable[..., tuple[Any, ...]]
@@ -35,7 +35,7 @@ class ShapeMachine:
 
     @property
     def xp(self) -> Any:
-        return Names(self.meter)
+        return AllocatingNamespace(self.meter)
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         point = ", ".join(
@@ -66,7 +66,7 @@ class ShapeMachine:
     def lesser(self, a: Any, b: Any) -> Any:
         return min(a, b)
 
-    def read(self, store: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
+    def read(self, store: ArrayView, starts: Starts, sizes: tuple[int, ...]) -> ArrayView:
         key = tuple(
             slice(s := min(max(int(at), 0), int(n) - int(size)), s + int(size))
             for at, size, n in zip(starts, sizes, store.shape, strict=True)
@@ -74,13 +74,13 @@ class ShapeMachine:
         box = store[key]
         return box.seen(box.layout, sizes).copy()
 
-    def whole(self, store: Array) -> Array:
+    def whole(self, store: ArrayView) -> ArrayView:
         return store
 
-    def gather(self, store: Array, axis: int, at: Any) -> Array:
+    def gather(self, store: ArrayView, axis: int, at: Any) -> ArrayView:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
 
-    def write(self, store: Array, starts: Starts, value: Any, also: Any = None) -> Array:
+    def write(self, store: ArrayView, starts: Starts, value: Any, also: Any = None) -> ArrayView:
         return store
 
     write_box = write
@@ -88,7 +88,7 @@ class ShapeMachine:
 
 def named(made: Any, name: str) -> Any:
     """What has no name yet is an equation's value; the rest of what it made are temporaries."""
-    if isinstance(made, Array) and (label := made.label) is not None and not label.name:
+    if isinstance(made, ArrayView) and (label := made.label) is not None and not label.name:
         label.name = name
     return made
 
@@ -98,7 +98,9 @@ def known(given: Any, name: str) -> None:
     if isinstance(given, tuple):
         for x in given:
             known(x, name)
-    elif isinstance(given, Array) and (label := given.label) is not None and label.kind == "made":
+    elif (
+        isinstance(given, ArrayView) and (label := given.label) is not None and label.kind == "made"
+    ):
         label.name = name
 
 
@@ -113,7 +115,7 @@ class Shapes:
     meter: Meter
     machine: ShapeMachine
 
-    def compile(self, plan: Plan, region: Region) -> Compiled:
+    def compile(self, plan: StoragePlan, region: Region) -> Compiled:
         if region.local:
             code, make = partial(self.compile, plan), partial(store, self.meter, plan)
             return with_local_stores(plan, region, code, make)
@@ -141,20 +143,20 @@ class Besides(Protocol):
 
     donates: bool  # variables that travel: else they are new with every launch
 
-    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes, of a launch at these times."""
         ...
 
 
 @dataclass(frozen=True)
-class Launches:
+class MeteredLaunches:
     """Regions as one launch each; `plan` is the one with numbers."""
 
     meter: Meter
     backend: Besides
-    plan: Plan
+    plan: StoragePlan
 
-    def compile(self, plan: Plan, region: Region) -> Compiled:
+    def compile(self, plan: StoragePlan, region: Region) -> Compiled:
         first, r = 1 + times(region), region
         kept = len(r.carried) if self.backend.donates else 0
 
@@ -172,7 +174,7 @@ class Launches:
         return launch
 
 
-def fresh(meter: Meter, plan: Plan, name: str) -> Any:
+def fresh(meter: Meter, plan: StoragePlan, name: str) -> Any:
     """A variable of a program."""
     type_ = plan.statements.arrays[name].type
     kinds = type_.items if isinstance(type_, Tuple) else (type_,)
@@ -182,7 +184,7 @@ def fresh(meter: Meter, plan: Plan, name: str) -> Any:
     return made if isinstance(type_, Tuple) else made[0]
 
 
-def store(meter: Meter, plan: Plan, s: Store) -> Array:
+def store(meter: Meter, plan: StoragePlan, s: Store) -> ArrayView:
     """A buffer of a store."""
     kind = "input" if s.given else "output" if s.output else "store"
     meter.at = f"the store of {s.name}"

@@ -31,7 +31,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Point:
+class PeakPoint:
     """The most while one thing runs: bytes of each kind."""
 
     at: str
@@ -51,7 +51,7 @@ class Peak:
     held: tuple[Held, ...]
     amounts: tuple[Amount, ...]
     sizes: Mapping[str, int]
-    history: tuple[Point, ...] = ()
+    history: tuple[PeakPoint, ...] = ()
     arena: str = ""  # of the stores, if they share one
 
     def of(self, **bounds: int) -> int:

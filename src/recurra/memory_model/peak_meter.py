@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from recurra.cost.thresholds import MAX_PEAK_CANDIDATES
 from recurra.memory_model.amount import Amount, Monomial, made, most, number
-from recurra.memory_model.peak import KINDS, Point
+from recurra.memory_model.peak import KINDS, PeakPoint
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Label:
     amount: Amount
 
 
-class Buffer:
+class MeteredBuffer:
     """Some bytes; when the last array in it is gone, so is it."""
 
     __slots__ = ("label", "meter")
@@ -55,7 +55,7 @@ class Meter:
     peak: Moment = field(default_factory=Moment)
     tops: dict[Amount, None] = field(default_factory=dict[Amount, None])
     state: frozenset[str] = frozenset()  # variables that one step leaves for the next
-    history: list[Point] = field(default_factory=list[Point])
+    history: list[PeakPoint] = field(default_factory=list[PeakPoint])
 
     def __post_init__(self) -> None:
         self.labels: dict[int, Label] = {}
@@ -96,7 +96,7 @@ class Meter:
         kinds = dict.fromkeys(KINDS, 0)
         for x in self.labels.values():
             kinds[self.kind(x)] += x.nbytes
-        self.history.append(Point(self.where, kinds))
+        self.history.append(PeakPoint(self.where, kinds))
 
     def kind(self, label: Label) -> str:
         """One of KINDS."""
@@ -104,6 +104,6 @@ class Meter:
             return label.kind
         return "state" if label.name in self.state else "temporary"
 
-    def extra(self, nbytes: int, name: str, kind: str = "made") -> Buffer:
+    def extra(self, nbytes: int, name: str, kind: str = "made") -> MeteredBuffer:
         """Bytes that are the same for all bounds, as far as anybody knows."""
-        return Buffer(self, Label(name, kind, nbytes, number(nbytes)))
+        return MeteredBuffer(self, Label(name, kind, nbytes, number(nbytes)))

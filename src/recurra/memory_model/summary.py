@@ -1,36 +1,38 @@
-"""What is told of a program's memory before it runs: what is held at the peak, why, what gives."""
+"""A summary of a program's memory before it runs: tensors held at the peak, why, ways to save."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from recurra.memory_model.arena import NAME
-from recurra.memory_model.budget import Choice
+from recurra.memory_model.budget import BudgetChoice
 from recurra.memory_model.peak import KINDS, Held, Peak
 from recurra.ops.control import Call, Item
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 SHOWN = 12
 
 
-def choices(plan: Plan, held: Held) -> tuple[Choice, ...]:
+def choices(plan: StoragePlan, held: Held) -> tuple[BudgetChoice, ...]:
     """What could become of a tensor, and the most that each would save at the peak.
 
     They are not weighed, nor proved to be legal: a store is needed for one step at a time at
     least, a temporary of two tiles is half as large, results of the outside are not made twice.
     """
-    keep = Choice(held.name, "keep", 0)
+    keep = BudgetChoice(held.name, "keep", 0)
     if held.kind == "temporary":
-        return (keep, Choice(held.name, "tile", held.nbytes // 2, why="in two tiles"))
+        return (keep, BudgetChoice(held.name, "tile", held.nbytes // 2, why="in two tiles"))
     store = plan.stores.get(held.name)
     if held.kind != "store" or store is None or not _steps(store):
         return (keep,)
     saved = held.nbytes - held.nbytes // _steps(store)
-    moved = tuple(Choice(held.name, how, saved, why="all but a step") for how in ("host", "disk"))
+    moved = tuple(
+        BudgetChoice(held.name, how, saved, why="all but a step") for how in ("host", "disk")
+    )
     if isinstance(plan.graph[held.name].op, (Call, Item)):
         return (keep, *moved)
-    return (keep, Choice(held.name, "recompute", saved, why="all but a step"), *moved)
+    return (keep, BudgetChoice(held.name, "recompute", saved, why="all but a step"), *moved)
 
 
 def _steps(store: Store) -> int:
@@ -38,14 +40,13 @@ def _steps(store: Store) -> int:
     return max((a.slots for a in store.kept if a.slots > 1), default=0)
 
 
-def rows(plan: Plan, peak: Peak) -> list[dict[str, Any]]:
+def rows(plan: StoragePlan, peak: Peak) -> list[dict[str, Any]]:
     """A row for each of the largest tensors at the peak."""
     return [row(plan, h) for h in peak.held[:SHOWN]]
 
 
-def row(plan: Plan, held: Held) -> dict[str, Any]:
+def row(plan: StoragePlan, held: Held) -> dict[str, Any]:
     store = plan.stores.get(held.name)
-    kept = str(store).removeprefix(f"{held.name}: ") if store and held.kind != "temporary" else ""
     able: dict[int, list[str]] = {}
     for c in choices(plan, held):
         able.setdefault(c.saves, []).append(c.how)
@@ -53,7 +54,7 @@ def row(plan: Plan, held: Held) -> dict[str, Any]:
     return {
         "tensor": held.name,
         "kind": KINDS[held.kind],
-        "kept": kept,
+        "kept": store.layout if store and held.kind != "temporary" else "",
         "bytes": held.nbytes,
         "for any bounds": str(held.amount),
         "why": why(plan, held),
@@ -61,7 +62,7 @@ def row(plan: Plan, held: Held) -> dict[str, Any]:
     }
 
 
-def why(plan: Plan, held: Held) -> str:
+def why(plan: StoragePlan, held: Held) -> str:
     """Why it is there at the peak."""
     match held.kind:
         case "input":

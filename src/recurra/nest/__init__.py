@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from recurra.nest.compiled import Contraction, compile
     from recurra.nest.einsum import from_sizes as contraction
     from recurra.nest.loops import Nest, scheduled, untiled
-    from recurra.nest.problem import Problem
+    from recurra.nest.problem import NestProblem
     from recurra.nest.quick_search import improved
     from recurra.nest.tune import tuned
 
@@ -25,7 +26,7 @@ _WHERE = {
     "Nest": ("loops", "Nest"),
     "scheduled": ("loops", "scheduled"),
     "untiled": ("loops", "untiled"),
-    "Problem": ("problem", "Problem"),
+    "NestProblem": ("problem", "NestProblem"),
     "proposed": ("agents.policy", "proposed"),
     "tuned": ("tune", "tuned"),
 }
@@ -33,6 +34,10 @@ _WHERE = {
 
 def __getattr__(name: str) -> Any:
     """Names are imported when they are first used: compiling needs NumPy, problems do not."""
+    if name == "Problem":
+        told = "recurra.nest.Problem is called recurra.nest.NestProblem now; "
+        warnings.warn(told + "the old name goes with the next release", DeprecationWarning, 2)
+        return __getattr__("NestProblem")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _WHERE[name]
@@ -50,7 +55,7 @@ __all__ = [
     "Actions",
     "Contraction",
     "Nest",
-    "Problem",
+    "NestProblem",
     "compile",
     "contraction",
     "improved",

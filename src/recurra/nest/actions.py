@@ -1,4 +1,4 @@
-"""What an agent may do to a nest (LoopTune, section 3.1): move the cursor, swap loops, split."""
+"""Actions of an agent on a nest (LoopTune, section 3.1): move the cursor, swap loops, split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recurra.errors import ScheduleError
-from recurra.nest.loops import Loop, Nest
+from recurra.nest.loops import Nest, NestLoop
 
 MOVES = ("up", "down", "swap_up", "swap_down")
 
@@ -117,14 +117,14 @@ def _after(nest: Nest, name: str) -> Nest:
             return _with(nest, loops, len(nest.compute) + (at < len(nest.compute)), at)
 
 
-def _split(nest: Nest, at: int, index: int) -> list[Loop]:
+def _split(nest: Nest, at: int, index: int) -> list[NestLoop]:
     """An outer loop that takes `index` trips at a time, and the inner loop of these trips."""
     loop = nest.loops[at]
     order = nest.steps if at < len(nest.compute) else nest.write_steps
     step = order[at if at < len(nest.compute) else at - len(nest.compute)][1]
     size, tail = divmod(loop.size * step + loop.tail, step * index)
-    return [Loop(loop.index, size, tail), Loop(loop.index, index)]
+    return [NestLoop(loop.index, size, tail), NestLoop(loop.index, index)]
 
 
-def _with(nest: Nest, loops: list[Loop], border: int, cursor: int) -> Nest:
+def _with(nest: Nest, loops: list[NestLoop], border: int, cursor: int) -> Nest:
     return Nest(nest.problem, tuple(loops[:border]), tuple(loops[border:]), cursor)

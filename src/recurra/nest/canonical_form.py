@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recurra.nest.einsum import INPUTS, OUTPUT
-from recurra.nest.loops import Loop, Nest
-from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.loops import Nest, NestLoop
+from recurra.nest.problem import Affine, NestProblem, TensorAccess
 
 
 @dataclass(frozen=True)
 class CanonicalForm:
     """A problem, its canonical form, and the names there of its indices and inputs."""
 
-    given: Problem
-    problem: Problem
+    given: NestProblem
+    problem: NestProblem
     indices: Mapping[str, str]
     inputs: Mapping[str, str]
 
@@ -41,7 +41,7 @@ class CanonicalForm:
         return _renamed(nest, self.given, indices, inputs)
 
 
-def canonical_form(problem: Problem) -> CanonicalForm:
+def canonical_form(problem: NestProblem) -> CanonicalForm:
     """Return the canonical form of a problem; two that are alike but for names have the same."""
     output, *inputs = (_by_stride(t) for t in (problem.output, *problem.inputs))
     letters: dict[str, str] = {}
@@ -63,7 +63,7 @@ def canonical_form(problem: Problem) -> CanonicalForm:
     )
 
 
-def _by_stride(access: Access) -> Access:
+def _by_stride(access: TensorAccess) -> TensorAccess:
     """Order the axes by stride, those of one element first, of which the stride says nothing."""
     axes = [
         (n > 1, -abs(stride) if n > 1 else 0, n, stride if n > 1 else 1, at)
@@ -74,14 +74,14 @@ def _by_stride(access: Access) -> Access:
     return replace(access, shape=shape, strides=strides, at=at)
 
 
-def _add_letters(letters: dict[str, str], access: Access, extents: Mapping[str, int]) -> None:
+def _add_letters(letters: dict[str, str], access: TensorAccess, extents: Mapping[str, int]) -> None:
     """Give a letter to every new index of a tensor; in a sum, the largest step comes first."""
     for axis in access.at:
         for index, _ in sorted(axis.terms, key=lambda term: (-term[1], -extents[term[0]])):
             letters.setdefault(index, chr(ord("a") + len(letters)))
 
 
-def _layout(access: Access, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
+def _layout(access: TensorAccess, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
     """Return what tells inputs apart: their memory, and where indices of the output lead in it."""
     at = [
         (axis.offset, sorted((letters.get(i, ""), extents[i], c) for i, c in axis.terms))
@@ -90,15 +90,15 @@ def _layout(access: Access, letters: Mapping[str, str], extents: Mapping[str, in
     return access.dtype, access.shape, access.strides, at
 
 
-def _lettered(access: Access, name: str, letters: Mapping[str, str]) -> Access:
+def _lettered(access: TensorAccess, name: str, letters: Mapping[str, str]) -> TensorAccess:
     at = [Affine(tuple(sorted((letters[i], c) for i, c in x.terms)), x.offset) for x in access.at]
     return replace(access, name=name, at=tuple(at))
 
 
 def _renamed(
-    nest: Nest, problem: Problem, indices: Mapping[str, str], inputs: Mapping[str, str]
+    nest: Nest, problem: NestProblem, indices: Mapping[str, str], inputs: Mapping[str, str]
 ) -> Nest:
-    def loops(part: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    def loops(part: tuple[NestLoop, ...]) -> tuple[NestLoop, ...]:
         return tuple(replace(loop, index=indices[loop.index]) for loop in part)
 
     packs = tuple(replace(pack, tensor=inputs[pack.tensor]) for pack in nest.packs)

@@ -23,7 +23,7 @@ from recurra.nest.codegen import generate
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, parse
 from recurra.nest.native import Code, encode, function, linked
-from recurra.nest.problem import Access, Problem
+from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.reference import Array, evaluate, sampled
 from recurra.nest.target import TARGETS
 from recurra.support.workers.processes import environment
@@ -32,14 +32,14 @@ TIMEOUT_S = 300.0
 MANY, SOME = 2**27, 500  # operations, elements
 
 
-class KernelError(RecurraError):
+class KernelCheckError(RecurraError):
     """Generated code that crashes, reaches out of its tensors, or computes something else."""
 
     exit_code = 1
 
 
 def validate(nest: Nest, kernel: Any) -> None:
-    """Raises KernelError unless the kernel, run in a child process, does what the nest means."""
+    """Raise KernelCheckError unless the kernel does what the nest means, in a child process."""
     own = kernel.program.target in TARGETS
     validate_code(nest, kernel.program.target, encode(kernel.program) if own else b"")
 
@@ -68,8 +68,8 @@ def validate_code(nest: Nest, target: str, code: bytes) -> None:
         raise _wrong(nest, target, done.stdout.strip())
 
 
-def _wrong(nest: Nest, target: str, facts: str) -> KernelError:
-    return KernelError(
+def _wrong(nest: Nest, target: str, facts: str) -> KernelCheckError:
+    return KernelCheckError(
         f"the {target} code of {nest.order!r} is wrong: {nest.problem.statement}",
         facts=facts,
         hint="this is a bug of ours; another schedule or backend may do meanwhile",
@@ -105,7 +105,7 @@ class Examination:
     or begin, at pages that may not be touched.
     """
 
-    def __init__(self, problem: Problem, *, at_end: bool) -> None:
+    def __init__(self, problem: NestProblem, *, at_end: bool) -> None:
         random = np.random.default_rng(1)
         self.name = problem.output.name
         self.inputs = [guarded(t, random, at_end=at_end)[0] for t in problem.inputs]
@@ -143,7 +143,9 @@ def _address(x: Array) -> int:
     return x.__array_interface__["data"][0]
 
 
-def guarded(access: Access, random: np.random.Generator, *, at_end: bool) -> tuple[Array, Array]:
+def guarded(
+    access: TensorAccess, random: np.random.Generator, *, at_end: bool
+) -> tuple[Array, Array]:
     """An array of integers from -4 to 4 that ends, or begins, at a page that may not be touched.
 
     The array with the access's strides, and the memory it lies in.

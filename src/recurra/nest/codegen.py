@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from recurra.errors import ScheduleError
 from recurra.nest.instruction_builder import Emission
 from recurra.nest.loops import Nest, canonical
-from recurra.nest.program import POINTERS, Program
-from recurra.nest.register_scopes import Buffer, Extents
-from recurra.nest.target import Target
+from recurra.nest.program import POINTERS, NestCode
+from recurra.nest.register_scopes import Extents, PackBuffer
+from recurra.nest.target import VectorTarget
 
 UNROLL = 24  # multiply-adds between two jumps, about
 FULL, FURTHER = 8, 48  # a tile of so many is what runs longest: it is unrolled further
@@ -24,7 +24,7 @@ SWEEP = 8  # vectors between two jumps, where memory is only passed over
 BUFFERS = 2**19  # bytes of a scratch area: half of a second-level cache of 1 MiB
 
 
-def generate(nest: Nest, target: Target) -> Program:
+def generate(nest: Nest, target: VectorTarget) -> NestCode:
     """The vector program of a nest; raises ScheduleError if it grows too large."""
     return _Generator(nest, target).program()
 
@@ -32,14 +32,14 @@ def generate(nest: Nest, target: Target) -> Program:
 class _Generator(Emission):
     """One run of `generate`: the code so far and what registers hold at its end."""
 
-    def __init__(self, nest: Nest, target: Target) -> None:
+    def __init__(self, nest: Nest, target: VectorTarget) -> None:
         super().__init__(nest, target)
         p = self.problem
         self.write = canonical(nest.write_steps, p.extents) if nest.write else ()
         self.accumulators: dict[int, tuple[int, int]] = {}
         self.moves = p.combine == "sum" and not (p.reduced or p.initial) and len(p.inputs) == 1
 
-    def program(self) -> Program:
+    def program(self) -> NestCode:
         self.check_buffers()
         full = dict(self.problem.extents)
         for t, tensor in enumerate(self.tensors):
@@ -91,7 +91,7 @@ class _Generator(Emission):
             self.outer(level + 1, {**extents, index: tail})
         self.shift(index, -moved, level)
 
-    def pack(self, buffer: Buffer, order: list[str], extents: Extents) -> None:
+    def pack(self, buffer: PackBuffer, order: list[str], extents: Extents) -> None:
         """Copies what `extents` leave of an input; both pointers are where they were, after it."""
         if len(order) < 2:
             self.pack_row(buffer, *([(order[0], extents[order[0]])] if order else [("", 1)]))
@@ -106,7 +106,7 @@ class _Generator(Emission):
         self.move(t, -self.steps[index][t] * extents[index])
         self.move(b, -self.steps[index][b] * extents[index])
 
-    def pack_row(self, buffer: Buffer, row: tuple[str, int]) -> None:
+    def pack_row(self, buffer: PackBuffer, row: tuple[str, int]) -> None:
         (index, extent), t, b = row, buffer.tensor, buffer.pointer
         step, per_trip = (self.steps[index][t] if index else 0), SWEEP * self.lanes
         trips, rest = divmod(extent, per_trip)

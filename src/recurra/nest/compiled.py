@@ -24,9 +24,9 @@ from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.guarded_call import entry
 from recurra.nest.loops import Nest, scheduled
-from recurra.nest.native import Kernel
-from recurra.nest.problem import ITEM_BYTES, Access, Combine, Post, Problem, contiguous
-from recurra.nest.target import Target, target
+from recurra.nest.native import LoadedKernel
+from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
+from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import Team, available, shared
 from recurra.support.notices import tell_once
 
@@ -35,7 +35,7 @@ TORCH = {"f32": "float32", "f64": "float64", "bf16": "bfloat16"}
 
 
 def compile(
-    what: str | Problem,
+    what: str | NestProblem,
     *examples: Any,
     sizes: Mapping[str, int] | Sequence[int] | None = None,
     schedule: str | Nest | None = None,
@@ -53,14 +53,14 @@ def compile(
         multiply(a, b, out=c)
 
     Shapes, strides and type come from `sizes` and `dtype` (C-contiguous), from `examples` (arrays
-    or tensors: the inputs, perhaps the output), or from a Problem. `combine` is how reduced
+    or tensors: the inputs, perhaps the output), or from a NestProblem. `combine` is how reduced
     indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
     part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, what `recurra tune` has
     kept for this problem and processor, or else a standard tile.
     `threads` share the outermost loop of a nest that is parallel, by default all processors; with
     `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError, BackendError.
     """
-    if isinstance(what, Problem):
+    if isinstance(what, NestProblem):
         problem = what
     elif examples:
         problem = _of_examples(what, examples, sizes, (combine, post, initial))
@@ -94,14 +94,14 @@ def compile(
     return Contraction(nest, on, threads)
 
 
-def _nest(problem: Problem, order: str | None, on: Target, threads: int | None) -> Nest:
+def _nest(problem: NestProblem, order: str | None, on: VectorTarget, threads: int | None) -> Nest:
     if order is not None:
         return scheduled(problem, order)
     nest = standard(problem, on)
     return (shared(nest, threads) or nest) if threads and threads > 1 else nest
 
 
-def _target(backend: Backend | None) -> Target:
+def _target(backend: Backend | None) -> VectorTarget:
     if backend == "llvm":
         from recurra.nest.llvm import host
 
@@ -109,7 +109,7 @@ def _target(backend: Backend | None) -> Target:
     return target(backend)
 
 
-def kernel(nest: Nest, on: Target, threads: int | None = None) -> Any:
+def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> Any:
     """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
 
     With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
@@ -122,7 +122,7 @@ def kernel(nest: Nest, on: Target, threads: int | None = None) -> Any:
 
         loaded: Any = LlvmKernel(program)
     else:
-        loaded = Kernel(program)
+        loaded = LoadedKernel(program)
     if config().check:
         from recurra.nest.check import validate
 
@@ -133,7 +133,7 @@ def kernel(nest: Nest, on: Target, threads: int | None = None) -> Any:
 class Contraction:
     """A compiled contraction: call it with its inputs, and perhaps `out=`."""
 
-    def __init__(self, nest: Nest, on: Target, threads: int | None = None) -> None:
+    def __init__(self, nest: Nest, on: VectorTarget, threads: int | None = None) -> None:
         p = self.problem = nest.problem
         self.nest, self.target, self.threads = nest, on, threads
         self.kernel = kernel(nest, on, threads)
@@ -225,7 +225,7 @@ class Contraction:
 class _Layout:
     """What an array has to be to stand for one tensor of a problem."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: TensorAccess) -> None:
         self.name, self.shape, self.strides = access.name, access.shape, access.strides
         self.item = ITEM_BYTES[access.dtype]
         self.dtype = DTYPES[access.dtype]
@@ -281,7 +281,7 @@ class _Layout:
             )
 
 
-def _all_written(problem: Problem) -> bool:
+def _all_written(problem: NestProblem) -> bool:
     at = problem.output.at
     return all(
         not a.offset and len(a.terms) == 1 and problem.extents[a.terms[0][0]] == n
@@ -332,7 +332,7 @@ def _of_examples(
     examples: Sequence[Any],
     sizes: Mapping[str, int] | Sequence[int] | None,
     rest: tuple[Combine, Post | None, bool],
-) -> Problem:
+) -> NestProblem:
     _check_kinds(examples)
     names = [f"argument {k}" for k in range(len(examples))]
     layouts = [_layout(name, x) for name, x in zip(names, examples, strict=True)]

@@ -21,7 +21,7 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.nest import kernel_store
-from recurra.nest.check import KernelError
+from recurra.nest.check import KernelCheckError
 from recurra.nest.compiled import Contraction, compile
 from recurra.nest.einsum import from_layouts
 from recurra.nest.native import Code
@@ -39,7 +39,7 @@ ENOUGH_S = 0.5  # after that, two rounds are enough
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """A contraction of a program, measured by itself beside the backend's own."""
 
     statement: str
@@ -94,7 +94,7 @@ def contraction(
     try:
         problem = from_layouts(f"{inputs}->{out}", layouts)
         return compile(problem) if problem.flops >= WORTH else None
-    except KernelError:  # a bug of ours, which RECURRA_CHECK=1 looks for
+    except KernelCheckError:  # a bug of ours, which RECURRA_CHECK=1 looks for
         raise
     except RecurraError as error:
         why = f"{error.what} ({error.facts})" if error.facts else error.what
@@ -154,13 +154,13 @@ def gain(about: str, measure: Callable[[], list[float]]) -> float:
     return theirs_us / ours_us
 
 
-def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> Choice:
+def choice(kernel: Contraction, ours_us: float, theirs_us: float) -> KernelChoice:
     p = kernel.problem
     sizes = " ".join(f"{i}={n}" for i, n in p.sizes)
-    return Choice(p.statement, sizes, kernel.nest.order, ours_us, theirs_us)
+    return KernelChoice(p.statement, sizes, kernel.nest.order, ours_us, theirs_us)
 
 
-class Handler:
+class KernelHandler:
     """A kernel as XLA calls it: the function at `address` takes a call frame, and gives no error.
 
     `version` is what the handler says when XLA asks for the interface it was made for.
@@ -202,7 +202,7 @@ def _load(to: int, base: int, offset: int) -> bytes:
     return bytes((0x48 | to >> 3 << 2 | base >> 3, 0x8B, 0x40 | (to & 7) << 3 | base & 7, offset))
 
 
-def rows(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+def rows(choices: Sequence[KernelChoice]) -> list[dict[str, Any]]:
     """As a table of a report has them."""
     return [
         {

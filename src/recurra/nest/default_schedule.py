@@ -15,9 +15,9 @@ import numpy as np
 
 from recurra.nest.codegen import BUFFERS
 from recurra.nest.loops import Nest, scheduled
-from recurra.nest.problem import ITEM_BYTES, Access, Problem
+from recurra.nest.problem import ITEM_BYTES, NestProblem, TensorAccess
 from recurra.nest.register_scopes import SPARE, Scopes
-from recurra.nest.target import Target
+from recurra.nest.target import VectorTarget
 
 OFTEN = 48  # an input that is read so often for every result is worth a copy
 CHAIN = 8  # independent multiply-adds that hide their latency: four cycles, two a cycle
@@ -28,7 +28,7 @@ SHORT = 2  # lines: longer rows are fetched ahead by the processor, wherever the
 FEW = 3  # tiles that are worth a measurement
 
 
-def standard(problem: Problem, target: Target) -> Nest:
+def standard(problem: NestProblem, target: VectorTarget) -> Nest:
     """A good first nest of a problem: `n/64 m/6 k m n` for a matrix product, or alike."""
     lanes = _in_lanes(problem)
     if lanes in problem.reduced and (found := _transposing(problem, target)) is not None:
@@ -41,7 +41,7 @@ def standard(problem: Problem, target: Target) -> Nest:
     return scheduled(problem, " ".join(_order(problem, lanes, tile)))
 
 
-def tiles(problem: Problem, target: Target) -> Iterator[Nest]:
+def tiles(problem: NestProblem, target: VectorTarget) -> Iterator[Nest]:
     """The nests of the few cheapest tiles, each as it is and with its slabs copied."""
     lanes = _in_lanes(problem)
     slabs = (None,) if (slab := _slab(problem, lanes)) is None else (None, slab)
@@ -52,11 +52,11 @@ def tiles(problem: Problem, target: Target) -> Iterator[Nest]:
                 yield nest
 
 
-def _packs_fit(nest: Nest, target: Target) -> bool:
+def _packs_fit(nest: Nest, target: VectorTarget) -> bool:
     return sum(b.size for b in Scopes(nest, target).buffers) <= BUFFERS
 
 
-def _slab(problem: Problem, lanes: str) -> Access | None:
+def _slab(problem: NestProblem, lanes: str) -> TensorAccess | None:
     """The input along which the lanes run, and which is read again for other results."""
     if lanes in problem.reduced or problem.combine != "sum":
         return None
@@ -67,7 +67,7 @@ def _slab(problem: Problem, lanes: str) -> Access | None:
     return None
 
 
-def _crowded(problem: Problem, access: Access, lanes: str, width: int) -> bool:
+def _crowded(problem: NestProblem, access: TensorAccess, lanes: str, width: int) -> bool:
     """Do so many lines of a slab, `width` points of the lanes and all that is reduced, fall into
     one set of the cache that they fill it? Of long rows, and of few, it does not matter.
     """
@@ -83,7 +83,7 @@ def _crowded(problem: Problem, access: Access, lanes: str, width: int) -> bool:
 
 
 def _order(
-    problem: Problem, lanes: str, tile: tuple[int, int], packed: Access | None = None
+    problem: NestProblem, lanes: str, tile: tuple[int, int], packed: TensorAccess | None = None
 ) -> list[str]:
     """The words of a tile whose lanes run over this index; `packed` is copied as far out as can be
     without copying what the tiles after it do not read.
@@ -106,7 +106,7 @@ def _order(
     return [*words, *([tiled] if tiled else []), lanes]
 
 
-def _tiled(problem: Problem, lanes: str) -> tuple[list[str], str | None]:
+def _tiled(problem: NestProblem, lanes: str) -> tuple[list[str], str | None]:
     """The other indices of the output, and the one of them that is tiled: the longest."""
     others = [
         i
@@ -116,7 +116,7 @@ def _tiled(problem: Problem, lanes: str) -> tuple[list[str], str | None]:
     return others, max(reversed(others), key=lambda i: problem.extents[i], default=None)
 
 
-def _transposing(problem: Problem, target: Target) -> Nest | None:
+def _transposing(problem: NestProblem, target: VectorTarget) -> Nest | None:
     """With lanes along the result, of which one input lies across: it is copied to lie along, a
     slab at a time, if it is read often enough. As in `ab,cb->ac`.
     """
@@ -135,7 +135,7 @@ def _transposing(problem: Problem, target: Target) -> Nest | None:
     return None
 
 
-def _in_lanes(problem: Problem) -> str:
+def _in_lanes(problem: NestProblem) -> str:
     """The index whose vectors need the fewest gathers, then one of the output, then the longest."""
 
     def cost(index: str) -> tuple[int, bool, int]:
@@ -146,7 +146,7 @@ def _in_lanes(problem: Problem) -> str:
     return min(long, key=cost)
 
 
-def _tiles(problem: Problem, lanes: str, target: Target) -> list[tuple[int, int]]:
+def _tiles(problem: NestProblem, lanes: str, target: VectorTarget) -> list[tuple[int, int]]:
     """Points of the two indices in one tile of accumulators, the cheapest first."""
     _, tiled = _tiled(problem, lanes)
     wide, room = target.lanes(problem.dtype), target.registers

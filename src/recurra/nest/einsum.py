@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from recurra.errors import ShapeError
-from recurra.nest.problem import RESULTS, Access, Affine, Combine, Post, Problem, contiguous
+from recurra.nest.problem import (
+    RESULTS,
+    Affine,
+    Combine,
+    NestProblem,
+    Post,
+    TensorAccess,
+    contiguous,
+)
 from recurra.nest.text import affine
 
 _AXIS = re.compile(r"[a-z]|\([^()]*\)")
@@ -53,7 +61,7 @@ def from_sizes(
     combine: Combine = "sum",
     post: Post | None = None,
     initial: bool = False,
-) -> Problem:
+) -> NestProblem:
     """The contraction of C-contiguous tensors; sizes by letter, or in order of first mention.
 
     from_sizes("mk,kn->mn", {"m": 128, "k": 64, "n": 32}): A [m,k], B [k,n], C [m,n]. Of inputs
@@ -76,7 +84,7 @@ def from_layouts(
     post: Post | None = None,
     initial: bool = False,
     sizes: Mapping[str, int] | None = None,
-) -> Problem:
+) -> NestProblem:
     """The contraction of tensors of these shapes, strides (elements) and types, inputs first.
 
     Without a layout for the output, it is C-contiguous; types are f32 if none are given. Sizes of
@@ -103,18 +111,18 @@ def _problem(
     layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     dtypes: Sequence[str],
     rest: tuple[Combine, Post | None, bool],
-) -> Problem:
+) -> NestProblem:
     inputs, output = parts
     if len(dtypes) == len(inputs):
         wide = next((d for d in dtypes if d != "bf16"), "bf16")
         dtypes = [*dtypes, RESULTS.get(wide, wide)]
     tensors = [
-        Access(name, dtype, shape, strides, at)
+        TensorAccess(name, dtype, shape, strides, at)
         for name, dtype, (shape, strides), at in zip(
             (*INPUTS[: len(inputs)], OUTPUT), dtypes, layouts, (*inputs, output), strict=True
         )
     ]
-    return Problem(tuple(extents.items()), tensors[-1], tuple(tensors[:-1]), *rest)
+    return NestProblem(tuple(extents.items()), tensors[-1], tuple(tensors[:-1]), *rest)
 
 
 def _unify(

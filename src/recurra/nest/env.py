@@ -19,7 +19,7 @@ from recurra.errors import RecurraError
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, peak
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
 from recurra.nest.state import WIDTH, graph, vector
 from recurra.nest.target import target
@@ -41,16 +41,16 @@ class LoopNestEnv(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        problems: Problem | Sequence[Problem],
+        problems: NestProblem | Sequence[NestProblem],
         *,
         actions: Actions | str = "full",
         backend: Literal["avx512", "avx2"] | None = None,
-        evaluator: Callable[[Problem], Evaluate] | None = None,
+        evaluator: Callable[[NestProblem], Evaluate] | None = None,
         peak_gflops: float | None = None,
         render_mode: Literal["ansi"] | None = None,
     ) -> None:
         self.render_mode = render_mode
-        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
+        self.problems = [problems] if isinstance(problems, NestProblem) else list(problems)
         self.actions = _actions(actions)
         self._check()
         if evaluator is None or peak_gflops is None:

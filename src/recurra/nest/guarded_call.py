@@ -1,4 +1,4 @@
-"""The door of a compiled contraction: is every array what the kernel was compiled for?
+"""The guarded call of a compiled contraction: is every array as the kernel was compiled for?
 
 Asked in Python, that takes longer than a small kernel. So on x86-64 it is asked in machine code,
 which is what a call from Python reaches first: `f(a, b, out=c)` of a built-in function. It reads
@@ -34,7 +34,7 @@ OUT = sys.intern("out")
 BRIEF = 2**20  # operations: other threads of Python wait for kernels of so few
 
 
-class Layout(Protocol):
+class ArrayLayout(Protocol):
     """What an array has to be; `low` to `high` are its bytes, from its first element's address."""
 
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class _Definition(ctypes.Structure):
 
 
 def entry(
-    kernel: int, layouts: Sequence[Layout], operations: int, slowly: object, owner: object
+    kernel: int, layouts: Sequence[ArrayLayout], operations: int, slowly: object, owner: object
 ) -> Callable[..., Any] | None:
     """A function of arrays, inputs first, `out=` last, that runs the kernel and gives `out`.
 
@@ -73,7 +73,9 @@ def entry(
     return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)
 
 
-def _assembled(kernel: int, layouts: Sequence[Layout], others_run: bool, slowly: object) -> bytes:
+def _assembled(
+    kernel: int, layouts: Sequence[ArrayLayout], others_run: bool, slowly: object
+) -> bytes:
     """Of a call (self, arguments, count, names), with the last three on the stack meanwhile."""
     asm = _Assembler()
     registers = ARGUMENTS[: len(layouts)]
@@ -184,7 +186,7 @@ class _Assembler:
         self.code += bytes((0x48 | to >> 3 << 2 | r >> 3, 0x8D, 0x80 | (to & 7) << 3 | r & 7))
         self.code += le32(offset)
 
-    def apart(self, r: int, input: Layout, out: int, output: Layout) -> None:
+    def apart(self, r: int, input: ArrayLayout, out: int, output: ArrayLayout) -> None:
         """Fails unless r's first byte is behind out's last, or out's first behind r's last."""
         self.lea(RAX, r, input.low)
         self.lea(R10, out, output.high)

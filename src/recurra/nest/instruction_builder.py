@@ -9,9 +9,9 @@ from typing import Literal
 
 from recurra.errors import ScheduleError
 from recurra.nest.loops import Nest
-from recurra.nest.program import MASKS, Constant, Instruction, Program
+from recurra.nest.program import MASKS, Constant, Instruction, NestCode
 from recurra.nest.register_scopes import Scopes
-from recurra.nest.target import Target
+from recurra.nest.target import VectorTarget
 
 Operand = tuple[int, int, int]
 """(tensor, byte offset, width)"""
@@ -20,7 +20,7 @@ Operand = tuple[int, int, int]
 class Emission(Scopes):
     """The code so far, its constants, and the block of multiply-adds that waits for registers."""
 
-    def __init__(self, nest: Nest, target: Target) -> None:
+    def __init__(self, nest: Nest, target: VectorTarget) -> None:
         super().__init__(nest, target)
         self.out = len(self.problem.inputs)
         self.code: list[Instruction] = []
@@ -29,9 +29,9 @@ class Emission(Scopes):
         self.spare: list[int] = []
         self.block: list[tuple[int, tuple[Operand, ...], int]] = []
 
-    def program(self) -> Program:
+    def program(self) -> NestCode:
         """What has been emitted."""
-        return Program(
+        return NestCode(
             self.target.name,
             self.problem.dtype,
             self.lanes,

@@ -27,7 +27,7 @@ from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.nest.canonical_form import canonical_form
 from recurra.nest.loops import Nest, parse
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.support import cpu
 from recurra.support.notices import tell_once
 from recurra.support.private_files import cache_folder
@@ -37,7 +37,7 @@ LARGEST = 2**20  # bytes of an entry: a hundred times as many as the longest nes
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredNest:
     """The best nest of a problem so far, and how it was measured."""
 
     nest: Nest
@@ -55,17 +55,17 @@ def folder() -> Path:
     return config().kernels or cache_folder() / "recurra" / "kernels"
 
 
-def path(problem: Problem, target: str, threads: int = 1) -> Path:
+def path(problem: NestProblem, target: str, threads: int = 1) -> Path:
     """Return where the entry of a problem is, or would be."""
     return _place(canonical_form(problem).problem, target, threads)
 
 
-def _place(canonical: Problem, target: str, threads: int) -> Path:
+def _place(canonical: NestProblem, target: str, threads: int) -> Path:
     digest = hashlib.sha256(str(canonical).encode()).hexdigest()[:24]
     return folder() / cpu.kind() / f"{target}-{threads}-{digest}.json"
 
 
-def load(problem: Problem, target: str, threads: int = 1) -> Kept | None:
+def load(problem: NestProblem, target: str, threads: int = 1) -> StoredNest | None:
     """Return the entry of a problem, its nest in the problem's own letters; None if there is none.
 
     One whose file is not as it was written is passed over, and told of.
@@ -89,7 +89,7 @@ def load(problem: Problem, target: str, threads: int = 1) -> Kept | None:
     return replace(found, nest=form.to_given(found.nest))
 
 
-def save(entry: Kept) -> bool:
+def save(entry: StoredNest) -> bool:
     """Keep an entry, unless one is there that is as good; tell whether it was kept.
 
     Raises RecurraError where the folder cannot be written.
@@ -109,7 +109,7 @@ def save(entry: Kept) -> bool:
     return True
 
 
-def _write(place: Path, entry: Kept) -> None:
+def _write(place: Path, entry: StoredNest) -> None:
     given: dict[str, Any] = {
         "format": FORMAT,
         "target": entry.target,
@@ -133,7 +133,7 @@ def _write(place: Path, entry: Kept) -> None:
         raise
 
 
-def _read(place: Path) -> Kept:
+def _read(place: Path) -> StoredNest:
     """Return what is in a file; raises OSError, or any other exception if it is no entry."""
     waits_not = getattr(os, "O_NONBLOCK", 0)  # for who may write to a pipe
     with open(place, "rb", opener=lambda name, flags: os.open(name, flags | waits_not)) as file:
@@ -149,7 +149,7 @@ def _read(place: Path) -> Kept:
     if digest != digest_of(given):
         raise ValueError("its content does not give its digest")
     del given["format"]
-    found = Kept(parse(given.pop("nest")), **given)
+    found = StoredNest(parse(given.pop("nest")), **given)
     for name in ("seconds", "gflops", "of_peak"):
         if not math.isfinite(getattr(found, name)):
             raise ValueError(f"its {name} is no number")

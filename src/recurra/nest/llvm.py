@@ -12,8 +12,8 @@ from typing import Any
 
 from recurra.errors import BackendError
 from recurra.nest.native import function
-from recurra.nest.program import Constant, Program
-from recurra.nest.target import Target
+from recurra.nest.program import Constant, NestCode
+from recurra.nest.target import VectorTarget
 
 NAME = "kernel"
 
@@ -40,15 +40,15 @@ def _llvm() -> Any:
 
 
 @cache
-def host() -> Target:
+def host() -> VectorTarget:
     """The vector registers of this machine, as LLVM knows it."""
     llvm = _llvm()
     known = llvm.get_host_cpu_features()
     if known.get("avx512f") and known.get("avx512vl"):
-        return Target("llvm", 64, 32, True, frozenset())
+        return VectorTarget("llvm", 64, 32, True, frozenset())
     if known.get("avx2"):
-        return Target("llvm", 32, 16, True, frozenset())
-    return Target("llvm", 16, 32 if known.get("neon") else 16, True, frozenset())
+        return VectorTarget("llvm", 32, 16, True, frozenset())
+    return VectorTarget("llvm", 16, 32 if known.get("neon") else 16, True, frozenset())
 
 
 def _machine() -> Any:
@@ -65,7 +65,7 @@ def _machine() -> Any:
 class LlvmKernel:
     """A program compiled by LLVM: called with the addresses of its tensors, inputs first."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NestCode) -> None:
         llvm = _llvm()
         self.program = program
         module = llvm.parse_assembly(text(program))
@@ -84,13 +84,13 @@ def assembled(assembly: str) -> bytes:
     return next(s.data() for s in sections if s.is_text())
 
 
-def text(program: Program) -> str:
+def text(program: NestCode) -> str:
     """LLVM IR of a program: one function of its tensors' pointers."""
-    return _Writer(program).module()
+    return _LlvmWriter(program).module()
 
 
-class _Writer:
-    def __init__(self, program: Program) -> None:
+class _LlvmWriter:
+    def __init__(self, program: NestCode) -> None:
         self.p = program
         self.scalar = "float" if program.dtype == "f32" else "double"
         self.suffix = "f32" if program.dtype == "f32" else "f64"

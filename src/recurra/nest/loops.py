@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recurra.errors import ScheduleError
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.text import parse as parse_problem
 
 CURSOR = "  <<<"
 
 
 @dataclass(frozen=True)
-class Loop:
+class NestLoop:
     """`size` trips over one index, and `tail` index points that are left over for a last one."""
 
     index: str
@@ -63,9 +63,9 @@ class Nest:
     input, or threads would share a reduction.
     """
 
-    problem: Problem
-    compute: tuple[Loop, ...]
-    write: tuple[Loop, ...]
+    problem: NestProblem
+    compute: tuple[NestLoop, ...]
+    write: tuple[NestLoop, ...]
     cursor: int = 0
     packs: tuple[Pack, ...] = ()
     """By level"""
@@ -76,7 +76,7 @@ class Nest:
         check(self)
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[NestLoop, ...]:
         """Compute loops, then write loops."""
         return self.compute + self.write
 
@@ -122,18 +122,18 @@ class Nest:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def _indented(loops: Sequence[Loop], leaf: str) -> list[str]:
+def _indented(loops: Sequence[NestLoop], leaf: str) -> list[str]:
     lines = [f"{'  ' * depth}{loop}:" for depth, loop in enumerate(loops)]
     return [*lines, "  " * len(loops) + leaf]
 
 
-def untiled(problem: Problem) -> Nest:
+def untiled(problem: NestProblem) -> Nest:
     """One loop per index, in the problem's order: where every search begins."""
-    loops = tuple(Loop(i, n) for i, n in problem.sizes)
+    loops = tuple(NestLoop(i, n) for i, n in problem.sizes)
     return Nest(problem, loops, tuple(x for x in loops if x.index in problem.output.indices))
 
 
-def scheduled(problem: Problem, order: str) -> Nest:
+def scheduled(problem: NestProblem, order: str) -> Nest:
     """The nest of `order`, as in "n/64 m/6 k m n": loops outermost first, with points per trip.
 
     Write loops may follow after `|`; without them there is one per output index. `[B]` packs B for
@@ -158,8 +158,8 @@ def scheduled(problem: Problem, order: str) -> Nest:
     )
 
 
-def _read(problem: Problem, words: str) -> tuple[Loop, ...]:
-    left, loops = dict(problem.extents), list[Loop]()
+def _read(problem: NestProblem, words: str) -> tuple[NestLoop, ...]:
+    left, loops = dict(problem.extents), list[NestLoop]()
     for word in words.split():
         found = re.fullmatch(r"([a-z]\w*)(?:/([1-9]\d*))?", word)
         if not found or found[1] not in left:
@@ -175,7 +175,7 @@ def _read(problem: Problem, words: str) -> tuple[Loop, ...]:
                 facts=f"{left[index]} are left to it",
                 hint="give smaller steps to inner loops",
             )
-        loops.append(Loop(index, size, tail))
+        loops.append(NestLoop(index, size, tail))
         left[index] = step
     if coarse := [i for i in dict.fromkeys(x.index for x in loops) if left[i] > 1]:
         raise ScheduleError(
@@ -194,11 +194,11 @@ def restricted(nest: Nest, extents: Mapping[str, int]) -> Nest:
     return Nest(p, compute, write, packs=nest.packs)
 
 
-def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[Loop, ...]:
-    loops: list[Loop] = []
+def _within(order: Sequence[tuple[str, int]], left: dict[str, int]) -> tuple[NestLoop, ...]:
+    loops: list[NestLoop] = []
     for index, step in order:
         step = min(step, left[index])
-        loops.append(Loop(index, *divmod(left[index], step)))
+        loops.append(NestLoop(index, *divmod(left[index], step)))
         left[index] = step
     return tuple(loops)
 
@@ -216,7 +216,7 @@ def parse(text: str) -> Nest:
         elif found:
             if found[4]:
                 cursor = len(parts[0]) + len(parts[1])
-            parts[which].append(Loop(found[1], int(found[2]), int(found[3] or 0)))
+            parts[which].append(NestLoop(found[1], int(found[2]), int(found[3] or 0)))
         elif which < 1:
             which += 1
     nest = Nest(problem, tuple(parts[0]), tuple(parts[1]), cursor, tuple(packs), parallel)
@@ -229,7 +229,7 @@ def _plain(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines() if line.strip()]
 
 
-def steps(loops: Sequence[Loop]) -> list[int]:
+def steps(loops: Sequence[NestLoop]) -> list[int]:
     """Index points per trip of each loop: the extent of the next inner loop of its index, or 1."""
     inner: dict[str, int] = {}
     found: list[int] = []
@@ -287,7 +287,7 @@ def _check_parallel(nest: Nest) -> None:
         )
 
 
-def _check_loops(loops: tuple[Loop, ...], extents: Mapping[str, int], what: str) -> None:
+def _check_loops(loops: tuple[NestLoop, ...], extents: Mapping[str, int], what: str) -> None:
     covered: dict[str, int] = {}
     for loop, step in zip(reversed(loops), reversed(steps(loops)), strict=True):
         if loop.size < 1 or not 0 <= loop.tail < step:

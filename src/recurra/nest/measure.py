@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import ScheduleError
-from recurra.nest.check import Examination, KernelError
+from recurra.nest.check import Examination, KernelCheckError
 from recurra.nest.compiled import kernel
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.native import Kernel
-from recurra.nest.problem import Access, Problem
-from recurra.nest.program import Instruction, Program
+from recurra.nest.native import LoadedKernel
+from recurra.nest.problem import NestProblem, TensorAccess
+from recurra.nest.program import Instruction, NestCode
 from recurra.nest.reference import Array
-from recurra.nest.target import TARGETS, Target
+from recurra.nest.target import TARGETS, VectorTarget
 from recurra.nest.threads import Team
 from recurra.nest.timer import Seconds, cpu_times, run_times
 
@@ -49,7 +49,7 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Measured:
+class KernelTime:
     """The fastest run of a kernel, in seconds; `given_up` if there were only two."""
 
     seconds: float
@@ -57,10 +57,10 @@ class Measured:
     given_up: bool = False
 
 
-class Workload:
+class KernelArrays:
     """Arrays for one problem, with values and strides as they are used; made once, run often."""
 
-    def __init__(self, problem: Problem, seed: int = 0) -> None:
+    def __init__(self, problem: NestProblem, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         self.problem = problem
         self.arrays = [_array(t, random) for t in (*problem.inputs, problem.output)]
@@ -74,7 +74,7 @@ class Workload:
     def out(self) -> Array:
         return self.arrays[-1][0]
 
-    def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> Measured:
+    def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> KernelTime:
         """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
         first = float(self._times(loaded, 1, long=True)[0])
         if first > LONG:
@@ -82,15 +82,15 @@ class Workload:
             runs = max(protocol.runs, int(protocol.seconds / first) + 1)
             more = 0 if given_up or first > protocol.once else runs - 1
             rest = self._times(loaded, more, long=True)
-            return Measured(min([first, *rest]), 1 + more, given_up)
+            return KernelTime(min([first, *rest]), 1 + more, given_up)
         if best is not None and first > protocol.hopeless * best:
             first = min(first, float(self._times(loaded, 1, long=False)[0]))  # was it disturbed?
             if first > protocol.hopeless * best:
-                return Measured(first, 2, given_up=True)
+                return KernelTime(first, 2, given_up=True)
         if protocol.warmup > 1:
             self._times(loaded, protocol.warmup - 1, long=False)
         runs = max(protocol.runs, min(10_000, int(protocol.seconds / max(first, 1e-7)) + 1))
-        return Measured(float(self._times(loaded, runs, long=False).min()), runs)
+        return KernelTime(float(self._times(loaded, runs, long=False).min()), runs)
 
     def _times(self, loaded: Any, runs: int, *, long: bool) -> Seconds:
         if isinstance(loaded, Team):
@@ -98,7 +98,7 @@ class Workload:
         return (cpu_times if long else run_times)(loaded.address, self.addresses, runs)
 
 
-def _array(access: Access, random: np.random.Generator) -> tuple[Array, Array]:
+def _array(access: TensorAccess, random: np.random.Generator) -> tuple[Array, Array]:
     """A view with the access's strides, and the memory it lies in."""
     reach = [s * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
     low, high = (sum(f(r, 0) for r in reach) for f in (min, max))
@@ -125,11 +125,15 @@ class Evaluator:
     """
 
     def __init__(
-        self, problem: Problem, target: Target, protocol: Protocol | None = None, keep: int = 0
+        self,
+        problem: NestProblem,
+        target: VectorTarget,
+        protocol: Protocol | None = None,
+        keep: int = 0,
     ) -> None:
         self.problem, self.target = problem, target
         self.protocol = protocol or Protocol()
-        self.workload = Workload(problem)
+        self.workload = KernelArrays(problem)
         self.known: dict[str, float] = {}
         self.best: float | None = None
         self.calls = self.measured = 0
@@ -200,12 +204,12 @@ def code_key(nest: Nest) -> str:
 
 
 def verified(
-    nest: Nest, target: Target, threads: int | None = None, by: Examination | None = None
+    nest: Nest, target: VectorTarget, threads: int | None = None, by: Examination | None = None
 ) -> None:
-    """Raise KernelError unless the nest's code computes what its problem means."""
+    """Raise KernelCheckError unless the nest's code computes what its problem means."""
     by = by or Examination(nest.problem, at_end=True)
     if words := by.words(kernel(nest, target, threads).call):
-        raise KernelError(f"the {target} code of {nest.order!r} is wrong", facts=words)
+        raise KernelCheckError(f"the {target} code of {nest.order!r} is wrong", facts=words)
 
 
 @dataclass(frozen=True)
@@ -220,12 +224,12 @@ class Standing:
 
 def compared(
     nests: Sequence[Nest],
-    target: Target,
+    target: VectorTarget,
     *,
     rounds: int = 9,
     seconds: float = 0.002,
     threads: int | None = None,
-    workload: Workload | None = None,
+    workload: KernelArrays | None = None,
     more: Callable[[], bool] = lambda: True,
 ) -> list[Standing]:
     """Measure nests of one problem in turns with a probe of the peak, in both orders.
@@ -235,7 +239,7 @@ def compared(
     too much code.
     """
     p, once = nests[0].problem, Protocol(runs=1, seconds=seconds, hopeless=np.inf)
-    workload = workload or Workload(p)
+    workload = workload or KernelArrays(p)
     kernels = [kernel(nest, target, threads) for nest in nests]
     times, peaks = np.full((rounds, len(nests)), np.nan), np.full(rounds, np.nan)
     order = list(range(len(nests)))
@@ -260,7 +264,7 @@ def compared(
 TRIPS = 2000
 
 
-def peak(target: Target, dtype: str = "f32", *, fresh: bool = False) -> float:
+def peak(target: VectorTarget, dtype: str = "f32", *, fresh: bool = False) -> float:
     """GFLOPS of multiply-adds in registers alone: what no kernel exceeds. Measured, not looked up.
 
     Measured once per process; again where `fresh`, because clocks drift.
@@ -271,14 +275,14 @@ def peak(target: Target, dtype: str = "f32", *, fresh: bool = False) -> float:
 
 
 @cache
-def _peak(target: Target, dtype: str) -> float:
+def _peak(target: VectorTarget, dtype: str) -> float:
     loaded, work = _probe(target, dtype)
     memory = np.zeros(target.registers * target.bytes, np.uint8)
     return work / float(run_times(loaded.address, [memory.ctypes.data], 10).min()) / 1e9
 
 
 @cache
-def _probe(target: Target, dtype: str) -> tuple[Any, int]:
+def _probe(target: VectorTarget, dtype: str) -> tuple[Any, int]:
     """A loop of independent multiply-adds, and how many operations it does.
 
     Registers come from memory and go there, so that no compiler can leave the loop out.
@@ -288,10 +292,10 @@ def _probe(target: Target, dtype: str) -> tuple[Any, int]:
     code += [("repeat", TRIPS), *(("fma", r, chains, chains + 1, 0) for r in range(chains))]
     code += [("end",), *(("store", r, 0, o, 0) for r, o in enumerate(places[:chains]))]
     lanes = target.lanes(dtype)
-    program = Program(target.name, dtype, lanes, 1, tuple(code), (), ())
+    program = NestCode(target.name, dtype, lanes, 1, tuple(code), (), ())
     work = 2 * lanes * chains * TRIPS
     if target.name in TARGETS:
-        return Kernel(program), work
+        return LoadedKernel(program), work
     from recurra.nest.llvm import LlvmKernel
 
     return LlvmKernel(program), work

@@ -13,7 +13,7 @@ from typing import Any
 from recurra.errors import BackendError
 from recurra.nest.avx2 import Avx2
 from recurra.nest.avx512 import Avx512
-from recurra.nest.program import Program
+from recurra.nest.program import NestCode
 from recurra.nest.target import target
 from recurra.nest.x86 import LINKS, Encoder
 
@@ -26,7 +26,7 @@ def encoder(name: str, dtype: str) -> Encoder:
     return ENCODERS[name](dtype)
 
 
-def encode(program: Program) -> bytes:
+def encode(program: NestCode) -> bytes:
     """Machine code, also for targets that this machine does not run."""
     return encoder(program.target, program.dtype).encode(program)
 
@@ -74,13 +74,13 @@ def _signature(tensors: int) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * tensors)
 
 
-class Kernel:
+class LoadedKernel:
     """A program loaded for execution: called with the addresses of its tensors, inputs first.
 
     Raises BackendError, before anything runs, if this machine lacks the program's instructions.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: NestCode) -> None:
         target(program.target)
         self.program = program
         code = encode(program)

@@ -1,4 +1,4 @@
-"""Which inputs of a nest to pack, and where: tried one after the other, by measuring.
+"""Packing of a nest's inputs: which, and where; tried one after the other, by measuring.
 
 Copying costs time, which is part of what is measured: it pays where rows are far apart in memory
 and are read often, as in products of large matrices.

@@ -1,4 +1,4 @@
-"""Problem: a contraction of any number of tensors, as data (LoopTune, section 2).
+"""NestProblem: a contraction of any number of tensors, as data (LoopTune, section 2).
 
     C[m,n] = relu(sum(A[m,k] * B[k,n]))      for m<128, k<64, n<32
 
@@ -48,7 +48,7 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Access:
+class TensorAccess:
     """One tensor: type, shape and strides (in elements) per axis, and where each is touched."""
 
     name: str
@@ -89,7 +89,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Problem:
+class NestProblem:
     """output = post(combine over reduced indices of Π inputs); legal by construction.
 
     `sizes` are the extents of the indices, in the order of the untiled nest's loops. With
@@ -98,8 +98,8 @@ class Problem:
     """
 
     sizes: tuple[tuple[str, int], ...]
-    output: Access
-    inputs: tuple[Access, ...]
+    output: TensorAccess
+    inputs: tuple[TensorAccess, ...]
     combine: Combine = "sum"
     post: Post | None = None
     initial: bool = False
@@ -150,7 +150,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
-def check(problem: Problem) -> None:
+def check(problem: NestProblem) -> None:
     """Raises ShapeError, in words, unless every access of `problem` stays inside its tensor.
 
     The output's elements must be distinct: each output axis is touched at one index of its own.
@@ -181,7 +181,7 @@ def check(problem: Problem) -> None:
         )
 
 
-def _check_sizes(problem: Problem) -> None:
+def _check_sizes(problem: NestProblem) -> None:
     names = [i for i, _ in problem.sizes]
     if not names:
         raise ShapeError("a contraction needs an index", hint="give a scalar an axis of size 1")
@@ -206,7 +206,7 @@ def _unknown(what: str, given: object, known: tuple[str, ...]) -> ShapeError:
     return ShapeError(f"there is no {what} {given!r}", facts=f"there are: {', '.join(known)}")
 
 
-def _check_access(access: Access, problem: Problem) -> None:
+def _check_access(access: TensorAccess, problem: NestProblem) -> None:
     if access.dtype not in ITEM_BYTES:
         raise ShapeError(
             f"{access.name} has type {access.dtype}, which is not supported",
@@ -237,7 +237,9 @@ def _check_access(access: Access, problem: Problem) -> None:
         raise ShapeError(f"{access.name} is too large", facts=f"{size} bytes, at most {MAX_BYTES}")
 
 
-def _check_axis(access: Access, position: int, axis: Affine, count: int, problem: Problem) -> None:
+def _check_axis(
+    access: TensorAccess, position: int, axis: Affine, count: int, problem: NestProblem
+) -> None:
     if count < 1:
         raise ShapeError(
             f"axis {position} of {access.name} has no elements", facts=f"shape {access.shape}"
@@ -260,7 +262,7 @@ def _check_axis(access: Access, position: int, axis: Affine, count: int, problem
         )
 
 
-def _check_output(access: Access, sizes: Mapping[str, int]) -> None:
+def _check_output(access: TensorAccess, sizes: Mapping[str, int]) -> None:
     seen: set[str] = set()
     for axis in access.at:
         if len(axis.terms) > 1 or seen & {i for i, _ in axis.terms}:

@@ -1,4 +1,4 @@
-"""Program: vector code before it is encoded, with its registers already assigned.
+"""NestCode: vector code before it is encoded, with its registers already assigned.
 
 Instructions are tuples of a word and integers; r, a, b are vector registers, t a tensor (inputs,
 then the output), o a byte offset from the tensor's pointer, m a mask (0: all lanes; k: the first
@@ -58,7 +58,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Program:
+class NestCode:
     """Code for one nest on one target; `tensors` pointers go in, inputs first."""
 
     target: str

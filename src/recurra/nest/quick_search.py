@@ -21,7 +21,7 @@ from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.packing import packings
 from recurra.nest.search import FEW, Clock, search, strategy
-from recurra.nest.target import Target, target
+from recurra.nest.target import VectorTarget, target
 
 BEAM = "beam4bfs"
 SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
@@ -30,7 +30,7 @@ ONCE = 0.02  # of the time, for a measurement: with little, more nests and each 
 
 def improved(
     begin: Nest,
-    on: Target | None = None,
+    on: VectorTarget | None = None,
     *,
     seconds: float = 1.0,
     actions: Actions | None = None,
@@ -43,7 +43,7 @@ def improved(
     """
     on = on or target()
     once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
-    run = _Run(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)
+    run = _QuickSearch(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)
     run.tell(begin)
     for nest in tiles(begin.problem, on) if tiled else ():  # each is made when there is time
         if run.left(SEARCHED) <= 0:
@@ -62,7 +62,7 @@ def improved(
 
 
 @dataclass
-class _Run:
+class _QuickSearch:
     """What is known, and how much time is left."""
 
     evaluate: Evaluator

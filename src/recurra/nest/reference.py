@@ -1,4 +1,4 @@
-"""What a problem means: the oracle, an explicit evaluation over the index space, in float64.
+"""The reference of a problem: an explicit evaluation over the index space, in float64.
 
 It knows nothing of strides, loops or code: arrays are indexed by NumPy at every index point.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.problem import Access, Affine, Problem
+from recurra.nest.problem import Affine, NestProblem, TensorAccess
 
 Array = NDArray[Any]
 POINTS = 2**22  # index points that are evaluated at once
@@ -25,12 +25,12 @@ _POST: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def evaluate(problem: Problem, inputs: Sequence[Array], out: Array) -> None:
+def evaluate(problem: NestProblem, inputs: Sequence[Array], out: Array) -> None:
     """Writes `out`, [output shape]; elements that the output's access never touches stay."""
     _evaluate(problem, inputs, out, {})
 
 
-def sampled(problem: Problem, inputs: Sequence[Array], out: Array, count: int) -> Array:
+def sampled(problem: NestProblem, inputs: Sequence[Array], out: Array, count: int) -> Array:
     """Writes some `count` elements of `out`, at random and at the ends of indices; which they are,
     a mask [output shape]. For problems of too many points to visit them all.
     """
@@ -47,7 +47,9 @@ def sampled(problem: Problem, inputs: Sequence[Array], out: Array, count: int) -
     return mask
 
 
-def _evaluate(problem: Problem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]) -> None:
+def _evaluate(
+    problem: NestProblem, inputs: Sequence[Array], out: Array, fixed: dict[str, int]
+) -> None:
     free = [i for i, _ in problem.sizes if i not in fixed]
     split = next((i for i in free if i in problem.output.indices and problem.extents[i] > 1), None)
     if math.prod(problem.extents[i] for i in free) > POINTS and split:
@@ -80,7 +82,7 @@ def _dropped(grid: dict[str, Any], axes: list[str], count: int) -> dict[str, Any
     return {i: x.reshape(x.shape[: x.ndim - count]) if i in kept else x for i, x in grid.items()}
 
 
-def _at(access: Access, grid: dict[str, Any]) -> tuple[Any, ...]:
+def _at(access: TensorAccess, grid: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(_value(axis, grid) for axis in access.at)
 
 

@@ -1,4 +1,4 @@
-"""Which loops of a nest are inside the registers' scope: what fits, on which target."""
+"""Scopes of registers: the loops of a nest that fit inside, by target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 from recurra.nest.loops import Nest, placed
 from recurra.nest.problem import ITEM_BYTES
-from recurra.nest.target import Target
+from recurra.nest.target import VectorTarget
 
 SPARE = 4  # registers for operands beside the accumulators
 
@@ -17,7 +17,7 @@ Extents = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Buffer:
+class PackBuffer:
     """Where an input is packed: `tensor` before the loop at `level`, into pointer `pointer`."""
 
     tensor: int
@@ -37,7 +37,7 @@ class Scopes:
     A level counts loops from the outside; `extents` are the points that outer loops leave.
     """
 
-    def __init__(self, nest: Nest, target: Target) -> None:
+    def __init__(self, nest: Nest, target: VectorTarget) -> None:
         p = self.problem = nest.problem
         self.target, self.item = target, ITEM_BYTES[p.dtype]
         self.tensors = (*p.inputs, p.output)
@@ -67,7 +67,7 @@ class Scopes:
         self.lane_steps = self.steps[self.across]
         self._chunked: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
-    def _buffer(self, step: int, pointer: int, level: int) -> Buffer:
+    def _buffer(self, step: int, pointer: int, level: int) -> PackBuffer:
         """Packed in the order in which the loops from `level` inwards go through it."""
         extents = dict(self.problem.extents)
         extents.update(self.loops[:level])
@@ -79,7 +79,7 @@ class Scopes:
             size *= extents[i]
             if i == self.across:  # rows begin where vectors do
                 size = -(-size // self.target.bytes) * self.target.bytes
-        return Buffer(step, pointer, level, tuple(reversed(order)), steps, size)
+        return PackBuffer(step, pointer, level, tuple(reversed(order)), steps, size)
 
     @cached_property
     def reserved(self) -> int:

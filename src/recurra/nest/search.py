@@ -23,7 +23,7 @@ FEW = 6  # nests in a ranking
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundNest:
     """The best nest of a search, and how it was come by."""
 
     nest: Nest
@@ -44,7 +44,7 @@ class _TimeUp(Exception):
 
 
 @dataclass
-class Run:
+class SearchRun:
     """One search under way: what it may still spend, what it has seen."""
 
     evaluate: Evaluate
@@ -83,14 +83,14 @@ class Run:
         return sorted(ways, key=lambda way: -way[0])
 
 
-class Search(Protocol):
+class SearchStrategy(Protocol):
     """A strategy: explores from a nest, by asking the run; returns when it has nothing left."""
 
-    def __call__(self, run: Run, start: Nest, random: Random) -> None: ...
+    def __call__(self, run: SearchRun, start: Nest, random: Random) -> None: ...
 
 
 def search(
-    strategy: Search,
+    strategy: SearchStrategy,
     start: Nest,
     evaluate: Evaluate,
     actions: Actions,
@@ -99,9 +99,9 @@ def search(
     seed: int = 0,
     clock: Clock = time.perf_counter,
     tell: Callable[[float, float, int], None] | None = None,
-) -> Found:
+) -> FoundNest:
     """The best nest that `strategy` finds from `start` within `seconds`."""
-    run = Run(evaluate, actions, seconds, clock, tell)
+    run = SearchRun(evaluate, actions, seconds, clock, tell)
     finished = True
     try:
         run(start)
@@ -112,13 +112,13 @@ def search(
     gflops, nest = run.best
     once = {g: order for order, g in reversed(run.seen.items())}
     ranking = tuple(sorted(once.items(), reverse=True)[:FEW])
-    return Found(nest, gflops, run.spent(), len(run.seen), finished, tuple(run.trace), ranking)
+    return FoundNest(nest, gflops, run.spent(), len(run.seen), finished, tuple(run.trace), ranking)
 
 
-def greedy(lookahead: int) -> Search:
+def greedy(lookahead: int) -> SearchStrategy:
     """Goes to the first step toward the best nest within `lookahead` actions, if it is better."""
 
-    def strategy(run: Run, start: Nest, random: Random) -> None:
+    def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         here, gflops = start, run(start)
         for _ in range(run.actions.steps):
             reached = list(_within(run, here, lookahead))
@@ -133,7 +133,7 @@ def greedy(lookahead: int) -> Search:
     return strategy
 
 
-def _within(run: Run, nest: Nest, depth: int) -> Iterator[tuple[float, list[Nest]]]:
+def _within(run: SearchRun, nest: Nest, depth: int) -> Iterator[tuple[float, list[Nest]]]:
     """(GFLOPS, the nests on the way) of everything within `depth` actions."""
     for after in run.actions.successors(nest).values():
         yield run(after), [after]
@@ -142,10 +142,10 @@ def _within(run: Run, nest: Nest, depth: int) -> Iterator[tuple[float, list[Nest
                 yield gflops, [after, *way]
 
 
-def beam_dfs(width: int) -> Search:
+def beam_dfs(width: int) -> SearchStrategy:
     """Depth first: from every nest the `width` best children, the best one to its end first."""
 
-    def strategy(run: Run, start: Nest, random: Random) -> None:
+    def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         deepest: dict[tuple[str, int], int] = {}
 
         def explore(nest: Nest, left: int) -> None:
@@ -161,10 +161,10 @@ def beam_dfs(width: int) -> Search:
     return strategy
 
 
-def beam_bfs(width: int) -> Search:
+def beam_bfs(width: int) -> SearchStrategy:
     """Breadth first: of every nest of a layer the `width` best children make the next layer."""
 
-    def strategy(run: Run, start: Nest, random: Random) -> None:
+    def strategy(run: SearchRun, start: Nest, random: Random) -> None:
         layer, seen = [start], {(start.order, start.cursor)}
         for _ in range(run.actions.steps):
             children: list[Nest] = []
@@ -178,7 +178,7 @@ def beam_bfs(width: int) -> Search:
     return strategy
 
 
-def random_walks(run: Run, start: Nest, random: Random) -> None:
+def random_walks(run: SearchRun, start: Nest, random: Random) -> None:
     """Episodes of random legal actions, until time is up or a hundred in a row saw nothing new."""
     idle = 0
     while idle < 100:
@@ -192,7 +192,7 @@ def random_walks(run: Run, start: Nest, random: Random) -> None:
         idle = 0 if len(run.seen) > known else idle + 1
 
 
-def exhaustive(run: Run, start: Nest, random: Random) -> None:
+def exhaustive(run: SearchRun, start: Nest, random: Random) -> None:
     """Every nest that an episode can reach: the oracle of a small space."""
     for nest in reachable(start, run.actions):
         run(nest)
@@ -213,7 +213,7 @@ def reachable(start: Nest, actions: Actions) -> Iterator[Nest]:
         layer = children
 
 
-SEARCHES: Mapping[str, Search] = {
+SEARCHES: Mapping[str, SearchStrategy] = {
     "greedy1": greedy(1),
     "greedy2": greedy(2),
     "beam2dfs": beam_dfs(2),
@@ -225,7 +225,7 @@ SEARCHES: Mapping[str, Search] = {
 }
 
 
-def strategy(name: str) -> Search:
+def strategy(name: str) -> SearchStrategy:
     """By name: those of the paper, and beams of any width, as in beam6bfs."""
     if name in SEARCHES:
         return SEARCHES[name]

@@ -1,4 +1,4 @@
-"""What an agent sees of a nest: the graph of LoopTune's figure 5, and its vector form.
+"""The state of a nest as an agent sees it: the graph of LoopTune's figure 5, and its vector form.
 
 The graph has loops, tensors and computations; edges say what is nested in what, how data flows, and
 how far apart (elements) the accesses of a loop's consecutive trips are. The vector has 20 numbers
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.nest.loops import Nest
-from recurra.nest.problem import Access, Problem
+from recurra.nest.problem import NestProblem, TensorAccess
 
 BINS = 16
 WIDTH = 4 + BINS
@@ -88,7 +88,7 @@ def vector(nest: Nest, max_loops: int) -> Vector:
     return found
 
 
-def loop_row(problem: Problem, index: str, compute: bool, step: int, extent: int) -> Vector:
+def loop_row(problem: NestProblem, index: str, compute: bool, step: int, extent: int) -> Vector:
     """[20], of a loop over `extent` points that takes `step` in a trip; the cursor is elsewhere."""
     row = np.zeros(WIDTH, np.float32)
     row[1], row[2] = divmod(extent, step)
@@ -103,7 +103,7 @@ def loop_row(problem: Problem, index: str, compute: bool, step: int, extent: int
 def _touched(nest: Nest) -> Iterator[tuple[Any, list[tuple[str, int]]]]:
     """Every loop, with its stride in every tensor that its nest touches; T lies as the output."""
     p = nest.problem
-    named: list[tuple[str, Access]] = [(t.name, t) for t in p.inputs] + [("T", p.output)]
+    named: list[tuple[str, TensorAccess]] = [(t.name, t) for t in p.inputs] + [("T", p.output)]
     for loop, (index, step) in zip(nest.compute, nest.steps, strict=True):
         yield loop, [(name, t.steps.get(index, 0) * step) for name, t in named]
     for loop, (index, step) in zip(nest.write, nest.write_steps, strict=True):

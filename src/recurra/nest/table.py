@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recurra.errors import RecurraError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, scheduled, untiled
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
 from recurra.nest.state import WIDTH, Vector, loop_row, vector
 from recurra.nest.text import parse
@@ -35,7 +35,7 @@ class Table:
     of the table (`legal[s, a]` says which).
     """
 
-    problem: Problem
+    problem: NestProblem
     actions: Actions
     orders: tuple[str, ...]
     cursors: NDArray[np.int32]
@@ -139,7 +139,7 @@ def load(path: Path) -> Table:
 
 
 def tabulate(
-    problem: Problem,
+    problem: NestProblem,
     actions: Actions,
     evaluate: Evaluate,
     peak: float,

@@ -1,4 +1,4 @@
-"""Target: the registers and lanes that code is generated for, and what this machine can run."""
+"""VectorTarget: the registers and lanes that code is generated for; what this machine can run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.nest.problem import ITEM_BYTES
 
 
 @dataclass(frozen=True)
-class Target:
+class VectorTarget:
     """A vector machine: `bytes` per register, how many registers, and how it is encoded."""
 
     name: str
@@ -32,11 +32,11 @@ class Target:
         return self.name
 
 
-AVX512 = Target(
+AVX512 = VectorTarget(
     "avx512", 64, 32, True, frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw", "fma"})
 )
-AVX2 = Target("avx2", 32, 16, False, frozenset({"avx2", "fma"}))
-TARGETS: Mapping[str, Target] = {t.name: t for t in (AVX512, AVX2)}
+AVX2 = VectorTarget("avx2", 32, 16, False, frozenset({"avx2", "fma"}))
+TARGETS: Mapping[str, VectorTarget] = {t.name: t for t in (AVX512, AVX2)}
 
 
 @cache
@@ -49,12 +49,12 @@ def features() -> frozenset[str]:
     return frozenset(flags[1].split()) if flags else frozenset()
 
 
-def runnable() -> tuple[Target, ...]:
+def runnable() -> tuple[VectorTarget, ...]:
     """The targets that this machine can run, widest first."""
     return tuple(t for t in TARGETS.values() if t.needs <= features())
 
 
-def target(name: str | None = None) -> Target:
+def target(name: str | None = None) -> VectorTarget:
     """The target of that name, or the widest there is; BackendError if it cannot run here."""
     if name is None:
         if not runnable():

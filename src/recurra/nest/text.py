@@ -13,7 +13,7 @@ import re
 from typing import Any, get_args
 
 from recurra.errors import ShapeError
-from recurra.nest.problem import Access, Affine, Combine, Post, Problem, contiguous
+from recurra.nest.problem import Affine, Combine, NestProblem, Post, TensorAccess, contiguous
 
 _LOOPS = re.compile(r"for((?: [a-z]\w*<-?\d+)+)")
 _TENSOR = re.compile(r"([A-Za-z]\w*): (\w+)\[([\d,-]*)\](?: strides \(([\d,-]*)\))?")
@@ -22,7 +22,7 @@ _CALL = re.compile(r"(\w+)\((.*)\)")
 _TERM = re.compile(r"([+-]?)\s*(?:(\d+)\s*\*?\s*)?([a-z]\w*)?")
 
 
-def parse(text: str) -> Problem:
+def parse(text: str) -> NestProblem:
     """The problem that prints as `text`; ShapeError names the line that is not understood."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if len(lines) < 3:
@@ -48,7 +48,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(",") if word)
 
 
-def _statement(line: str, tensors: dict[str, Any], sizes: tuple[tuple[str, int], ...]) -> Problem:
+def _statement(
+    line: str, tensors: dict[str, Any], sizes: tuple[tuple[str, int], ...]
+) -> NestProblem:
     left, equals, right = (part.strip() for part in line.partition(" = "))
     if not equals:
         raise _not_understood(line, "the last line is as in: C[m,n] = sum(A[m,k] * B[k,n])")
@@ -63,7 +65,7 @@ def _statement(line: str, tensors: dict[str, Any], sizes: tuple[tuple[str, int],
         raise _not_understood(line, f"{strange[0]} has a type, but is not used")
     chosen: Any = combine or "sum"
     kind: Any = post
-    return Problem(sizes, output, inputs, chosen, kind, bool(initial))
+    return NestProblem(sizes, output, inputs, chosen, kind, bool(initial))
 
 
 def _unwrap(text: str, names: tuple[str, ...]) -> tuple[str | None, str]:
@@ -71,7 +73,7 @@ def _unwrap(text: str, names: tuple[str, ...]) -> tuple[str | None, str]:
     return (found[1], found[2].strip()) if found and found[1] in names else (None, text)
 
 
-def _access(text: str, tensors: dict[str, Any], line: str) -> Access:
+def _access(text: str, tensors: dict[str, Any], line: str) -> TensorAccess:
     found = _ACCESS.fullmatch(text)
     if not found:
         raise _not_understood(line, f"{text!r} is not as in: A[m,2*h+r]")
@@ -79,7 +81,7 @@ def _access(text: str, tensors: dict[str, Any], line: str) -> Access:
         raise _not_understood(line, f"{found[1]} has no type; tensors: {', '.join(tensors)}")
     dtype, shape, strides = tensors[found[1]]
     axes = tuple(affine(word) for word in found[2].split(",")) if found[2].strip() else ()
-    return Access(found[1], dtype, shape, strides, axes)
+    return TensorAccess(found[1], dtype, shape, strides, axes)
 
 
 def affine(text: str) -> Affine:

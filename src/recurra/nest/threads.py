@@ -22,7 +22,7 @@ from recurra.nest.problem import ITEM_BYTES
 
 
 @dataclass(frozen=True)
-class Part:
+class ThreadPart:
     """What one thread does: a nest over fewer points, `start` of them further."""
 
     nest: Nest
@@ -34,14 +34,14 @@ def available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def parts(nest: Nest, threads: int) -> list[Part]:
+def parts(nest: Nest, threads: int) -> list[ThreadPart]:
     """The shares of at most so many threads, as even as whole trips allow."""
     index, step = nest.steps[0]
     extent = nest.problem.extents[index]
     trips = -(-extent // step)
     each = -(-trips // threads) * step
     starts = range(0, extent, each)
-    return [Part(restricted(nest, {index: min(each, extent - s)}), s) for s in starts]
+    return [ThreadPart(restricted(nest, {index: min(each, extent - s)}), s) for s in starts]
 
 
 def shared(nest: Nest, threads: int) -> Nest | None:

@@ -21,14 +21,14 @@ from recurra.nest.agents.policy import shipped
 from recurra.nest.check import Examination
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
-from recurra.nest.kernel_store import Kept, path, save
+from recurra.nest.kernel_store import StoredNest, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
-from recurra.nest.problem import Combine, Post, Problem
-from recurra.nest.search import Found, strategy
+from recurra.nest.problem import Combine, NestProblem, Post
+from recurra.nest.search import FoundNest, strategy
 from recurra.nest.search import search as searched
-from recurra.nest.target import Target, target
+from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import shared
 
 Tell = Callable[[float, float, int], None]
@@ -46,11 +46,11 @@ class Tuned:
     They are the untiled nest, the standard one, and the best few that were found from either.
     """
 
-    target: Target
+    target: VectorTarget
     search: str
-    found: Found
+    found: FoundNest
     """From the untiled nest"""
-    refined: Found
+    refined: FoundNest
     """From the standard one"""
     measured: int
     """Programs that were compiled and run during the search"""
@@ -84,8 +84,8 @@ class Tuned:
 
 
 def tuned(
-    problem: Problem,
-    on: Target | None = None,
+    problem: NestProblem,
+    on: VectorTarget | None = None,
     *,
     search: str = "beam4bfs",
     actions: Actions | None = None,
@@ -110,7 +110,7 @@ def tuned(
     evaluate(nests["standard"])  # what takes far longer than this is not measured to the end
     nests.update(_tiles(problem, evaluate, lambda: budget.left(TILED) > 0))
     short = evaluate.best is not None and evaluate.best < LONG  # then a nest takes no time
-    results: list[Found] = []
+    results: list[FoundNest] = []
     for start, name in (("untiled", "found"), ("standard", "refined")):
         begin = start if short or budget.left(SEARCHED) > 0 else "standard"
         result = searched(
@@ -158,7 +158,7 @@ def tuned(
     return Tuned(on, search, found, refined, evaluate.measured, pairs)
 
 
-def _tiles(problem: Problem, evaluate: Evaluator, more: Callable[[], bool]) -> dict[str, Nest]:
+def _tiles(problem: NestProblem, evaluate: Evaluator, more: Callable[[], bool]) -> dict[str, Nest]:
     """Return the fastest few of the cheapest tiles, by name, of those that there is time for."""
     usual = standard(problem, evaluate.target).order
     tried = takewhile(lambda _: more(), tiles(problem, evaluate.target))
@@ -178,7 +178,7 @@ class Budget:
         return share * self.seconds - (time.perf_counter() - self.begin)
 
 
-def _later(tell: Tell, before: Sequence[Found]) -> Tell:
+def _later(tell: Tell, before: Sequence[FoundNest]) -> Tell:
     """Tells on, counted from the first search."""
     spent, evaluated = sum(f.seconds for f in before), sum(f.evaluated for f in before)
     return lambda seconds, best, count: tell(spent + seconds, best, evaluated + count)
@@ -269,7 +269,7 @@ class Tune:
         """Where the nest is kept now; None if one that is as good was there."""
         standing = best.finalists[best.best][1]
         share = standing.of_peak / self.threads
-        entry = Kept(
+        entry = StoredNest(
             best.nest, best.target.name, self.threads, standing.seconds, standing.gflops, share,
             self.search,
         )  # fmt: skip
@@ -280,7 +280,7 @@ def _keeping(kept: str | None) -> str:
     return f"kept in {kept}" if kept else "not kept: a nest that is as good is"
 
 
-def _policy(path: Path | None, problem: Problem) -> dict[str, Nest]:
+def _policy(path: Path | None, problem: NestProblem) -> dict[str, Nest]:
     """Where a policy ends, if there is one that knows so many loops."""
     from recurra.nest.agents.policy import load
 

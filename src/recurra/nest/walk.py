@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from recurra.nest.loops import Nest, points
-from recurra.nest.problem import Access
+from recurra.nest.problem import TensorAccess
 from recurra.nest.reference import Array
 
 _POST: Mapping[str | None, Callable[[float], float]] = {
@@ -36,5 +36,5 @@ def run(nest: Nest, inputs: Sequence[Array], out: Array) -> None:
         out[to] = _POST[p.post](total[to])
 
 
-def _place(access: Access, point: dict[str, int]) -> tuple[int, ...]:
+def _place(access: TensorAccess, point: dict[str, int]) -> tuple[int, ...]:
     return tuple(a.offset + sum(c * point[i] for i, c in a.terms) for a in access.at)

@@ -1,4 +1,4 @@
-"""What the AVX2 and AVX-512 encoders share: integer code, loops, entry and exit, constants.
+"""The common part of the AVX2 and AVX-512 encoders: integer code, loops, entry and exit, constants.
 
 A kernel is called with the tensors' pointers, as the System V ABI passes them. Pointers stay in
 registers, counters too, as long as there are any; deeper loops count on the stack.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from recurra.nest.program import MASKS, Instruction, Program
+from recurra.nest.program import MASKS, Instruction, NestCode
 
 RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI = range(8)
 R8, R9, R10, R11, R12, R13, R14, R15 = range(8, 16)
@@ -70,7 +70,7 @@ class Encoder:
         ones = b"\xff" * (width * self.item)
         return ones.ljust(SLOT, b"\0")
 
-    def encode(self, program: Program) -> bytes:
+    def encode(self, program: NestCode) -> bytes:
         """A function of p.tensors pointers that keeps what the ABI says is to be kept."""
         counters = [
             r for r in COUNTERS if r not in POINTERS[: program.tensors + len(program.buffers)]
@@ -109,7 +109,7 @@ class Encoder:
             return bytes((0x48 | r >> 3, 0xFF, 0xC8 | r & 7))  # dec r
         return b"\x48\xff\x8c\x24" + le32(8 * (depth - len(counters)))
 
-    def _framed(self, program: Program, body: bytes, counters: list[int], deepest: int) -> bytes:
+    def _framed(self, program: NestCode, body: bytes, counters: list[int], deepest: int) -> bytes:
         saved = [r for r in counters[:deepest] if r in SAVED]
         counts = room = 8 * max(0, deepest - len(counters))
         if (
@@ -132,7 +132,7 @@ class Encoder:
         lea = b"\x4c\x8d\x1d" + le32(len(inside) + pad)  # lea r11, [rip + ..]
         return entry + lea + inside + b"\xcc" * pad + self._pool(program)
 
-    def _scratch(self, program: Program, at: int) -> tuple[bytes, bytes]:
+    def _scratch(self, program: NestCode, at: int) -> tuple[bytes, bytes]:
         """Code at entry that allocates the buffers in one piece, and at exit that frees it.
 
         The piece's address is kept at [rsp + at]. Stacks of threads may be too small for buffers.
@@ -155,7 +155,7 @@ class Encoder:
         freed = b"\x48\x8b\xbc\x24" + le32(at)  # mov rdi, [rsp + at]
         return code, freed + b"\x41\xff\x93" + le32(allocate + 8)
 
-    def _pool(self, program: Program) -> bytes:
+    def _pool(self, program: NestCode) -> bytes:
         """Masks, constants, and room for the addresses that `linked` fills in."""
         masks = b"".join(self.mask_constant(w) for w in program.widths).ljust(SLOT * MASKS, b"\0")
         constants = b"".join(

@@ -1,4 +1,4 @@
-"""What the workers of a program do together: each runs on rows of its own."""
+"""Collective ops of the workers of a program: each runs on rows of its own."""
 
 from __future__ import annotations
 

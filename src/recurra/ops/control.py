@@ -88,7 +88,8 @@ class Call(Op):
     """y = the results of a host function; runs exactly once per point, in the order of its token
 
     The dims in `batch_dims` are taken whole: their axes lead every operand and result. One of a
-    `group` of rows, the first of which many, is told both first.
+    `group` of rows, the first of which many, is told both first. Of what is padded it is given
+    `lengths`: (operand, axis, how many elements, or which operand says so). It is not given those.
     """
 
     pure = False
@@ -97,6 +98,7 @@ class Call(Op):
     results: tuple[tuple[str, tuple[Expr | int, ...]], ...]
     batch_dims: tuple[str, ...] = ()
     group: tuple[Expr | int, ...] = ()
+    lengths: tuple[tuple[int, int, Expr | int], ...] = ()
 
     @property
     def has_state(self) -> bool:
@@ -109,8 +111,18 @@ class Call(Op):
     def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
         return tuple(self.fn.get()(*xs))
 
+    @property
+    def unseen(self) -> frozenset[int]:
+        """The operands that say how long others are."""
+        return frozenset(n for *_, n in self.lengths if isinstance(n, int))
+
     def run(self, xp: Any, env: Any, *xs: Array) -> tuple[Array, ...]:
-        return self.eval(xp, *(evaluate(e, env) for e in self.group), *xs)
+        given = dict(enumerate(xs))
+        for k, axis, length in self.lengths:
+            n = int(xs[length]) if isinstance(length, int) else max(evaluate(length, env), 0)
+            given[k] = given[k][(*(slice(None),) * axis, slice(n))]
+        seen = (x for k, x in given.items() if k not in self.unseen)
+        return self.eval(xp, *(evaluate(e, env) for e in self.group), *seen)
 
 
 class Item(Op):

@@ -231,7 +231,7 @@ class Log(Floating):
         return (g / x,)
 
 
-class Tanh(Floating):
+class HyperbolicTangent(Floating, name="tanh"):
     """y = tanh x"""
 
     def apply(self, xp: Any, x: Array) -> Array:
@@ -241,7 +241,7 @@ class Tanh(Floating):
         return (g * (1 - y.apply(Square(), y)),)
 
 
-class Sigmoid(Floating):
+class Logistic(Floating, name="sigmoid"):
     """y = 1 / (1 + e⁻ˣ)"""
 
     def apply(self, xp: Any, x: Array) -> Array:

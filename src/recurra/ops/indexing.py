@@ -1,4 +1,4 @@
-"""Indexing inside a tensor: by a dim (`pick`, `place`), by data (`take`, `argsort`, `onehot`)."""
+"""Indexing inside a tensor: by a dim (`pick`, `place`), by data (`take`, `searchsorted`, ..)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Mul
+from recurra.ops.permutation import repeated
 from recurra.ops.source import Value
 
 
@@ -60,12 +61,8 @@ class Place(Op):
         return self if last else replace(self, axis=self.axis + 1)
 
 
-class Take(Op):
-    """y = x indexed by i along the label `axis`; other shared labels go together
-
-    labels "ba,b->b", axis "a": y[b] = x[b, i[b]].  labels "vd,t->td", axis "v": rows of a table.
-    A position before the first element reads the first one, a position past the last the last one.
-    """
+class ByLabel(Op, abstract=True):
+    """x looked into along the label `axis`, where the other operand says; others go together"""
 
     labels: str
     axis: str
@@ -74,6 +71,19 @@ class Take(Op):
         ins, out = self.labels.split("->")
         x, i = ins.split(",")
         return x, i, out
+
+    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
+        lx, li, out = self.parts()
+        new = add_label((lx, li), out, flags, last)
+        return replace(self, labels=new)
+
+
+class Take(ByLabel):
+    """y = x indexed by i along the label `axis`; other shared labels go together
+
+    labels "ba,b->b", axis "a": y[b] = x[b, i[b]].  labels "vd,t->td", axis "v": rows of a table.
+    A position before the first element reads the first one, a position past the last the last one.
+    """
 
     def infer(self, source: Type, places: Type) -> Type:
         lx, li, out = self.parts()
@@ -113,10 +123,40 @@ class Take(Op):
         both = g.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), g, hot)
         return both.reduce_to(wide, lx), None
 
-    def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
-        lx, li, out = self.parts()
-        new = add_label((lx, li), out, flags, last)
-        return replace(self, labels=new)
+
+class SearchSorted(ByLabel):
+    """y = how many elements of x, which ascends along the label `axis`, lie below v; `equal`: or at
+
+    Found by halves, as in np.searchsorted; "ba,bc->bc": each row is searched for values of its own.
+    """
+
+    equal: bool = False
+
+    def infer(self, source: Type, values: Type) -> Type:
+        lx, lv, out = self.parts()
+        if source.dtype != values.dtype:
+            raise TypeError(f"searchsorted: operands have types {source.dtype}, {values.dtype}")
+        sizes = label_sizes("searchsorted", (lx, lv), (source, values))
+        if self.axis not in lx or set(out) != (set(lx) | set(lv)) - {self.axis}:
+            raise TypeError(f"searchsorted: {self.labels} does not search along {self.axis!r}")
+        return Type("i32", tuple(sizes[c] for c in out))
+
+    def eval(self, xp: Any, x: Array, v: Array) -> Array:
+        lx, lv, out = self.parts()
+        sizes = dict(zip(lx + lv, (*x.shape, *v.shape), strict=True))
+        n, v = sizes[self.axis], align(xp, v, lv, out)
+        found = xp.zeros(tuple(sizes[c] for c in out), dtype="int32")
+        take = Take(labels=f"{lx},{out}->{out}", axis=self.axis)
+
+        def halved(k: Any, state: tuple[Array, Any]) -> tuple[Array, Any]:
+            found, step = state
+            at = found + step
+            there = take.eval(xp, x, xp.minimum(at, xp.full((), n, dtype="int32")) - 1)
+            lies = there <= v if self.equal else there < v
+            return xp.where((at <= n) & lies, at, found), step // 2
+
+        steps = n.bit_length()
+        return repeated(xp, steps, halved, (found, 1 << max(steps - 1, 0)))[0]
 
 
 def _wide(xp: Any, i: Array) -> Array:

@@ -14,7 +14,7 @@ from recurra.ir.expr import (
     Expr,
     Ext,
     Lin,
-    Prod,
+    Product,
     Sym,
     both,
     compare,
@@ -83,7 +83,7 @@ def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
         if (r.dim, r.lo, r.hi) in ends and e == r.sym:
             continue
         first, last = (e.lo, e.hi) if isinstance(e, Slice) else (e, lin([(e, 1), (1, 1)]))
-        if any(isinstance(x, Prod) for y in (first, last) for x in walk(y)):
+        if any(isinstance(x, Product) for y in (first, last) for x in walk(y)):
             return False
         wrong = either(compare("<", first, r.lo), compare(">", last, r.hi))
         if isl.satisfiable(both(*_points(sink, wrong), wrong)):
@@ -108,7 +108,7 @@ def holds_where_read(
     found = both(when, ties, wrong)
     inside = [e for r in reader.of(symbols(found)) for e in r.edges]
     found = substitute(both(*inside, found), sizes)
-    return not any(isinstance(x, Prod) for x in walk(found)) and not isl.satisfiable(found)
+    return not any(isinstance(x, Product) for x in walk(found)) and not isl.satisfiable(found)
 
 
 def readers(
@@ -116,8 +116,9 @@ def readers(
 ) -> tuple[Expr | int, Expr | int]:
     """lo:hi, a part of the range of `extent`, that holds every reader of a point of the source.
 
-    It is the tightest interval where isl gives one in closed form, else all of the range. Readers
-    with holes (strides, two free dims) are not the interval: the caller masks what is no reader.
+    It is the tightest interval of them, or of a convex set around them, that isl gives in closed
+    form, else all of the range. Readers may have holes (strides, two free dims) and need not be all
+    of it: the caller masks what is no reader.
     At a point without readers it holds anything legal: r.lo <= lo <= hi <= r.hi.
     """
     points = [f"{isl.text(x.lo)} <= {x.dim} < {isl.text(x.hi)}" for x in (*source, *free)]
@@ -127,7 +128,8 @@ def readers(
     own = sorted(isl.mentioned(relation + chosen) - mine)  # bounds of no dim: at least 1
     constraints = tuple(points + relation + chosen + [f"{n} >= 1" for n in own])
     names = tuple(sorted(isl.mentioned(constraints) - {x.dim for x in free}))
-    found = isl.span(extent.dim, tuple(x.dim for x in free), constraints, names)
+    asked = (extent.dim, tuple(x.dim for x in free), constraints, names)
+    found = isl.span(*asked) or isl.span(*asked, hull=True)
     if found is None:
         return extent.lo, extent.hi
     lo, hi = (_inward(e) for e in found)

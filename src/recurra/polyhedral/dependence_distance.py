@@ -1,4 +1,4 @@
-"""How far apart, along a dim, a read and what it reads can be: p - q for reader p and source q.
+"""Distances of dependences along a dim: p - q for a reader at p and a source at q.
 
 Bounds are taken for every size of the bounds, so a lag is finite only if it is so for all T.
 A loop over the dim is legal where lags say so (Allen and Kennedy, 1987).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recurra.ir.expr import TRUE, Expr, Prod, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Product, symbols, walk
 from recurra.ir.graph import Index, Slice, index_symbols
 from recurra.ir.order import soonest
 from recurra.ir.types import Domain, is_shift
@@ -44,7 +44,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
     if shift is not None:
         return Lag(-shift, -shift)
     ends = (index.lo, index.hi) if isinstance(index, Slice) else (index,)
-    if any(isinstance(x, Prod) for e in ends for x in walk(e)):
+    if any(isinstance(x, Product) for e in ends for x in walk(e)):
         return Lag(None, None)
     used = {dim} | index_symbols(index) | (set() if when is None else symbols(when))
     within = sink.of(used)

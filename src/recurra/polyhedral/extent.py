@@ -1,4 +1,4 @@
-"""How long ranges are for known bounds, also those whose end mentions dims before them."""
+"""Lengths of ranges for known bounds, also of those whose end mentions dims before them."""
 
 from __future__ import annotations
 

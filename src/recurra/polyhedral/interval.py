@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from recurra.ir.expr import (
     Cmp,
-    Div,
     Expr,
     Ext,
+    FloorDiv,
     Lin,
     Logic,
-    Mod,
-    Prod,
+    Modulo,
+    Product,
     Sym,
     lin,
     substitute,
@@ -38,13 +38,13 @@ def span(expr: Expr | int, box: Box) -> tuple[int, int]:
                 a, b = span(x, box)
                 lo, hi = lo + (k * a if k > 0 else k * b), hi + (k * b if k > 0 else k * a)
             return lo, hi
-        case Prod(a=a, b=b):
+        case Product(a=a, b=b):
             ends = [x * y for x in span(a, box) for y in span(b, box)]
             return min(ends), max(ends)
-        case Div(a=a, n=n):
+        case FloorDiv(a=a, n=n):
             lo, hi = span(a, box)
             return lo // n, hi // n
-        case Mod(a=a, n=n):
+        case Modulo(a=a, n=n):
             lo, hi = span(a, box)
             return (lo % n, hi % n) if lo // n == hi // n else (0, n - 1)
         case Ext(op=op, args=args):

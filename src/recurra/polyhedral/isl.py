@@ -20,13 +20,13 @@ import islpy as isl
 
 from recurra.ir.expr import (
     Cmp,
-    Div,
     Expr,
     Ext,
+    FloorDiv,
     Lin,
     Logic,
-    Mod,
-    Prod,
+    Modulo,
+    Product,
     Sym,
     from_ast,
     lin,
@@ -51,9 +51,9 @@ def text(expr: Expr | int) -> str:
             return str(expr)
         case Lin(terms=terms, const=const):
             return "(" + " + ".join([f"{k}*{text(x)}" for x, k in terms] + [str(const)]) + ")"
-        case Div(a=a, n=n):
+        case FloorDiv(a=a, n=n):
             return f"floor({text(a)}/{n})"
-        case Mod(a=a, n=n):
+        case Modulo(a=a, n=n):
             return f"({text(a)} mod {n})"
         case Ext(op=op, args=args):
             return reduce(
@@ -63,7 +63,7 @@ def text(expr: Expr | int) -> str:
             return f"({text(a)} {'=' if op == '==' else op} {text(b)})"
         case Logic():
             return _logic(expr)
-        case Prod():
+        case Product():
             raise ValueError(f"{expr} is no quasi-affine index: it multiplies two unknowns")
         case _:
             raise TypeError(f"not an expression: {expr!r}")
@@ -177,14 +177,22 @@ _FLOORD = re.compile(r"floord\(")
 
 @lru_cache(maxsize=1 << 16)
 def span(
-    dim: str, free: tuple[str, ...], constraints: tuple[str, ...], names: tuple[str, ...]
+    dim: str,
+    free: tuple[str, ...],
+    constraints: tuple[str, ...],
+    names: tuple[str, ...],
+    hull: bool = False,
 ) -> tuple[Expr | int, Expr | int] | None:
-    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form."""
+    """The tightest lo <= dim < hi in terms of `names`; None where it has no closed form.
+
+    With `hull`, that of a convex set around the points: it more often has one.
+    """
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
     s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
     s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
+    s = isl.Set.from_basic_set(s.simple_hull()) if hull else s
     if s.is_empty():
         return (0, 0)
     try:
@@ -332,14 +340,14 @@ class Band:
     """Levels of a schedule, outermost first, and what they hold."""
 
     levels: tuple[Mapping[int, Time], ...]  # statement → time
-    inside: Band | Parts | None
+    inside: Band | ScheduleSequence | None
 
 
 @dataclass(frozen=True)
-class Parts:
+class ScheduleSequence:
     """One after the other."""
 
-    parts: tuple[tuple[frozenset[int], Band | Parts | None], ...]
+    parts: tuple[tuple[frozenset[int], Band | ScheduleSequence | None], ...]
 
 
 def scheduled(
@@ -347,7 +355,7 @@ def scheduled(
     reads: Sequence[tuple[int, int, Sequence[str]]],
     bounds: Mapping[str, str],
     seconds: int,
-) -> Band | Parts | None:
+) -> Band | ScheduleSequence | None:
     """isl's schedule of numbered statements, `domains` their dims and constraints.
 
     `bounds`: what is known of each. A read (source, sink, constraints) ties the sink's dims to
@@ -434,7 +442,7 @@ def _latest(reads: isl.Map, bounds: Sequence[str]) -> isl.UnionMap:
     return kept
 
 
-def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | Parts | None:
+def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | ScheduleSequence | None:
     kind: Any = node.get_type()
     kinds = isl.schedule_node_type
     if kind == kinds.leaf:
@@ -443,7 +451,7 @@ def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | Parts
         return _tree(node.child(0), dims)
     if kind in (kinds.sequence, kinds.set):
         children = [node.child(k) for k in range(node.n_children())]
-        return Parts(tuple((_filtered(c), _tree(c, dims)) for c in children))
+        return ScheduleSequence(tuple((_filtered(c), _tree(c, dims)) for c in children))
     if kind != kinds.band:
         raise ValueError(f"a schedule tree with a {kind} is none of loops and statements")
     times = node.band_get_partial_schedule()

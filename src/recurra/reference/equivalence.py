@@ -126,7 +126,8 @@ def stood_in(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def _stand_in(node: Node, op: Call, sizes: Mapping[str, int]) -> Callable[..., tuple[Array, ...]]:
     """The stub treats every row alike, whichever rows are in the batch."""
     types = [Type(dtype, shape) for dtype, shape in op.results]
-    rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in node.args]
+    seen = [a for k, a in enumerate(node.args) if k not in op.unseen]
+    rows = [bool(op.batch_dims) and any(isinstance(e, Slice) for e in a.index) for a in seen]
 
     def call(*given: Array) -> tuple[Array, ...]:
         group, xs = given[: len(op.group)], given[len(op.group) :]

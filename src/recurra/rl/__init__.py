@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra.rl import env, train
     from recurra.rl.actor_critic import ActorCritic
-    from recurra.rl.policy import Policy, load
+    from recurra.rl.policy import SavedPolicy, load
     from recurra.rl.returns import episodic, explained_variance, normalize, rows
     from recurra.rl.stacking import frames
 
 
-_RENAMED = {"normalise": "normalize"}
+_RENAMED = {"normalise": "normalize", "Policy": "SavedPolicy"}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module("recurra.rl.stacking").frames
         case "episodic" | "explained_variance" | "normalize" | "rows":
             return getattr(importlib.import_module("recurra.rl.returns"), name)
-        case "Policy" | "load":
+        case "SavedPolicy" | "load":
             return getattr(importlib.import_module("recurra.rl.policy"), name)
         case "ActorCritic":
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ActorCritic",
-    "Policy",
+    "SavedPolicy",
     "env",
     "episodic",
     "explained_variance",

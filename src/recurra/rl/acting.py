@@ -24,7 +24,7 @@ from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
-from recurra.ir.effects import Export, Part
+from recurra.ir.effects import Export, ProgramPart
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, maximum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS
@@ -61,15 +61,15 @@ class Exchange:
         if not tracer.exports:
             tracer.exports.append(Export(POLICY, FORMAT, partial(self.cut, tracer)))
 
-    def cut(self, tracer: Tracer, sizes: Mapping[str, int]) -> Part:
+    def cut(self, tracer: Tracer, sizes: Mapping[str, int]) -> ProgramPart:
         """Cut acting out of the program; raises RecurraError if it is more than a step can be."""
         mine = (*self.actions, *self.resets, *self.steps, *self.ended, *self.others)
         drawn = (x for d in tracer.drawn for x in (d.sample, *d.params))
         names = dict.fromkeys(x.name for x in (*mine, *drawn))
-        return Cut(self, tracer, tracer.graph([*names]), sizes).part()
+        return ActingCut(self, tracer, tracer.graph([*names]), sizes).part()
 
 
-class Cut:
+class ActingCut:
     """See the module. An equation is asked for as it is now, or as it was `ago` steps ago."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Cut:
         self.earlier: dict[str, tuple[str, int]] = {}  # inputs, and what they are in the next step
         self.draws: dict[str, dict[str, Any]] = {}
 
-    def part(self) -> Part:
+    def part(self) -> ProgramPart:
         actions = [self.build(x.name, 0) for x in self.exchange.actions]
         state: dict[str, str] = {}
         while left := [x for x in self.earlier if x not in state]:
@@ -113,7 +113,7 @@ class Cut:
             "draws": self.draws,
             "constants": [x.key for x in held],
         }
-        return Part(self.values, {x.key: x.get() for x in held}, told)
+        return ProgramPart(self.values, {x.key: x.get() for x in held}, told)
 
     def refusal(self, why: str, node: Node | None = None) -> RecurraError:
         return RecurraError(

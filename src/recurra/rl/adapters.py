@@ -9,7 +9,7 @@ from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.ir.types import SHORT_NAME, Type
-from recurra.rl.space import AnySpace, Parts, Space
+from recurra.rl.space import AnySpace, CompositeSpace, Space
 from recurra.rl.traceable import StatefulEnv
 
 KEY_BITS = 8388608.0  # 2**23: a uniform f32 draw is a multiple of its inverse
@@ -108,8 +108,8 @@ def _space(name: str, space: Any) -> AnySpace:
     if hasattr(space, "n"):
         return Space(Type("i32"), int(space.n))
     if isinstance(inner, dict):
-        return Parts({k: _space(name, s) for k, s in inner.items()})
+        return CompositeSpace({k: _space(name, s) for k, s in inner.items()})
     if inner is not None:
-        return Parts(tuple(_space(name, s) for s in inner))
+        return CompositeSpace(tuple(_space(name, s) for s in inner))
     dtype = getattr(space.dtype, "__name__", None) or str(space.dtype)
     return Space(Type(SHORT_NAME.get(dtype, "f32"), tuple(space.shape)))

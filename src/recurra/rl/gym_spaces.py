@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from recurra.errors import RecurraError, here
 from recurra.ir.types import Type
 from recurra.ir.values import fitted
-from recurra.rl.space import AnySpace, Parts, Space, leaves
+from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves
 
 Array = np.ndarray[Any, Any]
 BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "uint8": "u8"} | {
@@ -29,7 +29,7 @@ BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "ui
 
 
 @dataclass(frozen=True)
-class Part:
+class SpacePart:
     """One array of a space: the way to it, its own space, and its type in the program."""
 
     path: tuple[Any, ...]
@@ -81,7 +81,7 @@ class Values:
     def __init__(self, space: Any, types: AnySpace):
         self.space, self.types = space, types
         found = zip(ways(space), leaves(types), strict=True)
-        self.parts = [Part(path, reach(space, path), s.type) for path, (_, s) in found]
+        self.parts = [SpacePart(path, reach(space, path), s.type) for path, (_, s) in found]
 
     def arrays(self, nested: Any) -> list[Array]:
         """Copies of the arrays [B, ..] of a batch."""
@@ -115,9 +115,9 @@ def spaces(spec: Any, kind: str, space: Any) -> AnySpace:
         case MultiBinary():
             return Space(Type("bool", tuple(space.shape)))
         case Tuple() if len(space.spaces):
-            return Parts(tuple(spaces(spec, kind, s) for s in space.spaces))
+            return CompositeSpace(tuple(spaces(spec, kind, s) for s in space.spaces))
         case Dict() if len(space.spaces):
-            return Parts({k: spaces(spec, kind, s) for k, s in space.spaces.items()})
+            return CompositeSpace({k: spaces(spec, kind, s) for k, s in space.spaces.items()})
         case _:
             raise RecurraError(
                 f"the {kind} space of {spec} is not supported",

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.numpy.code import text_of
-from recurra.backends.numpy.machine import Names
+from recurra.backends.numpy.machine import NumpyNamespace
 from recurra.backends.numpy.stand_in import StandIn, blank
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import tuple_of
@@ -45,7 +45,7 @@ Array = Any
 FEW = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # any number will do where none is left in the code
 
 
-def load(path: str | Path, seed: int = 0) -> Policy:
+def load(path: str | Path, seed: int = 0) -> SavedPolicy:
     """The policy of a run, by its folder, as it was when it was saved last; `seed` is of its draws.
 
     It is saved with every checkpoint, and when the run ends. Raises RecurraError where there is
@@ -71,7 +71,7 @@ def load(path: str | Path, seed: int = 0) -> Policy:
         raise RecurraError(
             f"{file} holds no policy", facts=words["refused"], hint="act in the program", loc=here()
         )
-    return Policy(arrays, json.loads(words["told"]), seed)
+    return SavedPolicy(arrays, json.loads(words["told"]), seed)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Leaf:
         return np.asarray(raw, self.wanted)
 
 
-class Policy:
+class SavedPolicy:
     """Acts as the program did when it was saved; see the module.
 
     What a step hands on to the next, such as the state of an LSTM, is carried from call to call,
@@ -311,7 +311,7 @@ class Policy:
         return f"{kind} of {self.env}, {count:,} parameters"
 
 
-class Dots(Names):
+class Dots(NumpyNamespace):
     """NumPy for operators that are written down; products of matrices go to BLAS."""
 
     def einsum(self, labels: str, *xs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What several algorithms do with returns."""
+"""Returns, and what several algorithms do with them."""
 
 from __future__ import annotations
 

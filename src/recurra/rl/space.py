@@ -1,7 +1,7 @@
-"""What an environment shows or takes: one tensor, or several under names or positions.
+"""Spaces of an environment, seen or taken: one tensor, or several under names or positions.
 
 Space(f32[4])                                     a tensor
-Parts({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a Tree
+CompositeSpace({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a Tree
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Parts:
+class CompositeSpace:
     """Spaces under names (a dict) or positions (a tuple)."""
 
     parts: Mapping[str, AnySpace] | tuple[AnySpace, ...]
@@ -86,7 +86,7 @@ class Parts:
         return "{" + ", ".join(f"{k}: {s}" for k, s in self.parts.items()) + "}"
 
 
-AnySpace = Space | Parts
+AnySpace = Space | CompositeSpace
 
 
 class Tree:
@@ -136,7 +136,7 @@ class Tree:
 
 
 def parts_of(value: Any) -> Any:
-    return value.parts if isinstance(value, (Tree, Parts)) else value
+    return value.parts if isinstance(value, (Tree, CompositeSpace)) else value
 
 
 def children(parts: Any) -> dict[Key, Any]:

@@ -20,7 +20,7 @@ from recurra.frontend.functions import dims_of, uniform, where
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type
-from recurra.rl.space import AnySpace, Parts, Space, leaves, tensors_of, tree_of
+from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves, tensors_of, tree_of
 from recurra.rl.transitions import (
     Stepped,
     Transition,
@@ -206,9 +206,9 @@ def space_of(shown: Any) -> AnySpace:
     if isinstance(shown, Type):
         return Space(shown)
     if isinstance(shown, Mapping):
-        return Parts({str(k): space_of(x) for k, x in shown.items()})
+        return CompositeSpace({str(k): space_of(x) for k, x in shown.items()})
     if type(shown) in (tuple, list):
-        return Parts(tuple(map(space_of, shown)))
+        return CompositeSpace(tuple(map(space_of, shown)))
     raise RecurraError(
         "an observation is an array, or a dict or tuple of observations",
         facts=f"this one is of type {type(shown).__name__}",

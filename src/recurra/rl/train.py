@@ -54,7 +54,7 @@ OF_EPISODES = ("mean_return", "length")
 SHOWN = ("charts/episodic_return",)  # by the progress
 
 
-class Step(Protocol):
+class LaunchStep(Protocol):
     """What a program says of a launch: its iterations end at `hi`, and `variables` live on."""
 
     @property
@@ -63,27 +63,27 @@ class Step(Protocol):
     def variables(self) -> Mapping[str, Any]: ...
 
 
-class Saver(Protocol):
+class ProgramSaver(Protocol):
     """Checkpoints of a program: all that it needs to go on."""
 
     def save(self, folder: Path, step: Any, seed: int) -> Any: ...
     def load(self, path: Path) -> tuple[tuple[int, Mapping[str, Any]], int]: ...
 
 
-class Island(Protocol):
+class LoopCost(Protocol):
     """What one loop of an iteration costs, as a row of a table."""
 
     @property
     def row(self) -> dict[str, Any]: ...
 
 
-class Program(ShownProgram, Protocol):
+class TrainingProgram(ShownProgram, Protocol):
     """What training needs of a compiled program."""
 
     @property
-    def saver(self) -> Saver: ...
+    def saver(self) -> ProgramSaver: ...
 
-    def islands(self, seed: int) -> Sequence[Island]:
+    def islands(self, seed: int) -> Sequence[LoopCost]:
         """What every loop of an iteration costs."""
         ...
 
@@ -99,7 +99,7 @@ class Program(ShownProgram, Protocol):
         ...
 
 
-Compile = Callable[["Context", Mapping[Any, int]], Program]
+Compile = Callable[["Context", Mapping[Any, int]], TrainingProgram]
 
 
 # Fields of a recipe that say how to run it, not what it computes.
@@ -143,7 +143,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
         run.write_config({**run.read_config(), "iterations": settings.iterations})
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
-        record = Recorder(run, settings, progress, program)
+        record = TrainingRecorder(run, settings, progress, program)
         try:
             program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
             if settings.islands:
@@ -162,10 +162,12 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     return {"run": str(run.path), "report": str(report), **told, **last[0]}
 
 
-class Recorder:
+class TrainingRecorder:
     """Called after every launch: logs its iterations, shows progress, saves every so often."""
 
-    def __init__(self, run: RunFolder, settings: Recipe, progress: Progress, program: Program):
+    def __init__(
+        self, run: RunFolder, settings: Recipe, progress: Progress, program: TrainingProgram
+    ):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
         self.next = 0
@@ -199,7 +201,7 @@ class Recorder:
             return self.settings.rows * self.settings.steps
         return round(float(row["length"]) * self.settings.rows)
 
-    def state(self, step: Step) -> None:
+    def state(self, step: LaunchStep) -> None:
         """Saves what lives on, once every `checkpoint_every` iterations and at the end."""
         every = self.settings.checkpoint_every
         self.next = self.next or -(-step.hi // every) * every
@@ -285,7 +287,7 @@ def expect_more(run: RunFolder, settings: Recipe) -> None:
         )
 
 
-def _newest(run: RunFolder, program: Program) -> tuple[int, Metrics] | None:
+def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | None:
     """How many iterations the newest checkpoint has, and what lived on after them.
 
     None: the run was stopped before it had saved one, so that it begins again.
@@ -296,5 +298,5 @@ def _newest(run: RunFolder, program: Program) -> tuple[int, Metrics] | None:
     return program.saver.load(run.checkpoints)[0]
 
 
-def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> Program:
+def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> TrainingProgram:
     return ctx.compile(bounds, backend=backend)

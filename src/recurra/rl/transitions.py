@@ -1,4 +1,4 @@
-"""What a step of an environment gives, and how it becomes equations: o[b, i, t+1] = o'[b, i, t]."""
+"""The transition that a step of an environment gives, as equations: o[b, i, t+1] = o'[b, i, t]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves to be gone on with, and `dnn[cond].checkpoint(path)`.
+"""Checkpoints of a run, to go on with, and `dnn[cond].checkpoint(path)`.
 
     state/W1_next, state/x[]        the variables and stores that live on after an iteration
     body.layers.0.weight            parameters, by their names in the module
@@ -31,7 +31,7 @@ from recurra.checkpoint.background_writer import Behind
 from recurra.codegen.host_program import Program
 from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
-from recurra.ir.effects import Checkpoint, Export, Part
+from recurra.ir.effects import Checkpoint, Export, ProgramPart
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Type
@@ -184,9 +184,9 @@ class Saver:
         return path
 
     @cached_property
-    def parts(self) -> list[tuple[Export, Part | RecurraError]]:
+    def parts(self) -> list[tuple[Export, ProgramPart | RecurraError]]:
         """What is exported of the program, or why it is not."""
-        found: list[tuple[Export, Part | RecurraError]] = []
+        found: list[tuple[Export, ProgramPart | RecurraError]] = []
         for e in self.exports:
             try:
                 found.append((e, e.cut(self.sizes)))
@@ -278,7 +278,7 @@ class Saver:
         stores = (store_key(s) for s in self.program.waiting(main))
         return {*self.program.traveling(main), *stores, *known}
 
-    def expect(self, variables: Mapping[str, Any], found: checkpoint.Checkpoint) -> None:
+    def expect(self, variables: Mapping[str, Any], found: checkpoint.LoadedCheckpoint) -> None:
         """The checkpoint must hold what the program carries."""
         theirs = found.meta.get("workers", 1)
         if theirs != self.workers:
@@ -337,7 +337,7 @@ class Saver:
         out[both] = given[both]
         return out
 
-    def differences(self, found: checkpoint.Checkpoint) -> list[str]:
+    def differences(self, found: checkpoint.LoadedCheckpoint) -> list[str]:
         """What stands in the way of a run that is the same to the last bit, line by line."""
         out = [
             f"{why}\n{_CONSEQUENCE.format(name=name)}" for name, why in found.meta["lost"].items()

@@ -44,7 +44,7 @@ class Compilation:
     check: str
     backend: Backend
     target: Target
-    kept: compilation_cache.Entry | None
+    kept: compilation_cache.CachedProgram | None
     compiled: Compiled
     may_be_single: bool
 
@@ -135,7 +135,7 @@ def compile_program(
 
 def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
-) -> tuple[compilation_cache.Entry | None, Backend]:
+) -> tuple[compilation_cache.CachedProgram | None, Backend]:
     """Where the program is kept, if it is, and the backend, which keeps its regions there."""
     asked = config()
     if asked.cache is None or asked.watches or not keeps_regions(backend) or options.workers > 1:

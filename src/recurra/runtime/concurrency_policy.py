@@ -77,7 +77,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Launches:
+class RunLaunches:
     """How the launches of one run are made, of a run that has a window also in words; and what ran
     when in it."""
 

@@ -24,10 +24,10 @@ from recurra.codegen.region_function import times
 from recurra.errors import Loc, RecurraError, here
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, among, read, there
-from recurra.runtime.concurrency_policy import SLOTS, Judged, Launches, judged_on
+from recurra.runtime.concurrency_policy import SLOTS, Judged, RunLaunches, judged_on
 from recurra.runtime.executor import Execution
-from recurra.storage.storage_plan import Plan
-from recurra.storage.store import Axis
+from recurra.storage.storage_plan import StoragePlan
+from recurra.storage.store import StoredAxis
 from recurra.window import Executor, Segment, Wrapper
 from recurra.window.failures import failed
 
@@ -48,13 +48,13 @@ class Launched:
 class Told:
     """Of a program: how its stores are cut, and what regions touch at the times they are given."""
 
-    axes: Mapping[str, tuple[Axis, ...]]
+    axes: Mapping[str, tuple[StoredAxis, ...]]
     at: Mapping[str, Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]]
     makes: Mapping[str, tuple[int, int]]  # how many variables, and addresses for them
 
 
 @dataclass
-class Windows:
+class LaunchWindows:
     """The windows that a program's launches go through, run after run, and what is known for it."""
 
     execution: Execution
@@ -70,7 +70,7 @@ class Windows:
         return self.known.setdefault(threads, judged_on(threads))
 
     @contextmanager
-    def launches(self, window: Any) -> Generator[Launches]:
+    def launches(self, window: Any) -> Generator[RunLaunches]:
         """The launches of one run: by so many threads while that pays, or by an executor of the
         caller's."""
         if isinstance(window, bool) or not isinstance(window, int | Executor):
@@ -87,7 +87,7 @@ class Windows:
         judged = self.judged(window)
         if judged.rests():
             with judged.going_on():
-                yield Launches(_named(self.execution), judged)
+                yield RunLaunches(_named(self.execution), judged)
             return
         # Few wait in line, since each holds what it is given.
         with (
@@ -97,10 +97,10 @@ class Windows:
             yield self.through(run, judged)
             run.settle()
 
-    def through(self, run: Executor, how: Judged | str) -> Launches:
+    def through(self, run: Executor, how: Judged | str) -> RunLaunches:
         """Return launches that go through an executor."""
         _expect(self.execution)
-        return Launches(windowed(self.execution, run, self.told), how, run.spans)
+        return RunLaunches(windowed(self.execution, run, self.told), how, run.spans)
 
 
 def _named(execution: Execution) -> Execution:
@@ -127,7 +127,7 @@ def told(execution: Execution) -> Told:
     return Told(axes, at, {r.name: _makes(plan, r) for r in regions})
 
 
-def _makes(plan: Plan, region: Region) -> tuple[int, int]:
+def _makes(plan: StoragePlan, region: Region) -> tuple[int, int]:
     types = [plan.statements.arrays[v].type for v in region.gives]
     count = len(types) + sum(region.asks for _ in region.ends)
     return count, count + sum(0 if isinstance(t, Tuple) else t.nbytes(plan.sizes) for t in types)

@@ -12,7 +12,7 @@ from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
 from recurra.runtime.executor import Execution, Resume, Step
-from recurra.runtime.loop_profile import Island
+from recurra.runtime.loop_profile import ProfiledLaunch
 from recurra.runtime.run_recorder import record
 from recurra.runtime.run_request import OnStep, RunRequest
 from recurra.runtime.runner import Runner
@@ -67,7 +67,7 @@ class Executable(InspectableProgram):
 
     def islands(
         self, seed: int = 0, *, inputs: Mapping[str, Any] | None = None, steps: int = 8
-    ) -> list[Island]:
+    ) -> list[ProfiledLaunch]:
         """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long

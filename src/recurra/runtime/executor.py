@@ -128,7 +128,7 @@ class Execution:
         arrays of the backend, where they lie. Steps that nobody watches show no outputs but those
         that leave with every launch. However it is left, no launch is in flight then.
         """
-        run = _Run(self, inputs or {}, resume, seed, watched)
+        run = _ExecutorRun(self, inputs or {}, resume, seed, watched)
         copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
         self.mover = run.mover
         try:
@@ -142,7 +142,7 @@ class Execution:
 Resume = tuple[int, Mapping[str, Any]]
 
 
-class _Run:
+class _ExecutorRun:
     """The state of one run, as the generated host code sees it."""
 
     def __init__(

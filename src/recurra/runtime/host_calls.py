@@ -7,26 +7,37 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from recurra.codegen.array_machine import Machine
+from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.samplers import samplers
-from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
+from recurra.errors import ShapeError
+from recurra.ir.graph import Node
+from recurra.ir.types import Tuple
 from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 if TYPE_CHECKING:
     from recurra.backends.protocol import Backend, Mesh
 
 
 def called(
-    plan: Plan, backend: Backend, walk: Walk, shards: Shards | None, statement: str, seed: int
+    plan: StoragePlan,
+    backend: Backend,
+    walk: Walk,
+    shards: Shards | None,
+    statement: str,
+    seed: int,
 ) -> Callable[..., tuple[Any, ...]]:
     """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-    grouped = isinstance(node.op, Call) and node.op.group
+    promised = (
+        [x.sizes(plan.sizes) for x in node.type.items] if isinstance(node.type, Tuple) else []
+    )
+    located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
     rows = [
@@ -35,11 +46,11 @@ def called(
     stored = [k for k in kept if k not in rows]
     sampler = Sampler(plan, node, seed) if rows else None
 
-    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[State, Any]:
-        state = State({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
+    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[Scope, Any]:
+        state = Scope({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
         return state, walk.point(statement, state)
 
-    def read(machine: Machine, times: tuple[Any, ...], *found: Any) -> list[Any]:
+    def read(machine: ArrayMachine, times: tuple[Any, ...], *found: Any) -> list[Any]:
         refs, on = [node.args[k] for k in stored], Walk(plan, machine)
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]
@@ -53,7 +64,8 @@ def called(
         return [x if isinstance(x, Paged) else backend.operand(x) for x in args]
 
     def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
-        return node.op.run(np, point(times, {})[1] if grouped else {}, *xs)
+        results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+        return results if shards is not None else _of_size(results, node, promised)
 
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
         if shards is None:
@@ -69,3 +81,18 @@ def called(
         return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
 
     return call if sampler is None else take
+
+
+def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:
+    """The results; raises ShapeError where one has not the sizes that its type says."""
+    assert isinstance(node.op, Call)
+    assert isinstance(node.type, Tuple)
+    for y, type_, shape in zip(results, node.type.items, promised, strict=True):
+        if np.shape(y) != shape:
+            raise ShapeError(
+                f"{node.op.fn.key} gives an array of shape {np.shape(y)}",
+                facts=f"it was to give {type_}, which is {shape} here",
+                hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+                loc=node.loc,
+            )
+    return results

@@ -21,7 +21,7 @@ from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 
@@ -29,7 +29,7 @@ from recurra.storage.store import Store
 class Given:
     """Makes stores for a backend. Raises ShapeError where an input is not what it should be."""
 
-    plan: Plan
+    plan: StoragePlan
     backend: Backend
     inputs: Mapping[str, Any]
     shards: Shards | None

@@ -22,13 +22,13 @@ from recurra.codegen.shards import Shards
 from recurra.cost.prices import PRICES, Prices
 from recurra.runtime.executor import Execution
 from recurra.schedule.tree import Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 SHOWN = 6  # statements of an island by name
 
 
 @dataclass(frozen=True)
-class Island:
+class ProfiledLaunch:
     """A launch of one step of the outermost loop, in milliseconds."""
 
     name: str
@@ -51,7 +51,7 @@ class Island:
 
 
 def islands(
-    plan: Plan,
+    plan: StoragePlan,
     loop: Loop,
     backend: Backend,
     shards: Shards | None = None,
@@ -60,7 +60,7 @@ def islands(
     inputs: Mapping[str, Any] | None = None,
     steps: int = 8,
     prices: Prices = PRICES,
-) -> list[Island]:
+) -> list[ProfiledLaunch]:
     """Runs `steps` steps of an outermost loop, cut into islands.
 
     The first two launches of each are not counted, and what runs once for all steps is left out.
@@ -86,11 +86,13 @@ def islands(
     ]
 
 
-def _island(plan: Plan, region: Region, taken: list[float], prices: Prices) -> Island:
+def _island(
+    plan: StoragePlan, region: Region, taken: list[float], prices: Prices
+) -> ProfiledLaunch:
     (*rest, first) = reversed(region.items)
     loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in region.around]
     if not rest and isinstance(first, Loop):
         loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
     name = " / ".join(loops)
     active = tuple(s for s in members(region.items) if s in region.active)
-    return Island(name, active, items_ns(plan, region.items, prices) / 1e6, min(taken))
+    return ProfiledLaunch(name, active, items_ns(plan, region.items, prices) / 1e6, min(taken))

@@ -28,7 +28,7 @@ from recurra.memory_model.host_run import footprint
 from recurra.memory_model.peak import Peak
 from recurra.runtime.executable import Executable
 from recurra.storage.offload import Swap, worth
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.support.byte_units import parse
 
 More = Mapping[str, Any]  # options in place of those that were given
@@ -36,7 +36,7 @@ Make = Callable[[CompileOptions], Executable]
 
 
 @dataclass(frozen=True)
-class Way:
+class BudgetCandidate:
     """A program, the options that made it, the bytes that it holds (at least, where that is more
     than the budget), the time that it takes."""
 
@@ -84,7 +84,7 @@ def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) ->
     first = way(start, {}, budget)
     if first.peak <= budget:
         return told(start, first, budget, [])
-    tried, fits = [first], list[Way]()
+    tried, fits = [first], list[BudgetCandidate]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
             tried.append(way(make(given.but(more)), more, budget))
@@ -98,7 +98,7 @@ def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) ->
     raise AssertionError("what does not fit is refused")
 
 
-def least(tried: Iterable[Way]) -> Peak:
+def least(tried: Iterable[BudgetCandidate]) -> Peak:
     """The smallest peak. That of a way is its peak at least, so most regions need no compiling."""
     ways = sorted(tried, key=lambda w: w.peak)
     best = ways[0].program.memory
@@ -108,11 +108,11 @@ def least(tried: Iterable[Way]) -> Peak:
     return best
 
 
-def way(program: Executable, more: More, budget: int) -> Way:
+def way(program: Executable, more: More, budget: int) -> BudgetCandidate:
     """Its regions are compiled, to know what they take, only if the rest fits."""
     peak = between_launches(program)
     peak = program.memory.nbytes if peak <= budget else peak
-    return Way(
+    return BudgetCandidate(
         program, more, peak, program_ns(program.compiled.program, program.compilation.target.prices)
     )
 
@@ -123,7 +123,7 @@ class Bare:
 
     donates: bool
 
-    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         return 0
 
 
@@ -145,7 +145,7 @@ def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
     )
 
 
-def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
+def away(given: CompileOptions, plan: StoragePlan) -> Iterator[dict[str, Any]]:
     """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
     dear.
     """
@@ -158,7 +158,9 @@ def away(given: CompileOptions, plan: Plan) -> Iterator[dict[str, Any]]:
         yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=0)}
 
 
-def told(start: Executable, best: Way, budget: int, others: Iterable[Way]) -> Executable:
+def told(
+    start: Executable, best: BudgetCandidate, budget: int, others: Iterable[BudgetCandidate]
+) -> Executable:
     """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,
     where programs are, with the one that was tried first.
     """

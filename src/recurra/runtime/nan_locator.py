@@ -22,7 +22,7 @@ from recurra.backends.numpy.backend import NumpyBackend
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import function
-from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.errors import NotFiniteError
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
@@ -31,7 +31,7 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.samples import Samples
 from recurra.ops.source import Input
 from recurra.runtime.executor import Execution, Resume, Step
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import is_store_key
 
 Array = Any
@@ -39,7 +39,7 @@ Answers = list[tuple[Array, ...]]
 
 
 @dataclass(frozen=True)
-class Made:
+class BadElement:
     """One element that an op made out of better ones."""
 
     node: Statement
@@ -51,12 +51,12 @@ class Made:
 
 
 @dataclass
-class Watch:
+class NanWatch:
     """Counts what is made; lets the first `through` elements pass (None: all), mends the others."""
 
     through: int | None
     count: int = 0
-    last: Made | None = None  # the last one let through
+    last: BadElement | None = None  # the last one let through
 
     def mend(
         self,
@@ -73,7 +73,7 @@ class Watch:
         room = min(left, len(spots))
         if room and self.count + room == self.through:
             at = tuple(map(int, spots[room - 1]))
-            self.last = Made(node, dict(env), at, float(y[at]), tuple(xs), result)
+            self.last = BadElement(node, dict(env), at, float(y[at]), tuple(xs), result)
         self.count += len(spots)
         if room < len(spots):
             y = np.array(y, copy=True)
@@ -82,18 +82,18 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Watched(Walk):
+class WatchedArrays(Walk):
     """Runs statements as NumPy does, under a watch."""
 
-    watch: Watch = field(default_factory=lambda: Watch(None))
+    watch: NanWatch = field(default_factory=lambda: NanWatch(None))
     operands: list[Array] = field(default_factory=list[Array])
 
-    def value(self, sink: str, index: int, ref: Any, state: State, env: Mapping[str, Any]) -> Array:
+    def value(self, sink: str, index: int, ref: Any, state: Scope, env: Mapping[str, Any]) -> Array:
         x = super().value(sink, index, ref, state, env)
         self.operands.append(x)
         return x
 
-    def execute(self, statement: str, state: State) -> None:
+    def execute(self, statement: str, state: Scope) -> None:
         node = self.statements[statement]
         self.operands.clear()
         if node.accumulates:
@@ -147,13 +147,15 @@ def _not_finite(x: Array) -> Array:
 class _Watching(NumpyBackend):
     """NumPy whose regions are watched."""
 
-    watch: Watch
+    watch: NanWatch
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return function(plan, region, self.machine, lambda p, m: Watched(p, m, watch=self.watch))
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+        return function(
+            plan, region, self.machine, lambda p, m: WatchedArrays(p, m, watch=self.watch)
+        )
 
 
 @dataclass
@@ -234,9 +236,9 @@ class Check:
         name = sorted(reached & bad_names(shown), key=lambda n: (n not in self.names, n))[0]
         raise self.refusal(found.last, name, results[name], where)
 
-    def replay(self, through: int | None) -> tuple[Watch, dict[str, Any]]:
+    def replay(self, through: int | None) -> tuple[NanWatch, dict[str, Any]]:
         """The launch again: what was made, and its results."""
-        watch, answers = Watch(through), iter(self.answers)
+        watch, answers = NanWatch(through), iter(self.answers)
         backend: Any = _Watching(watch)
         plan = self.program.plan
         walk, paths = Walk(plan, backend.machine), plan.schedule.paths()
@@ -246,7 +248,7 @@ class Check:
             loops = [x for _, x in paths[statement] if x is not None]
 
             def answered(times: tuple[int, ...], *_: Any) -> tuple[Array, ...]:
-                state = State({}, {}, {}, tuple(zip(loops, times, strict=True)))
+                state = Scope({}, {}, {}, tuple(zip(loops, times, strict=True)))
                 env = walk.point(statement, state)
                 return tuple(_answer(watch, node, env, y, k) for k, y in enumerate(next(answers)))
 
@@ -279,7 +281,7 @@ class Check:
             hint="compile with backend='numpy', check='nan'",
         )
 
-    def refusal(self, made: Made, result: str, shown: Any, where: str) -> NotFiniteError:
+    def refusal(self, made: BadElement, result: str, shown: Any, where: str) -> NotFiniteError:
         led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
         dims, element = self.point(made)
         places = [f"{d}={p}" for d, p in dims.items()]
@@ -302,7 +304,7 @@ class Check:
             loc=made.node.loc,
         )
 
-    def answer_refusal(self, made: Made, op: Call, at: str, led: str) -> NotFiniteError:
+    def answer_refusal(self, made: BadElement, op: Call, at: str, led: str) -> NotFiniteError:
         """What the host gave, such as the reward of one row of an environment."""
         words = op.fn.results
         what = f" as {words[made.result]}" if made.result < len(words) else ""
@@ -315,7 +317,7 @@ class Check:
             loc=made.node.loc,
         )
 
-    def point(self, made: Made) -> tuple[dict[str, int], tuple[int, ...]]:
+    def point(self, made: BadElement) -> tuple[dict[str, int], tuple[int, ...]]:
         """The point, dims that are axes included, and the element of its value."""
         graph = self.program.plan.graph
         dims = {d: int(made.env[d]) for d in made.node.domain.dims if d in made.env}
@@ -351,7 +353,9 @@ def _hands_on_variables(program: Program) -> bool:
     return not any(a.dim == dim for n in read if n in plan.stores for a in plan.stores[n].kept)
 
 
-def _answer(watch: Watch, node: Statement, env: Mapping[str, int], y: Array, index: int) -> Array:
+def _answer(
+    watch: NanWatch, node: Statement, env: Mapping[str, int], y: Array, index: int
+) -> Array:
     """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
     y = np.array(y, copy=True)
     made = _not_finite(y)
@@ -373,7 +377,7 @@ def _text(x: float) -> str:
     return f"{x:.5g}"
 
 
-def _near(x: Array, made: Made, index: int) -> str:
+def _near(x: Array, made: BadElement, index: int) -> str:
     """Operand `index` at the element, or its extremes where it has axes that the result lacks."""
     x = np.asarray(x)
     labels: str = getattr(made.node.op, "labels", "")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from recurra.codegen.host_program import HostItem, HostLoop, Launch, Program
+from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
 from recurra.runtime.async_arrays import ToCome, Waiting, read
 from recurra.runtime.executor import Execution
 
@@ -29,9 +29,9 @@ def beside(program: Program) -> dict[str, int]:
     return {r.name: len(r.gives) + len(r.stores) for r in regions if not r.asks}
 
 
-def _launches(items: tuple[HostItem, ...]) -> Iterator[Launch]:
+def _launches(items: tuple[HostItem, ...]) -> Iterator[RegionLaunch]:
     for it in items:
-        if isinstance(it, Launch):
+        if isinstance(it, RegionLaunch):
             yield it
         elif isinstance(it, HostLoop):
             yield from _launches(it.body)
@@ -52,7 +52,7 @@ class Result(ToCome):
 class Settling(Waiting):
     """Waits for results, and for all launches in the other thread before it settles."""
 
-    overlap: Overlap
+    overlap: OverlappedLaunches
 
     def settle(self) -> None:
         failed = [x for x in self.overlap.pending if x.exception() is not None]
@@ -61,7 +61,7 @@ class Settling(Waiting):
 
 
 @dataclass
-class Overlap:
+class OverlappedLaunches:
     """The launches of one run that have been given to the other thread, and have not been waited
     for."""
 
@@ -104,7 +104,7 @@ def overlapping(execution: Execution) -> Generator[Execution]:
         yield execution
         return
     with ThreadPoolExecutor(1, "recurra launches") as pool:
-        overlap = Overlap(pool, results)
+        overlap = OverlappedLaunches(pool, results)
         backend: Any = Settling(inner, overlap)
         yield execution.using(launches=overlap.wrapped, backend=backend)
         overlap.drain()

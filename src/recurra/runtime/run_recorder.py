@@ -15,7 +15,7 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder
-from recurra.runtime.concurrency_policy import Launches
+from recurra.runtime.concurrency_policy import RunLaunches
 from recurra.runtime.offload.paged_buffer import swapped
 from recurra.runtime.profiler import Span, watching
 from recurra.runtime.run_request import RunRequest
@@ -49,7 +49,11 @@ def record(
 
 
 def _recorded(
-    runner: Runner, program: ShownProgram, run: RunFolder, launches: Launches, request: RunRequest
+    runner: Runner,
+    program: ShownProgram,
+    run: RunFolder,
+    launches: RunLaunches,
+    request: RunRequest,
 ) -> dict[str, Any]:
     """The results of a run, each step of which is written down."""
     total, how = runner.compilation.iterations, launches.how
@@ -81,6 +85,6 @@ def _recorded(
     return results
 
 
-def ran(launches: Launches) -> list[Span]:
+def ran(launches: RunLaunches) -> list[Span]:
     """What a run through a window did in which thread."""
     return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in launches.spans]

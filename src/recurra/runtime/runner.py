@@ -17,17 +17,17 @@ from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
-from recurra.runtime.concurrency_policy import Judged, Launches
+from recurra.runtime.concurrency_policy import Judged, RunLaunches
 from recurra.runtime.executor import Execution, Resume, Step
 from recurra.runtime.inputs import expect_inputs, with_blanks
-from recurra.runtime.loop_profile import Island, islands
+from recurra.runtime.loop_profile import ProfiledLaunch, islands
 from recurra.runtime.nan_locator import Check
 from recurra.runtime.overlap import overlapping
 from recurra.runtime.run_request import RunRequest
 from recurra.runtime.unwatched_run import SingleRun
 
 if TYPE_CHECKING:
-    from recurra.runtime.concurrent_launches import Windows
+    from recurra.runtime.concurrent_launches import LaunchWindows
 
 
 class Runner:
@@ -52,11 +52,11 @@ class Runner:
         return None if program is None else SingleRun(self.compilation, program)
 
     @cached_property
-    def windows(self) -> Windows:
+    def windows(self) -> LaunchWindows:
         """The windows of its runs, and what they have shown."""
-        from recurra.runtime.concurrent_launches import Windows
+        from recurra.runtime.concurrent_launches import LaunchWindows
 
-        return Windows(self.execution)
+        return LaunchWindows(self.execution)
 
     @cached_property
     def saver(self) -> Saver:
@@ -81,16 +81,16 @@ class Runner:
             return self.run_by(launches.execution, request)
 
     @contextmanager
-    def launches(self, request: RunRequest) -> Generator[Launches]:
+    def launches(self, request: RunRequest) -> Generator[RunLaunches]:
         """How the launches of one run are made: as they are, or through a window."""
         expect_inputs(self.compilation.inputs, request.inputs)
         expect_seed(request.seed)
         if request.window is None and self.compilation.check:  # one launch after the other
-            yield Launches(self.execution)
+            yield RunLaunches(self.execution)
             return
         if request.window is None:
             with overlapping(self.execution) as execution:
-                yield Launches(execution)
+                yield RunLaunches(execution)
             return
         if self.compilation.check:
             raise RecurraError(
@@ -182,7 +182,7 @@ class Runner:
             starts = {} if step is None else {step.dim: step.points[c.outputs[stray]].start}
             check.expect_inside(found, ends, c.written.sizes, starts)
 
-    def islands(self, request: RunRequest, steps: int) -> list[Island]:
+    def islands(self, request: RunRequest, steps: int) -> list[ProfiledLaunch]:
         """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long

@@ -21,7 +21,7 @@ from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Item, Loop
 from recurra.storage.allocation import Solve, allocate
 from recurra.storage.arena import Arena
-from recurra.storage.store import Axis
+from recurra.storage.store import StoredAxis
 
 Row = dict[str, Any]
 
@@ -217,7 +217,7 @@ def live_range(compiled: Compiled, name: str) -> str:
     return written if written == last[1] else f"{written} → {last[1]}"
 
 
-def slots_text(axis: Axis) -> str:
+def slots_text(axis: StoredAxis) -> str:
     """Return `t: 8 + 8` for 8 points, as many of them twice."""
     return f"{axis.dim}: {axis.slots}" + (f" + {axis.room}" if axis.room else "")
 

@@ -21,7 +21,7 @@ from recurra.codegen.single_launch import Finish, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 if TYPE_CHECKING:
     from recurra.runtime.run_request import RunRequest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class WholeProgramBackend(Backend, Protocol):
     """A backend that `compiles_whole`."""
 
-    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+    def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 

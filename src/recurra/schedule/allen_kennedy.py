@@ -29,7 +29,7 @@ from recurra.polyhedral.extent import varies
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retiming import retime
-from recurra.schedule.sinking import Placement
+from recurra.schedule.sinking import LoopPlacement
 from recurra.schedule.tree import Exec, Item, Loop, Schedule, number_loops
 from recurra.transforms.reductions_to_accumulators import streams
 
@@ -279,7 +279,7 @@ class _Levels:
                     default=0,
                 )
             )
-        place = Placement(
+        place = LoopPlacement(
             edges=[e for es in into for e in es],
             level={s: level[k] for s, k in of.items()},
             kind={s: kinds[k] for s, k in of.items()},

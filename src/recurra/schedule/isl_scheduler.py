@@ -83,7 +83,7 @@ def _once(
 
 def _answer(
     graph: StatementGraph, edges: Sequence[Dependence], known: Mapping[str, str], by_reader: bool
-) -> tuple[isl.Band | isl.Parts | None, dict[str, int]]:
+) -> tuple[isl.Band | isl.ScheduleSequence | None, dict[str, int]]:
     """isl's tree, and the number that it has for a statement, or for the one that leads it."""
     leader = _leaders(graph, edges, by_reader)
     asked = [s for s, first in leader.items() if s == first]
@@ -182,7 +182,7 @@ class _Nest:
 
     def items(
         self,
-        tree: isl.Band | isl.Parts | None,
+        tree: isl.Band | isl.ScheduleSequence | None,
         stmts: Sequence[str],
         around: Around = MappingProxyType({}),
     ) -> tuple[Item, ...]:
@@ -195,7 +195,7 @@ class _Nest:
                         feeds[e.sink].append(e.source)
                 order = components(stmts, feeds.__getitem__)
                 return tuple(self.single(s, around) for part in order for s in part)
-            case isl.Parts(parts=parts):
+            case isl.ScheduleSequence(parts=parts):
                 out: list[Item] = []
                 for numbers, inside in parts:
                     mine = [s for s in stmts if self.number[s] in numbers]
@@ -217,7 +217,7 @@ class _Nest:
     def level(
         self,
         levels: Sequence[Mapping[int, isl.Time]],
-        inside: isl.Band | isl.Parts | None,
+        inside: isl.Band | isl.ScheduleSequence | None,
         stmts: Sequence[str],
         around: Around,
     ) -> tuple[Item, ...]:

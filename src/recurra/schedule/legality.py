@@ -1,4 +1,4 @@
-"""Does every dependence of a schedule go forward in time?
+"""The legality of a schedule: every dependence has to go forward in time.
 
 A second look, apart from how the schedule was found: producer and consumer are compared loop by
 loop, by interval first and by isl, exactly, where intervals do not tell.

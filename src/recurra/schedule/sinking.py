@@ -21,7 +21,7 @@ Apart = Callable[[Dependence, int | None, int | None], int]
 
 
 @dataclass
-class Placement:
+class LoopPlacement:
     """Statements in loops along a dim, one loop after the other.
 
     level    which loop a statement is in, counted in the order they run

@@ -22,7 +22,7 @@ from recurra.schedule.dependences import dependences
 from recurra.schedule.tree import Exec, Item
 from recurra.storage.arena import Arena, Life
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, packing
-from recurra.storage.storage_plan import Path, Plan
+from recurra.storage.storage_plan import Path, StoragePlan
 from recurra.storage.store import Store
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -31,7 +31,7 @@ Solve = Callable[[Problem], Solution]
 
 
 def allocate(
-    plan: Plan,
+    plan: StoragePlan,
     solve: Solve | None = None,
     by: str = "solve",
     tries: int = ARENA_SOLVER_TRIES,
@@ -83,7 +83,7 @@ def conflicts(arena: Arena) -> list[str]:
     return wrong
 
 
-def lives(plan: Plan) -> tuple[Life, ...]:
+def lives(plan: StoragePlan) -> tuple[Life, ...]:
     """When each store is needed, in steps: the statements of the schedule in order."""
     spans, steps = _spans(plan.schedule.items)
     paths = plan.schedule.paths()
@@ -107,13 +107,13 @@ def lives(plan: Plan) -> tuple[Life, ...]:
     return tuple(found)
 
 
-def each(plan: Plan, store: Store) -> int:
+def each(plan: StoragePlan, store: Store) -> int:
     """Bytes of one buffer of a store, and of what is left empty behind it."""
     buffers = store.apart.slots if store.apart else 1
     return _aligned(store.nbytes(plan.sizes) // max(1, buffers))
 
 
-def read_unwritten(plan: Plan) -> set[str]:
+def read_unwritten(plan: StoragePlan) -> set[str]:
     """Stores that may be read where nothing was written: behind a range that grows, in the rest of
     a tile, past the end of rows. What is there is hidden afterwards, but has to be finite."""
     out = {name for name, s in plan.stores.items() if s.tiled is not None}

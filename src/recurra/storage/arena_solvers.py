@@ -22,14 +22,14 @@ from recurra.storage.allocation import Solve, allocate, conflicts
 from recurra.storage.arena import Arena
 from recurra.storage.exact_packing import Packed, Packer
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output
 
 Asked = Solve | str | Path
 
 
-def in_arena(plan: Plan, asked: Asked) -> Plan:
+def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
     """The plan with its stores in an arena, as they were asked to be placed."""
     own = [n for n, s in plan.stores.items() if not (s.output or s.given or s.room)]
     if isinstance(asked, Path) or (isinstance(asked, str) and asked.endswith(".csv")):

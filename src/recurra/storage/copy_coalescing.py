@@ -22,7 +22,7 @@ from recurra.polyhedral import isl
 from recurra.polyhedral.extent import varies
 from recurra.schedule.lower_values import lower_values
 from recurra.schedule.tree import Exec, Item
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Home
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
@@ -37,7 +37,7 @@ class Coalesced:
     gone: tuple[str, ...]
 
 
-def coalesced(plan: Plan) -> Plan:
+def coalesced(plan: StoragePlan) -> StoragePlan:
     """The plan without the stores, and the copies, of what can be made where it is copied to."""
     if any(len(found) > 1 for found in plan.statements.writers.values()):
         return plan  # what is left of a copy is one statement again: others would lose theirs
@@ -53,7 +53,7 @@ def coalesced(plan: Plan) -> Plan:
     return plan
 
 
-def _found(plan: Plan, node: Node) -> Coalesced | None:
+def _found(plan: StoragePlan, node: Node) -> Coalesced | None:
     """What a merge takes its first points from, if that can be kept in the store of the merge."""
     split = _first_points(plan, node)
     if split is None:
@@ -73,7 +73,7 @@ def _found(plan: Plan, node: Node) -> Coalesced | None:
     return Coalesced(ref.name, home, cut, tuple(chain))
 
 
-def _first_points(plan: Plan, node: Node) -> tuple[str, int] | None:
+def _first_points(plan: StoragePlan, node: Node) -> tuple[str, int] | None:
     """(dim, cut) of a merge of two branches, of which the first is taken at all points < cut."""
     store = plan.stores.get(node.name)
     if not isinstance(node.op, Merge) or len(node.args) != 2 or node.name in plan.seeded:
@@ -93,7 +93,7 @@ def _first_points(plan: Plan, node: Node) -> tuple[str, int] | None:
     return (dim, cut) if isl.always(first, early) and isl.always(second, late) else None
 
 
-def _copies(plan: Plan, name: str) -> list[str] | None:
+def _copies(plan: StoragePlan, name: str) -> list[str] | None:
     """Copies, each read by the one before alone, and at their end one element of an axis."""
     chain: list[str] = []
     while True:
@@ -131,7 +131,7 @@ def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None
     return Home(node.name, dim, along, size, op.axis)
 
 
-def _fits(plan: Plan, home: Home, cut: int, source: Node) -> bool:
+def _fits(plan: StoragePlan, home: Home, cut: int, source: Node) -> bool:
     """Are all of its points in the store, those of one point in one piece?"""
     axis = next((a for a in plan.stores[home.store].axes if a.dim == home.dim), None)
     if axis is None or axis.lo or axis.kind not in ("block", "tiled"):
@@ -142,7 +142,7 @@ def _fits(plan: Plan, home: Home, cut: int, source: Node) -> bool:
     return axis.kind == "block" or axis.tile % home.size == 0 or axis.tile == axis.slots
 
 
-def _apart(plan: Plan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
+def _apart(plan: StoragePlan, node: Node, dim: str, cut: int, name: str, pick: str) -> bool:
     """Is all that reads it, but the copy, over when the store has other points written?
 
     And is nothing asked for but whole points of it, and the store's by those who come later?
@@ -167,7 +167,7 @@ def _apart(plan: Plan, node: Node, dim: str, cut: int, name: str, pick: str) -> 
     return True
 
 
-def _applied(plan: Plan, node: Node, found: Coalesced) -> Plan:
+def _applied(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
     """The plan where `found` is kept in its home, and the merge is what is left of it."""
     r = node.domain[found.home.dim]
     ranges = (replace(x, lo=found.cut) if x == r else x for x in node.domain)

@@ -19,13 +19,13 @@ from recurra.ops.control import Merge
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
-from recurra.storage.storage_plan import Plan, plan
+from recurra.storage.storage_plan import StoragePlan, plan
 from recurra.storage.store import Store
 from recurra.transforms.rewriter.optimization_fuel import fuel
 
 
 @dataclass(frozen=True)
-class Copy:
+class DuplicateStore:
     """A definition that, at its points where a condition holds, is what another is there."""
 
     original: str
@@ -51,7 +51,7 @@ class Copy:
         return holds_where_read(copied, self.read(ref).index, domain, reader, when, sizes)
 
 
-def without_duplicates(found: Plan) -> Plan:
+def without_duplicates(found: StoragePlan) -> StoragePlan:
     """The plan without the stores of which others have all points that are read."""
     for name in found.stores:
         node = found.graph[name]
@@ -61,7 +61,7 @@ def without_duplicates(found: Plan) -> Plan:
     return found
 
 
-def _copies(found: Plan, node: Node) -> Iterator[Copy]:
+def _copies(found: StoragePlan, node: Node) -> Iterator[DuplicateStore]:
     """What a definition by branches copies from arrays that have a store of their own."""
     assert isinstance(node.op, Merge)
     for a, where in zip(node.args, node.op.when, strict=True):
@@ -74,14 +74,14 @@ def _copies(found: Plan, node: Node) -> Iterator[Copy]:
         ]
         known = tuple(c for c in shifts if c is not None)
         if len(known) == len(shifts) and a.name != node.name:
-            yield Copy(a.name, node, where, known)
+            yield DuplicateStore(a.name, node, where, known)
 
 
 def _may_go(store: Store) -> bool:
     return not store.output and not store.given
 
 
-def _smaller(found: Plan, copy: Copy) -> Plan:
+def _smaller(found: StoragePlan, copy: DuplicateStore) -> StoragePlan:
     """The plan in which the copy is read for the original, if that is legal and takes less."""
     readers = {
         found.statements[s].equation
@@ -99,7 +99,7 @@ def _smaller(found: Plan, copy: Copy) -> Plan:
     return new
 
 
-def _may_read(found: Plan, copy: Copy, reader: str) -> bool:
+def _may_read(found: StoragePlan, copy: DuplicateStore, reader: str) -> bool:
     """Does every read of the original, in an equation, ask for points of which there is a copy?"""
     return all(
         copy.has(a, s.domain, s.condition(k), found.sizes)
@@ -110,7 +110,7 @@ def _may_read(found: Plan, copy: Copy, reader: str) -> bool:
     )
 
 
-def _reading(order: Schedule, copy: Copy, readers: set[str]) -> Schedule:
+def _reading(order: Schedule, copy: DuplicateStore, readers: set[str]) -> Schedule:
     """The schedule with some equations reading the copy for the original."""
 
     def args(old: tuple[Ref, ...]) -> tuple[Ref, ...]:
@@ -128,5 +128,5 @@ def _reading(order: Schedule, copy: Copy, readers: set[str]) -> Schedule:
     )
 
 
-def _bytes(found: Plan) -> int:
+def _bytes(found: StoragePlan) -> int:
     return sum(s.nbytes(found.sizes) for s in found.stores.values())

@@ -68,7 +68,7 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Table:
+class Latency:
     """Measured latencies: `latencies[m]` where bit k of m says that buffer `varied[k]` is inside.
 
     `varied` are positions among the instruction's buffers, at most eight; the others do not count.
@@ -91,7 +91,7 @@ class Instruction:
 
     name: str
     supply: int
-    cost: Roofline | Table | None = None
+    cost: Roofline | Latency | None = None
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def _instruction(problem: Problem, step: int) -> None:
             raise ProblemError(f"{who}: {what} is {value}", facts="it must not be negative")
     if isinstance(x.cost, Roofline):
         _roofline(who, x.cost, len(uses))
-    if isinstance(x.cost, Table):
+    if isinstance(x.cost, Latency):
         _table(who, x.cost, len(uses))
     if x.cost is None:
         return
@@ -380,13 +380,13 @@ def _instruction(problem: Problem, step: int) -> None:
             )
 
 
-def _quantities(supply: int, cost: Roofline | Table | None) -> Iterator[tuple[str, int]]:
+def _quantities(supply: int, cost: Roofline | Latency | None) -> Iterator[tuple[str, int]]:
     yield "supply", supply
     if isinstance(cost, Roofline):
         yield from (("compute", cost.compute), ("rest", cost.rest), ("overhead", cost.overhead))
         yield "times", cost.times
         yield from (("fast", v) for v in cost.fast)
-    elif isinstance(cost, Table):
+    elif isinstance(cost, Latency):
         yield from (("latency", v) for v in cost.latencies)
 
 
@@ -405,7 +405,7 @@ def _roofline(who: str, cost: Roofline, uses: int) -> None:
             )
 
 
-def _table(who: str, cost: Table, uses: int) -> None:
+def _table(who: str, cost: Latency, uses: int) -> None:
     varied = cost.varied
     if len(varied) > VARIED or len(set(varied)) < len(varied):
         raise ProblemError(f"{who}: varies {varied}", facts=f"at most {VARIED} different buffers")

@@ -17,12 +17,12 @@ from typing import Any
 from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
+    Latency,
     Placement,
     Problem,
     ProblemError,
     Roofline,
     Solution,
-    Table,
     packing,
 )
 
@@ -258,19 +258,19 @@ def _instruction_out(instruction: Instruction) -> dict[str, Any]:
     if isinstance(c, Roofline):
         out["roofline"] = {"compute": c.compute, "slow": c.slow, "fast": c.fast}
         out["roofline"] |= {"rest": c.rest, "overhead": c.overhead, "times": c.times}
-    elif isinstance(c, Table):
+    elif isinstance(c, Latency):
         out["table"] = {"varied": c.varied, "latencies": c.latencies}
     return out
 
 
 def _instruction_in(x: Mapping[str, Any]) -> Instruction:
-    cost: Roofline | Table | None = None
+    cost: Roofline | Latency | None = None
     if "roofline" in x:
         r: Mapping[str, Any] = {**x["roofline"]}
         cost = Roofline(r["compute"], tuple(r["slow"]), tuple(r["fast"]))
         cost = replace(cost, **{k: v for k, v in r.items() if k not in ("slow", "fast")})
     elif "table" in x:
-        cost = Table(tuple(x["table"]["varied"]), tuple(x["table"]["latencies"]))
+        cost = Latency(tuple(x["table"]["varied"]), tuple(x["table"]["latencies"]))
     return Instruction(x["name"], x["supply"], cost)
 
 

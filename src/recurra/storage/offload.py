@@ -18,7 +18,7 @@ from recurra.cost.thresholds import DISK_PAGE, MIN_SWAPPED
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Type
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 from recurra.support.byte_units import parse
 from recurra.transforms.strip_mine.tile import outer_dims
@@ -104,16 +104,16 @@ def swap_of(x: Any) -> Swap | None:
     return Swap(x)
 
 
-def worth(plan: Plan, swap: Swap) -> dict[str, str]:
+def worth(plan: StoragePlan, swap: Swap) -> dict[str, str]:
     """The stores that may be swapped, largest first, and the dim along which each is cut."""
     return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, swap)}
 
 
-def _by_size(plan: Plan) -> list[Store]:
+def _by_size(plan: StoragePlan) -> list[Store]:
     return sorted(plan.stores.values(), key=lambda s: -s.nbytes(plan.sizes))
 
 
-def _obstacle(plan: Plan, store: Store, swap: Swap) -> str:
+def _obstacle(plan: StoragePlan, store: Store, swap: Swap) -> str:
     """Why a store does not go; nothing if it does.
 
     A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
@@ -139,7 +139,7 @@ def _obstacle(plan: Plan, store: Store, swap: Swap) -> str:
     return ""
 
 
-def stays(plan: Plan, swap: Swap) -> str:
+def stays(plan: StoragePlan, swap: Swap) -> str:
     """Why nothing is swapped: what keeps the largest stores where they are."""
     unknown = [f"{n} is no store" for n in swap.stores or () if n not in plan.stores]
     named = [s for s in _by_size(plan) if swap.may(s.name)]
@@ -150,7 +150,7 @@ def stays(plan: Plan, swap: Swap) -> str:
     return f"swap: nothing goes to the {swap.tier}: {'; '.join(told) or 'there are no stores'}"
 
 
-def moved(plan: Plan, stores: Mapping[str, str], swap: Swap) -> list[str]:
+def moved(plan: StoragePlan, stores: Mapping[str, str], swap: Swap) -> list[str]:
     """What was swapped, and what could not be, a line each; `plan` is that of the program."""
     lines: list[str] = []
     for name, dim in stores.items():

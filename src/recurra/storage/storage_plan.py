@@ -27,7 +27,7 @@ from recurra.report.html import table_html
 from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.legality import waited
 from recurra.schedule.tree import TOP, Loop, Schedule
-from recurra.storage.store import Axis, Home, Store
+from recurra.storage.store import Home, Store, StoredAxis
 from recurra.storage.tiled_layout import in_a_ring, in_tiles
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoragePlan:
     """Accesses, stores, and for each loop, by its id, the variables that go from step to step."""
 
     schedule: Schedule
@@ -115,7 +115,7 @@ class Plan:
         return table_html(rows, {"store": "total", "bytes": sum(r["bytes"] for r in rows)})
 
 
-def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
+def plan(schedule: Schedule, sizes: Mapping[str, int]) -> StoragePlan:
     """The memory plan of a schedule; lengths follow from the lags of its reads."""
     work = _Planner(schedule, sizes)
     for r in dependences(schedule.statements):
@@ -126,7 +126,7 @@ def plan(schedule: Schedule, sizes: Mapping[str, int]) -> Plan:
         if isinstance(s.op, Input):
             work.keep_all(s.array)
     work.seed()
-    return Plan(
+    return StoragePlan(
         schedule,
         dict(sizes),
         work.accesses,
@@ -382,17 +382,17 @@ class _Planner:
     def store(self, name: str) -> Store:
         node = self.graph.arrays[name]
         assert not isinstance(node.type, Tuple)
-        axes: list[Axis] = []
+        axes: list[StoredAxis] = []
         for dim in self.order(name):
             n, full = self.slots[name].get(dim, 1), self.extent(name, dim)
             lo = evaluate(node.domain[dim].lo, self.sizes)
             if n >= full and (full > 1 or dim in self.slots[name]):
                 room = max(full, self.reach.get((name, dim), 0) - lo)
-                axes.append(Axis(dim, "block", room, lo, node.domain[dim].hi))
+                axes.append(StoredAxis(dim, "block", room, lo, node.domain[dim].hi))
             elif n > 1:
-                axes.append(Axis(dim, "window", n, lo))
+                axes.append(StoredAxis(dim, "window", n, lo))
             else:
-                axes.append(Axis(dim, "folded", 1))
+                axes.append(StoredAxis(dim, "folded", 1))
         writers = self.graph.writers[name]
         output, given = name in self.graph.outputs, any(isinstance(w.op, Input) for w in writers)
         made = Store(name, tuple(axes), node.type, output, given)

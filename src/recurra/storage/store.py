@@ -31,7 +31,7 @@ def is_store_key(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Axis:
+class StoredAxis:
     """How one dim is laid out: `slots` positions; a block starts at point `lo`."""
 
     dim: str
@@ -67,7 +67,7 @@ class Store:
     """
 
     name: str
-    axes: tuple[Axis, ...]
+    axes: tuple[StoredAxis, ...]
     type: Type
     output: bool = False
     given: bool = False  # filled by the caller before the program starts
@@ -75,15 +75,15 @@ class Store:
     room: int = 0  # of a swapped one: so many points are in memory at once
 
     @property
-    def kept(self) -> tuple[Axis, ...]:
+    def kept(self) -> tuple[StoredAxis, ...]:
         return tuple(a for a in self.axes if a.kind != "folded")
 
     @property
-    def tiled(self) -> Axis | None:
+    def tiled(self) -> StoredAxis | None:
         return next((a for a in self.axes if a.kind in ("tiled", "ring")), None)
 
     @property
-    def apart(self) -> Axis | None:
+    def apart(self) -> StoredAxis | None:
         return next((a for a in self.axes if a.kind == "apart"), None)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -106,10 +106,15 @@ class Store:
         return total
 
     def __str__(self) -> str:
+        return f"{self.name}: {self.layout}"
+
+    @property
+    def layout(self) -> str:
+        """What is kept and how it lies, in words."""
         lead = ", ".join(map(str, self.kept)) or "point"
         lead += f", {self.room} at once in memory" if self.room else ""
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
-        return f"{self.name}: {lead} of {self.type}{f' as [{order}]' if order else ''}"
+        return f"{lead} of {self.type}{f' as [{order}]' if order else ''}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the points of a store that is read tile by tile lie, and the axes of each.
+"""Layouts of stores that are read tile by tile: the place of each point, and the axes of each.
 
     s = einsum(q, k[8*tj:min(8*tj+8,t+1):room(8)], labels='bkd,nbkd->bkn')
     k: t: T in tiles of 8 of f32[B,K,D] as [0,1,2,place], that is [T/8, B, K, D, 8]
@@ -22,7 +22,7 @@ from recurra.ir.statement import StatementGraph
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.schedule.dependences import Dependence
-from recurra.storage.store import Axis, Store
+from recurra.storage.store import Store, StoredAxis
 
 
 def in_tiles(
@@ -81,7 +81,7 @@ def _inside(slice_: Slice, length: int, slots: int) -> bool:
 
 
 def _laid_out(
-    store: Store, axis: Axis, graph: StatementGraph, ranges: Sequence[Dependence]
+    store: Store, axis: StoredAxis, graph: StatementGraph, ranges: Sequence[Dependence]
 ) -> Store:
     """The store with an axis of this kind; those behind the axes of points are as the first product
     that reads them likes them."""

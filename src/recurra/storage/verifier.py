@@ -18,12 +18,12 @@ from recurra.ir.types import Domain
 from recurra.ops.control import Merge
 from recurra.schedule.tree import TOP, Exec, Item, Loop
 from recurra.storage.arena import Arena
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 Point = tuple[int, ...]
 
 
-def validate(plan: Plan, arena: Arena | None = None) -> list[str]:
+def validate(plan: StoragePlan, arena: Arena | None = None) -> list[str]:
     """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds.
 
     With an `arena`, to write into a store is to forget all that lies in the same bytes.
@@ -46,7 +46,7 @@ def _shared(arena: Arena) -> dict[str, list[str]]:
 
 @dataclass
 class _Simulation:
-    plan: Plan
+    plan: StoragePlan
     wrong: list[str] = field(default_factory=list)
     latest: dict[str, Point] = field(default_factory=dict)
     seeded: dict[str, tuple[str, Point]] = field(default_factory=dict)

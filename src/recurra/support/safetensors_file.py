@@ -50,7 +50,7 @@ Signature = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """The arrays in the order of the body, little-endian, and their part of the header."""
 
     arrays: tuple[tuple[str, np.dtype[Any]], ...]
@@ -78,7 +78,7 @@ def pack(arrays: Mapping[str, Any], words: Mapping[str, str]) -> list[bytes]:
 
 
 @lru_cache(16)
-def layout(signature: Signature) -> Layout:
+def layout(signature: Signature) -> FileLayout:
     """Where arrays of these names, types and shapes lie: the same at every save of a run."""
     for name, dtype, _ in signature:
         _savable(name, dtype)
@@ -90,7 +90,7 @@ def layout(signature: Signature) -> Layout:
         entries.append(f"{json.dumps(name)}: {json.dumps(entry)}")
         at = end
     little = tuple((name, dtype.newbyteorder("<")) for name, dtype, _ in ordered)
-    return Layout(little, (", ".join(entries) + "}").encode())
+    return FileLayout(little, (", ".join(entries) + "}").encode())
 
 
 def _little(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:

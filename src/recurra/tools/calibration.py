@@ -28,7 +28,7 @@ from recurra.frontend.functions import constant, like, output, uniform
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.types import Type
 from recurra.runtime.executable import Executable
-from recurra.runtime.offload.tiers import Disk, Filed, Host, Slow
+from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
 from recurra.support import cpu
 
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
@@ -154,7 +154,7 @@ def _moved(tier: str, told: Callable[[str], None]) -> float:
     """A byte moved to where swapped stores are, or back: the least of some runs, by the clock."""
     told(tier)
     x, backend = np.ones(POINT, np.uint8), backend_of("numpy")
-    there: Slow = Host(backend)
+    there: Slow = HostTier(backend)
     if tier == "disk":
         file = Disk("what is moved", POINTS_MOVED, POINT, None)
         there = Filed(backend, file, np.empty_like(x))

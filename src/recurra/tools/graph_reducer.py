@@ -201,7 +201,7 @@ def _less_dim(case: Case, dim: str) -> Case | None:
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
         domain = Domain(tuple(r for r in n.domain if r.dim != dim))
-        type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
+        type_ = n.type.at(by)
         args = tuple(map(read, n.args))
         nodes[n.name] = replace(n, op=n.op.at(by), args=args, domain=domain, type=type_)
     left = tuple(d for d in graph.dims if d.name != dim)

@@ -1,4 +1,4 @@
-"""What a pass is, and what it is given: the compile context, which it reads and leaves facts in.
+"""Passes, and the compile context, which they read and leave facts in.
 
 INCREMENTALIZE = Pass("incrementalize", run)              run(graph, cx) -> Graph
 PEEL_INDEPENDENT = Pass("peel_independent", run, applies) applies(graph, cx) -> bool
@@ -17,7 +17,7 @@ from recurra.ir.graph import Graph
 from recurra.ops.collective import SHARDS
 from recurra.transforms.rewriter.optimization_fuel import Fuel
 
-Phase = tuple[Hashable, ...]  # the loops around an equation, and the shift in the innermost
+Phase = tuple[Hashable, ...]  # the loops around an equation, (place, dim), and the innermost shift
 Phases = Callable[[Graph, Mapping[str, int], frozenset[str]], Mapping[str, Phase]]
 
 

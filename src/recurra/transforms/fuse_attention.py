@@ -40,7 +40,7 @@ from recurra.transforms.vectorize.plan import loops
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundAttention:
     """One attention: the op that it is, what that reads, and the equations that go."""
 
     y: Node
@@ -54,10 +54,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AttentionChoice:
     """What was decided of one attention, and why."""
 
-    found: Found
+    found: FoundAttention
     kernel: AttentionKernel
     alone: float  # nanoseconds
     tiled: float
@@ -77,7 +77,7 @@ class Choice:
 
 def attention(
     graph: Graph, sizes: Mapping[str, int], kernel: AttentionKernel, asked: bool | None = None
-) -> tuple[Graph, list[Choice]]:
+) -> tuple[Graph, list[AttentionChoice]]:
     """The graph with attentions in loops as one op where that is asked for, or costs less than
     tiles; and what was decided."""
     ordered = loops(graph)
@@ -89,25 +89,25 @@ def attention(
     return graph.live(), choices
 
 
-def lifted(graph: Graph, found: Found) -> Graph:
+def lifted(graph: Graph, found: FoundAttention) -> Graph:
     nodes = {n: x for n, x in graph.nodes.items() if n not in found.gone}
     nodes[found.y.name] = replace(found.y, op=found.op, args=found.args)
     return Graph(nodes, graph.outputs, graph.dims)
 
 
-def _in_a_loop(found: Found, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
+def _in_a_loop(found: FoundAttention, ordered: Mapping[str, frozenset[str] | set[str]]) -> bool:
     """Is it made point by point? What orders nothing becomes an axis, of large products."""
     dims = (symbols(found.range.lo) | symbols(found.range.hi)) & ordered.keys()
     return bool(dims) and all(found.y.name in ordered[d] for d in dims)
 
 
-def attentions(graph: Graph) -> list[Found]:
+def attentions(graph: Graph) -> list[FoundAttention]:
     """Those over ranges, in the order of the graph; none has an equation of another."""
     found = (attention_at(graph, n) for n in graph.nodes.values() if isinstance(n.op, Einsum))
     return [f for f in found if f is not None]
 
 
-def attention_at(graph: Graph, node: Node) -> Found | None:
+def attention_at(graph: Graph, node: Node) -> FoundAttention | None:
     """The attention whose values are weighted by an equation, if that does."""
     assert isinstance(node.op, Einsum)
     ins, out = node.op.parts()
@@ -126,7 +126,7 @@ def attention_at(graph: Graph, node: Node) -> Found | None:
     return None
 
 
-def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> Found | None:
+def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> FoundAttention | None:
     assert isinstance(p.op, Softmax)
     gone, reader, at = [p.name], p, p.args[0]
     hide = _hidden(graph, reader, at)
@@ -151,7 +151,7 @@ def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> Fou
     if roles.k[0] != roles.n or roles.v[0] != roles.n:  # other axes do not run along the range
         return None
     seen = () if hide is None else (hide.args[0],)
-    return Found(node, op, (q, k, ref, *seen), (*gone, s.name))
+    return FoundAttention(node, op, (q, k, ref, *seen), (*gone, s.name))
 
 
 def inner(graph: Graph, node: Node, ref: Ref, kind: type[Op]) -> Node | None:
@@ -190,7 +190,7 @@ def _cap(graph: Graph, node: Node, ref: Ref) -> tuple[float, list[str], Ref]:
     if outer is None:
         return 0.0, [], ref
     times, cap, of = outer
-    tanh = inner(graph, times, of, el.Tanh)
+    tanh = inner(graph, times, of, el.HyperbolicTangent)
     if tanh is None:
         return 0.0, [], ref
     (x,) = tanh.args
@@ -226,9 +226,9 @@ def priced(
     graph: Graph,
     sizes: Mapping[str, int],
     kernel: AttentionKernel,
-    found: Found,
+    found: FoundAttention,
     asked: bool | None,
-) -> Choice:
+) -> AttentionChoice:
     """What an attention costs at an average step, as one call and as equations."""
     points, most = lengths(sizes, found)
     row = 0
@@ -241,10 +241,10 @@ def priced(
         tile //= 2
     tile = most if most < MIN_STRIPPED_POINTS else tile
     alone, tiled = kernel.alone(points, most, row), kernel.in_tiles(points, tile, row)
-    return Choice(found, kernel, alone, tiled, asked)
+    return AttentionChoice(found, kernel, alone, tiled, asked)
 
 
-def _side_by_side(sizes: Mapping[str, int], found: Found, source: Node) -> int:
+def _side_by_side(sizes: Mapping[str, int], found: FoundAttention, source: Node) -> int:
     """Points of a source that are read at one step: rows of a batch."""
     moving = symbols(found.range.lo) | symbols(found.range.hi)
     _, along = found.args[1].parts(source.domain)
@@ -252,7 +252,7 @@ def _side_by_side(sizes: Mapping[str, int], found: Found, source: Node) -> int:
     return prod(r.size({}) for r in free if not r.mentions())
 
 
-def lengths(sizes: Mapping[str, int], f: Found) -> tuple[float, int]:
+def lengths(sizes: Mapping[str, int], f: FoundAttention) -> tuple[float, int]:
     """Points of the range: at an average step, and at most."""
     box = at_sizes(f.y.domain, sizes)
     moving = sorted((symbols(f.range.lo) | symbols(f.range.hi)) & set(box.dims))

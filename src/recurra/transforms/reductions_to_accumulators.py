@@ -3,8 +3,9 @@
     s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
     G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
 
-What is reduced inside one step is reduced first, so that x itself need not be kept; the direction
-in which the fold runs is open until the schedule fixes it. An input is there anyway: it is reduced
+What is reduced inside one step is reduced first, so that x itself need not be kept; the extrema of
+a small x are taken element by element, and joined after the loop. The direction in which the fold
+runs is open until the schedule fixes it. An input is there anyway: it is reduced
 as it lies. Copies that were made on purpose stay copies: equal equations are not joined here.
 """
 
@@ -13,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from recurra.cost.thresholds import MAX_ACCUMULATED_BYTES
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ir.op import LETTERS
-from recurra.ir.types import Domain, Range
+from recurra.ir.types import Domain, Range, Type
 from recurra.ops.elementwise import Copy
 from recurra.ops.reduction import Fold, Reduction
 from recurra.ops.source import Input
@@ -59,6 +61,10 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
     if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
         return None
     rest = tuple(k - rank for k in node.op.axes if k >= rank)
+    if rest and domain == source.domain and _by_element(node.op, source, rewriting.sizes):
+        fold = Fold(monoid_of=node.op.monoid, rank=rank)
+        every = rewriting.emit(fold, (a,), node.domain, f"{node.name}_each", whole=True)
+        return replace(node, op=replace(node.op, axes=rest), args=(every,))
     part = rewriting.read(source.name)
     if rest or domain != source.domain:
         axes = LETTERS[: rewriting.type(part).rank]
@@ -69,6 +75,17 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
     return replace(
         node, op=Fold(monoid_of=node.op.monoid, rank=rank), args=(replace(a, name=part.name),)
     )
+
+
+def _by_element(op: Reduction, source: Node, sizes: Mapping[str, int]) -> bool:
+    """Is it faster to join steps element by element than to reduce each first, with one result?
+
+    Of sums the rounding would differ, and the products that they are of are contractions.
+    """
+    assert isinstance(source.type, Type)
+    small = not source.type.mentions() - sizes.keys()
+    small = small and source.type.nbytes(sizes) <= MAX_ACCUMULATED_BYTES
+    return small and op.monoid in ("maximum", "minimum", "logical_or", "logical_and")
 
 
 def _read(node: Node, ref: Ref, domain: Domain) -> Domain:

@@ -25,7 +25,7 @@ from recurra.transforms.vectorize.plan import free_dims
 
 
 @dataclass(frozen=True)
-class Choice:
+class RecomputeChoice:
     """What one phase stores of the others and what it computes again."""
 
     phase: Phase
@@ -43,12 +43,12 @@ def keep(
     phases: Mapping[str, Phase],
     held: float = MEMORY_PRICE,
     prices: Prices = PRICES,
-) -> tuple[Graph, tuple[Choice, ...]]:
+) -> tuple[Graph, tuple[RecomputeChoice, ...]]:
     """The graph with copies for later phases. `phases`: of each equation that runs in a loop.
 
     `held` is what a byte that is held costs, times its traffic: 0 keeps everything.
     """
-    choices: list[Choice] = []
+    choices: list[RecomputeChoice] = []
     everywhere = _read_everywhere(graph, phases)
     for phase in dict.fromkeys(phases.values()):
         work = _Phase(graph, sizes, phases, phase, everywhere, held, prices)
@@ -61,7 +61,7 @@ def keep(
         if work.needed:
             stored = work.boundary(again)
             everywhere |= set(stored)
-            choices.append(Choice(phase, tuple(stored), tuple(again)))
+            choices.append(RecomputeChoice(phase, tuple(stored), tuple(again)))
     return graph.live(), tuple(choices)
 
 

@@ -20,7 +20,7 @@ from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
 from recurra.window.kernel import Trace, parse
 from recurra.window.kineto import read_profile
-from recurra.window.model import Costs, Machine
+from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.policies import POLICIES
 from recurra.window.profile import profile
 from recurra.window.simulate import simulate
@@ -32,7 +32,7 @@ paper's), or torch:NAME (a PyTorch program, recorded here)."""
 
 
 @dataclass(frozen=True)
-class Run:
+class WindowRunCommand:
     """Run a PyTorch script, without gradients, inside `window.concurrent()`.
 
     Example: recurra window run infer.py --threads 2 -- --images 100
@@ -159,7 +159,7 @@ class Simulate:
         _print_table(rows)
         return 0
 
-    def _tables(self, machine: Machine) -> int:
+    def _tables(self, machine: SimulatedGpu) -> int:
         if self.program:
             raise WindowError(
                 f"{self.program} and --paper or --sensitivity",
@@ -198,7 +198,7 @@ class Simulate:
 
 
 @dataclass(frozen=True)
-class Profile:
+class WindowProfileCommand:
     """Show why a program of kernels leaves a GPU idle: sizes, occupancy, available parallelism.
 
     Example: recurra window profile torch:humanoid --gpu rtx3060
@@ -222,7 +222,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Build:
+class WindowBuildCommand:
     """Compile the native window into the cache, and print where it is.
 
     Example: recurra window build
@@ -296,10 +296,12 @@ def _recorded(name: str, gpu: Gpu, batch: int) -> Trace:
     return lower(name, record(make(name, batch=batch).run), gpu)
 
 
-def _machine(gpu: str, slots: int, scheduled: int, streams: int, costs: Sequence[str]) -> Machine:
+def _machine(
+    gpu: str, slots: int, scheduled: int, streams: int, costs: Sequence[str]
+) -> SimulatedGpu:
     if gpu not in GPUS:
         raise WindowError(f"there is no GPU {gpu!r}", facts=f"there are {', '.join(GPUS)}")
-    known = [f.name for f in fields(Costs)]
+    known = [f.name for f in fields(LaunchCosts)]
     given: dict[str, float] = {}
     for text in costs:
         name, _, value = text.partition("=")
@@ -313,7 +315,7 @@ def _machine(gpu: str, slots: int, scheduled: int, streams: int, costs: Sequence
                 facts=f"costs are {', '.join(known)}",
                 hint="--costs sync=20",
             )
-    return Machine(GPUS[gpu], Costs(**given), slots, scheduled or 2 * slots, streams)
+    return SimulatedGpu(GPUS[gpu], LaunchCosts(**given), slots, scheduled or 2 * slots, streams)
 
 
 def _policies(text: str) -> list[str]:
@@ -353,7 +355,7 @@ def _write(path: Path, text: str) -> None:
         raise WindowError(f"{path} cannot be written", facts=str(error)) from None
 
 
-def _told(machine: Machine) -> dict[str, Any]:
+def _told(machine: SimulatedGpu) -> dict[str, Any]:
     return {
         "gpu": machine.gpu.name,
         "slots": machine.slots,

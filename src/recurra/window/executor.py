@@ -27,7 +27,7 @@ from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.twin import there
 from recurra.window.stretches import Stretch
 from recurra.window.task import Task, WindowError, overlap
-from recurra.window.thread_pool import Crew, window_of
+from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.turn_lock import Turn
 from recurra.window.wrapper import Wrapper, named
 
@@ -67,7 +67,7 @@ class Executor:
         self._stretch = stretch or Stretch(Judgment(threads, slots))
         self.judgment = self._stretch.judgment
         window = window_of(slots, queue, native=self.native)
-        self._crew = crew = Crew(threads, window, self.judgment, record=record)
+        self._crew = crew = PoolState(threads, window, self.judgment, record=record)
         self.spans, self.tasks = crew.spans, crew.tasks
         self._before, self._stretch.seen = self._stretch.alone(), record
         self.events = crew.events

@@ -1,4 +1,4 @@
-"""How long kernels took → whether, and how, it pays to run them side by side."""
+"""The gain model: kernels' times → whether, and how, it pays to run them side by side."""
 
 from __future__ import annotations
 

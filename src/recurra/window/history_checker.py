@@ -1,4 +1,4 @@
-"""What ran when → whether it was allowed: the checker of every scheduler here, real or simulated.
+"""The history checker: what ran when → was it allowed? Of every scheduler, real or simulated.
 
 It shares no code with them. Memory is cut at all ends of segments, a task's reads and writes become
 sets of pieces, and every pair of tasks is looked at.

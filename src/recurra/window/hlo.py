@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from recurra.hlo.cost import Costs
-from recurra.hlo.flow import Flow, Step, flow
-from recurra.hlo.module import Instruction, Module, Path, read_module
+from recurra.hlo.flow import FlowStep, ValueFlow, flow
+from recurra.hlo.module import HloInstruction, HloModule, Path, read_module
 from recurra.hlo.wire import HloError, Message
 from recurra.window.gpu import BLOCK, TILE, Gpu
 from recurra.window.kernel import Kernel, Trace
@@ -49,7 +49,7 @@ def read_hlo(data: bytes, gpu: Gpu, name: str = "") -> Trace:
     return Trace(f"{name}{cut}", tuple(made.kernels))
 
 
-def _module(data: bytes) -> Module:
+def _module(data: bytes) -> HloModule:
     try:
         return read_module(data)
     except HloError as error:
@@ -61,14 +61,14 @@ def _module(data: bytes) -> Module:
 
 @dataclass
 class _Unrolled:
-    module: Module
+    module: HloModule
     gpu: Gpu
     kernels: list[Kernel] = field(default_factory=list[Kernel])
     full: bool = False
 
     def __post_init__(self) -> None:
         self.costs, self.free = Costs(self.module), 0
-        self.flows: dict[int, Flow] = {}
+        self.flows: dict[int, ValueFlow] = {}
 
     def entry(self) -> None:
         """All of the program."""
@@ -80,7 +80,7 @@ class _Unrolled:
         }
         self.run(self.module.entry, given)
 
-    def flow(self, computation: int) -> Flow:
+    def flow(self, computation: int) -> ValueFlow:
         if computation not in self.flows:
             self.flows[computation] = flow(self.module, computation, self.costs)
         return self.flows[computation]
@@ -110,7 +110,7 @@ class _Unrolled:
                 self.kernel(x, step, f, where)
         return {p: where[v] for p, v in f.result.items() if v in where}
 
-    def loop(self, instruction: Instruction, flow: Flow, where: dict[int, Segment]) -> None:
+    def loop(self, instruction: HloInstruction, flow: ValueFlow, where: dict[int, Segment]) -> None:
         """Iteration by iteration: what one leaves at the leaves, the next one finds there."""
         body = instruction.called[0]
         carried: Given = {p: where[v] for p, v in flow.leaves(instruction.operands[0]).items()}
@@ -130,7 +130,11 @@ class _Unrolled:
                 return
 
     def kernel(
-        self, instruction: Instruction, step: Step, flow: Flow, where: dict[int, Segment]
+        self,
+        instruction: HloInstruction,
+        step: FlowStep,
+        flow: ValueFlow,
+        where: dict[int, Segment],
     ) -> None:
         """One instruction; what is in it, if it is a fusion, is one with it."""
         if instruction.op == "conditional":

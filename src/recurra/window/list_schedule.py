@@ -39,10 +39,10 @@ def gain(
         return 1.0
     alone = tuple(outside) or (False,) * len(tasks)
     takes = [s if out else s + overhead for s, out in zip(seconds, alone, strict=True)]
-    return sum(seconds) / _Run(tasks, takes, threads, overhead, slots, alone).end()
+    return sum(seconds) / _ListSchedule(tasks, takes, threads, overhead, slots, alone).end()
 
 
-class _Run:
+class _ListSchedule:
     """One schedule, event by event."""
 
     def __init__(

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from recurra.window.gpu import GPUS, Gpu, Residency, fits, need
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import WindowError
-from recurra.window.timeline import Run, Span
+from recurra.window.timeline import KernelSpan, TimelineRun
 
 
 @dataclass(frozen=True)
-class Costs:
+class LaunchCosts:
     """What the host and the command processor take, µs. The paper measured launch and
     synchronization at 5 to 20 µs; the rest is calibrated (docs/window.md)."""
 
@@ -43,7 +43,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedGpu:
     """Everything but the trace and the policy.
 
     slots      N, of the window
@@ -52,7 +52,7 @@ class Machine:
     """
 
     gpu: Gpu = GPUS["rtx3070"]
-    costs: Costs = Costs()
+    costs: LaunchCosts = LaunchCosts()
     slots: int = 32
     scheduled: int = 64
     streams: int = 8
@@ -83,7 +83,9 @@ class Simulation:
     A policy calls `at`, `host` and `start`, and is told by `on_done`.
     """
 
-    def __init__(self, trace: Trace, machine: Machine, as_placed: Sequence[Kernel] | None = None):
+    def __init__(
+        self, trace: Trace, machine: SimulatedGpu, as_placed: Sequence[Kernel] | None = None
+    ):
         self.trace, self.machine, self.costs = trace, machine, machine.costs
         self.now = 0.0
         self.upstream = trace.upstream
@@ -101,7 +103,7 @@ class Simulation:
         self._resident = [0] * len(trace)
         self._began: dict[int, float] = {}
         self._active = 0  # warps
-        self._spans: list[Span] = []
+        self._spans: list[KernelSpan] = []
         self._warps: list[tuple[float, int]] = [(0.0, 0)]
         self._waits: dict[int, Callable[[], None]] = {}
 
@@ -135,14 +137,14 @@ class Simulation:
         self._queue.append(index)
         self._dispatch()
 
-    def run(self, policy: str) -> Run:
+    def run(self, policy: str) -> TimelineRun:
         """Until nothing happens any more. What has not run then is a mistake of the policy."""
         while self._events:
             self.now, _, action = heapq.heappop(self._events)
             action()
         missing = [k for k, done in enumerate(self.done) if not done]
         assert not missing, f"{policy} never ran kernels {missing[:5]} of {len(self.done)}"
-        return Run(
+        return TimelineRun(
             policy=policy,
             trace=self.trace.name,
             us=max(span.stop for span in self._spans),
@@ -179,7 +181,7 @@ class Simulation:
         if not self._left[index] and not self._resident[index]:
             self.done[index] = True
             self._spans.append(
-                Span(index, self.trace.kernels[index].name, self._began[index], self.now)
+                KernelSpan(index, self.trace.kernels[index].name, self._began[index], self.now)
             )
             if index in self._waits:
                 self._waits.pop(index)()

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from recurra.window.gpu import TABLE_V
 from recurra.window.kernel import Trace
-from recurra.window.model import Costs, Machine
+from recurra.window.model import LaunchCosts, SimulatedGpu
 from recurra.window.simulate import simulate
 from recurra.window.synthetic import Chains
 
@@ -56,7 +56,7 @@ SHARE = 0.58  # of training that is simulation: 1 / (1 - s + s / 1.66) = 1.30
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedFigure:
     """One figure of the paper and ours; `within` is how far ours may be off, None if the paper only
     says that the figure is lower."""
 
@@ -84,7 +84,7 @@ class Compared:
 
 
 def speedups(
-    family: Iterable[Chains], policy: str, machine: Machine, against: str = "serial"
+    family: Iterable[Chains], policy: str, machine: SimulatedGpu, against: str = "serial"
 ) -> list[float]:
     """Of each workload, how much faster a policy is than one stream."""
     return [
@@ -94,7 +94,7 @@ def speedups(
 
 
 @lru_cache(maxsize=4096)
-def duration(workload: Chains, policy: str, machine: Machine) -> float:
+def duration(workload: Chains, policy: str, machine: SimulatedGpu) -> float:
     """Of a workload under a policy, µs."""
     return simulate(_trace(workload), policy, machine).us
 
@@ -114,7 +114,7 @@ def end_to_end(simulation: float, share: float = SHARE) -> float:
     return 1 / (1 - share + share / simulation)
 
 
-def build_share(family: Iterable[Chains], machine: Machine) -> float:
+def build_share(family: Iterable[Chains], machine: SimulatedGpu) -> float:
     """Of building a graph and then running the program serially, the share that building takes."""
     shares: list[float] = []
     for workload in family:
@@ -124,18 +124,18 @@ def build_share(family: Iterable[Chains], machine: Machine) -> float:
 
 
 def comparison(
-    machine: Machine | None = None, kernels: int = 900, tell: Callable[[str], object] = str
-) -> tuple[Compared, ...]:
+    machine: SimulatedGpu | None = None, kernels: int = 900, tell: Callable[[str], object] = str
+) -> tuple[ComparedFigure, ...]:
     """The paper's averages beside ours; `tell` hears of every step."""
-    machine = machine or Machine()
-    found: list[Compared] = []
+    machine = machine or SimulatedGpu()
+    found: list[ComparedFigure] = []
     short = {
         name: tuple(replace(c, kernels=kernels) for c in family)
         for name, family in FAMILIES.items()
     }
 
     def add(what: str, paper: float, ours: float, within: float | None, calibrated: bool) -> None:
-        found.append(Compared(what, paper, ours, within, calibrated))
+        found.append(ComparedFigure(what, paper, ours, within, calibrated))
         tell(what)
 
     def gain(name: str, policy: str) -> float:
@@ -174,7 +174,7 @@ def comparison(
 
 
 # What was assumed → what else it might have been.
-ASSUMPTIONS: Mapping[str, Callable[[Machine], Machine]] = {
+ASSUMPTIONS: Mapping[str, Callable[[SimulatedGpu], SimulatedGpu]] = {
     "as calibrated": lambda m: m,
     "sync 5 µs": lambda m: _cost(m, sync=5.0),
     "sync 20 µs": lambda m: _cost(m, sync=20.0),
@@ -215,13 +215,13 @@ def sensitivity(
     for name, family in FAMILIES.items():
         short = [replace(c, kernels=kernels) for c in family]
         for words, change in ASSUMPTIONS.items():
-            machine = change(Machine())
+            machine = change(SimulatedGpu())
             gains = {p: mean(speedups(short, p, machine)) for p in policies}
             rows.append(Sensitivity(name, words, gains))
             tell(f"{name}, {words}")
     return tuple(rows)
 
 
-def _cost(machine: Machine, **changed: float) -> Machine:
-    costs: Costs = replace(machine.costs, **changed)
+def _cost(machine: SimulatedGpu, **changed: float) -> SimulatedGpu:
+    costs: LaunchCosts = replace(machine.costs, **changed)
     return replace(machine, costs=costs)

@@ -1,4 +1,4 @@
-"""How kernels reach the GPU: one stream, many, the window in software or hardware, and its rivals.
+"""Policies by which kernels reach the GPU: one stream, many, windows in software and hardware.
 
 Each policy is a function that sets a simulation going.
 """
@@ -16,7 +16,7 @@ UPSTREAM_OF_A_BARRIER = 5  # kernels that one barrier packet can name
 
 
 @dataclass(frozen=True)
-class Policy:
+class WindowPolicy:
     """What it does, in words, and how it begins."""
 
     words: str
@@ -302,14 +302,14 @@ def assign_streams(
     return place, before
 
 
-POLICIES: dict[str, Policy] = {
-    "serial": Policy("one stream", serial),
-    "streams": Policy("several streams, assigned ahead of time", streams),
-    "acs-sw": Policy("the window on the host", software),
-    "acs-hw": Policy("the window on the GPU", hardware),
-    "graph": Policy("a CUDA graph, built every time", graph_of(lambda sim: sim.costs.node)),
-    "graph-reused": Policy("a CUDA graph, built before", graph_of(lambda sim: 0.0)),
-    "persistent": Policy("persistent threads", persistent),
-    "atmi": Policy("a graph of barrier packets, described every time", atmi),
-    "cdp": Policy("kernels launched by kernels", parents),
+POLICIES: dict[str, WindowPolicy] = {
+    "serial": WindowPolicy("one stream", serial),
+    "streams": WindowPolicy("several streams, assigned ahead of time", streams),
+    "acs-sw": WindowPolicy("the window on the host", software),
+    "acs-hw": WindowPolicy("the window on the GPU", hardware),
+    "graph": WindowPolicy("a CUDA graph, built every time", graph_of(lambda sim: sim.costs.node)),
+    "graph-reused": WindowPolicy("a CUDA graph, built before", graph_of(lambda sim: 0.0)),
+    "persistent": WindowPolicy("persistent threads", persistent),
+    "atmi": WindowPolicy("a graph of barrier packets, described every time", atmi),
+    "cdp": WindowPolicy("kernels launched by kernels", parents),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from recurra.report.html import table_html
 from recurra.window.kernel import Trace
-from recurra.window.model import Machine
+from recurra.window.model import SimulatedGpu
 from recurra.window.simulate import simulate
 
 SIZES: tuple[int, ...] = (
@@ -91,9 +91,9 @@ class Profile:
         )
 
 
-def profile(trace: Trace, machine: Machine | None = None) -> Profile:
+def profile(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
     """Measures a trace; `machine` gives the GPU and the cost of a graph's node."""
-    machine = machine or Machine()
+    machine = machine or SimulatedGpu()
     serial = simulate(trace, "serial", machine)
     build = machine.costs.node * len(trace)
     kernels = trace.kernels
@@ -115,13 +115,13 @@ def profile(trace: Trace, machine: Machine | None = None) -> Profile:
     )
 
 
-def alone(trace: Trace, machine: Machine) -> list[float]:
+def alone(trace: Trace, machine: SimulatedGpu) -> list[float]:
     """How long each kernel runs by itself, µs: its blocks in as many waves as they need."""
     gpu = machine.gpu
     return [k.us * -(-k.ctas // (gpu.sms * max(1, gpu.per_sm(k)))) for k in trace.kernels]
 
 
-def parallelism(trace: Trace, machine: Machine, slots: int) -> float:
+def parallelism(trace: Trace, machine: SimulatedGpu, slots: int) -> float:
     """Σ time / time of a GPU that runs all ready kernels of a window of `slots` at once."""
     us = alone(trace, machine)
     end: list[float] = []

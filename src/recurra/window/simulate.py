@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recurra.window.kernel import Kernel, Trace
-from recurra.window.model import Machine, Simulation
+from recurra.window.model import SimulatedGpu, Simulation
 from recurra.window.policies import POLICIES
 from recurra.window.task import WindowError
-from recurra.window.timeline import Run
+from recurra.window.timeline import TimelineRun
 
 
-def simulate(trace: Trace, policy: str, machine: Machine | None = None) -> Run:
+def simulate(trace: Trace, policy: str, machine: SimulatedGpu | None = None) -> TimelineRun:
     """The trace under one of `policies.POLICIES`.
 
     Raises WindowError for a policy that is none, and for kernels that do not fit on the GPU.
@@ -21,7 +21,7 @@ def simulate(trace: Trace, policy: str, machine: Machine | None = None) -> Run:
         raise WindowError(
             f"there is no policy {policy!r}", facts=f"there are {', '.join(POLICIES)}"
         )
-    machine = machine or Machine()
+    machine = machine or SimulatedGpu()
     as_placed = None
     if policy == "persistent":
         as_placed = persistent_blocks(trace.kernels, machine)
@@ -30,7 +30,7 @@ def simulate(trace: Trace, policy: str, machine: Machine | None = None) -> Run:
     return simulation.run(policy)
 
 
-def persistent_blocks(kernels: Sequence[Kernel], machine: Machine) -> list[Kernel]:
+def persistent_blocks(kernels: Sequence[Kernel], machine: SimulatedGpu) -> list[Kernel]:
     """Each kernel as tasks of one persistent kernel: it asks for the most that any of them asks."""
     most: Mapping[str, int] = {
         field: max(getattr(kernel, field) for kernel in kernels)

@@ -2,7 +2,7 @@
 
     with Streams(stub()) as issuer:
         issuer.launch(task, GpuKernel(..), keep=(a, b, c))  # returns at once
-        issuer.segment([Launch(task, kernel), ..])  # a graph, where it came before
+        issuer.segment([StreamLaunch(task, kernel), ..])  # a graph, where it came before
         issuer.settle()  # waits for the end
 
 Who follows another kernel is put behind it on its stream; what it must follow on other streams it
@@ -45,7 +45,7 @@ class GpuKernel:
 
 
 @dataclass(frozen=True)
-class Launch:
+class StreamLaunch:
     """What a kernel touches, the kernel, and what lives until it is done."""
 
     task: Task
@@ -106,9 +106,9 @@ class Streams:
 
         Raises KernelError if the driver has failed before: then it does not run.
         """
-        return self.segment((Launch(task, kernel, keep),))[0]
+        return self.segment((StreamLaunch(task, kernel, keep),))[0]
 
-    def segment(self, launches: Sequence[Launch]) -> range:
+    def segment(self, launches: Sequence[StreamLaunch]) -> range:
         """The next kernels of the program; their tickets. They are one launch of the driver's where
         such kernels, with such edges between them, came before; whatever their parameters are."""
         if not launches:
@@ -200,7 +200,7 @@ class Streams:
             if ticket not in held:
                 self._kept.pop(ticket, None)
 
-    def _why_not(self, launch: Launch) -> WindowError:
+    def _why_not(self, launch: StreamLaunch) -> WindowError:
         if self._state == "open":
             return self._failure()
         return WindowError(

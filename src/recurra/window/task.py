@@ -1,4 +1,4 @@
-"""What a kernel touches, the segments of memory it reads and writes, and what that orders.
+"""Tasks: the segments of memory that a kernel reads and writes, and the order that follows.
 
     gemm(a, b) → c    reads 0x1000+4096, 0x2000+4096   writes 0x3000+4096
 

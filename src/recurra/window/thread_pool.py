@@ -26,7 +26,7 @@ from recurra.window.task import Task
 LAST = 4096  # spans that are kept
 
 
-class Crew:
+class PoolState:
     """The lock, and what it guards: the window, what is in it, and what became of it."""
 
     def __init__(self, threads: int, window: Scheduler, judgment: Judgment, *, record: bool):

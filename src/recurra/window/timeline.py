@@ -1,4 +1,4 @@
-"""What a simulation found: when kernels ran, how full the GPU was; numbers, JSON, a picture."""
+"""The timeline of a simulation: when kernels ran, how full the GPU was; as JSON and a picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Span:
+class KernelSpan:
     """Kernel `kernel` of the trace, from its first block's start to its last block's end, µs."""
 
     kernel: int
@@ -23,7 +23,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Run:
+class TimelineRun:
     """A trace under a policy.
 
     us      from the program's first action to its last kernel's end
@@ -37,7 +37,7 @@ class Run:
     us: float
     slots: int
     watts: tuple[float, float]
-    spans: tuple[Span, ...] = field(repr=False)
+    spans: tuple[KernelSpan, ...] = field(repr=False)
     warps: tuple[tuple[float, int], ...] = field(repr=False)
 
     @property
@@ -119,7 +119,7 @@ class Run:
         )
 
 
-def lanes_of(spans: Sequence[Span]) -> list[int]:
+def lanes_of(spans: Sequence[KernelSpan]) -> list[int]:
     """For each span the lowest lane in which nothing else runs then."""
     lanes: dict[int, int] = {}
     free: list[float] = []

@@ -78,7 +78,7 @@ def here(x: Any, step: Any) -> Any:
     return lax.optimization_barrier((x, step))[0]
 
 
-class Names:
+class JaxNamespace:
     """`xp` for operators."""
 
     truncates = True  # XLA casts floats that do not fit an integer as `truncated` does

@@ -29,13 +29,13 @@ from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.thresholds import XLA_ONE_RUN_LEVEL
 from recurra.schedule.tree import Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.support.notices import told_if_long
 
 T = TypeVar("T")
 
 
-class Kept(Protocol):
+class CachedParts(Protocol):
     """Where parts of a program are kept, by name, beside others."""
 
     @property
@@ -50,20 +50,20 @@ class Kept(Protocol):
 class CachedJax(JaxBackend):
     """XLA; a region is loaded at its first launch, or compiled and kept."""
 
-    def __init__(self, kept: Kept):
+    def __init__(self, kept: CachedParts):
         super().__init__()
         self.kept = kept
         self.loaded = RegionCache[Any]()
         self.codes: dict[str, Any] = {}  # by name
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_its_bits(plan, MadeAtFirstCall(lambda *_: self.only(plan, region)))
 
-    def only(self, plan: Plan, region: Region) -> Any:
+    def only(self, plan: StoragePlan, region: Region) -> Any:
         """The compiled region, made ready once."""
         return self.loaded.get(plan, region, self.ready)
 
-    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         with bits(plan):
             told = self.only(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
@@ -79,17 +79,17 @@ class CachedJax(JaxBackend):
         elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
         return jax.device_put(x, self.device) if elsewhere else x
 
-    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+    def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def made(seed: Any, inputs: Mapping[str, Any]) -> Any:
             lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
             return self.of_region(plan, region, lower)
 
         return in_its_bits(plan, MadeAtFirstCall(made))
 
-    def ready(self, plan: Plan, region: Region) -> Any:
+    def ready(self, plan: StoragePlan, region: Region) -> Any:
         return self.of_region(plan, region, partial(self.lowered, plan, region))
 
-    def of_region(self, plan: Plan, region: Region, lower: Callable[[], Any]) -> Any:
+    def of_region(self, plan: StoragePlan, region: Region, lower: Callable[[], Any]) -> Any:
         """The code of a region, or of a program that is one; traced only if it is not kept."""
         told = (replace(region, active=frozenset()), sorted(region.active), plan.stores)
         return self.found(region.name, repr(told), lower, options_for(plan, region))
@@ -119,14 +119,14 @@ class CachedJax(JaxBackend):
         self.kept.put(part, kept.name.encode())
         return self.codes[kept.name]
 
-    def code(self, kept: Kept) -> Any:
+    def code(self, kept: CachedParts) -> Any:
         """The code of a text that is at hand or on disk."""
         found = self.codes.get(kept.name)
         if found is None and (found := kept.get("code", _load)) is not None:
             self.codes[kept.name] = found
         return found
 
-    def keep(self, kept: Kept, name: str) -> None:
+    def keep(self, kept: CachedParts, name: str) -> None:
         """Write the code that was made."""
         try:
             data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
@@ -149,7 +149,7 @@ def text_of(lowered: Any) -> str | None:
     return f"{called} {text}"
 
 
-def options_for(plan: Plan, region: Region) -> dict[str, Any]:
+def options_for(plan: StoragePlan, region: Region) -> dict[str, Any]:
     """XLA's options: what runs once, beside the loops of its program, is compiled in less time."""
     level = "xla_backend_optimization_level"
     chosen = level in os.environ.get("XLA_FLAGS", "")

@@ -10,7 +10,7 @@ import jax
 
 from recurra.backends.jax.region import JaxBackend
 from recurra.codegen.region import Region
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def of_function(
     return _hlo(jax.jit(function, donate_argnums=donated).lower(*arguments).compile())
 
 
-def of_region(plan: Plan, region: Region) -> Hlo:
+def of_region(plan: StoragePlan, region: Region) -> Hlo:
     """Of a region of a compiled program."""
     return _hlo(JaxBackend().lowered(plan, region).compile())
 

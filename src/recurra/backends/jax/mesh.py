@@ -30,7 +30,7 @@ from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.ops.collective import JOIN, SHARD
 from recurra.ops.control import Call
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 AXIS = "worker"
 # One thread for each device; a pool with room for all, else a collective waits for ever.
@@ -68,7 +68,7 @@ class JaxMesh(JaxBackend):
         """A launch waits for all devices: the host counts no loop."""
         return replace(super().target, counted=())
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if self.processes > 1:
             _expect_no_calls(plan)
         call = in_its_bits(plan, self.jitted(plan, region))
@@ -78,7 +78,7 @@ class JaxMesh(JaxBackend):
 
         return waited
 
-    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What all devices run: their part of every array has a first axis of one."""
         ints = times(region)
         own = function(plan, region, self.machine, here=_here)
@@ -166,7 +166,7 @@ def devices_for(workers: int) -> list[Any]:
     return found[:workers]
 
 
-def _expect_no_calls(plan: Plan) -> None:
+def _expect_no_calls(plan: StoragePlan) -> None:
     """Raises where several processes would each call a host function that has a state."""
     for n in plan.graph.nodes.values():
         if isinstance(n.op, Call) and n.op.has_state:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from recurra.backends.jax.array_namespace import Names, floats, in_words, moved, words
+from recurra.backends.jax.array_namespace import JaxNamespace, floats, in_words, moved, words
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
 from recurra.backends.numpy.backend import NumpyMachine
@@ -37,14 +37,14 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_wide
 from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.support import cpu as processor
 
 
 class JaxMachine:
     """Loops are fori_loops; stores are updated by dynamic slices, which XLA does in place."""
 
-    xp: Any = Names()
+    xp: Any = JaxNamespace()
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(op := node.op, Cut) and not isinstance(
@@ -128,7 +128,7 @@ class JaxMachine:
         return moved(lambda x, box: lax.dynamic_update_slice(x, box, at), store, value)
 
 
-def bits(plan: Plan) -> AbstractContextManager[object]:
+def bits(plan: StoragePlan) -> AbstractContextManager[object]:
     """JAX as a program wants it: with numbers of 64 bits where it has some, else as it is set.
 
     It holds for a block of code in one thread: what else the process does with JAX stays as it is.
@@ -143,7 +143,7 @@ def bits_of(x: object) -> AbstractContextManager[object]:
     return jax.enable_x64(True) if is_wide(getattr(x, "dtype", None)) else nullcontext()
 
 
-def in_its_bits(plan: Plan, launch: Callable[..., Any]) -> Callable[..., Any]:
+def in_its_bits(plan: StoragePlan, launch: Callable[..., Any]) -> Callable[..., Any]:
     """A launch that is traced and run with the numbers that its program wants."""
     if isinstance(bits(plan), nullcontext):
         return launch
@@ -189,7 +189,7 @@ class JaxBackend:
         self.known = RegionCache[Any]()  # jitted
         settle_at_exit()
 
-    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
         with bits(plan):
             told = self.lowered(plan, region).compile().memory_analysis()
@@ -211,25 +211,25 @@ class JaxBackend:
             kernel=XLA_ATTENTION,
         )
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_its_bits(plan, self.jitted(plan, region))
 
-    def jitted(self, plan: Plan, region: Region) -> Any:
+    def jitted(self, plan: StoragePlan, region: Region) -> Any:
         """The region's function: compiled at its first launch, once for any number of steps.
 
         Or when somebody asks what it takes: it is the same function then.
         """
         return self.known.get(plan, region, self.jit)
 
-    def jit(self, plan: Plan, region: Region) -> Any:
+    def jit(self, plan: StoragePlan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
         donated = tuple(range(first, first + len(region.carried) + len(region.stores)))
         return jax.jit(in_words(self.function(plan, region)), donate_argnums=donated)
 
-    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+    def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         return in_its_bits(plan, self.traced(plan, region, finish))
 
-    def traced(self, plan: Plan, region: Region, finish: Finish) -> Any:
+    def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
         """A program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
         return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
@@ -242,11 +242,11 @@ class JaxBackend:
         lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
         return self.borrow(x) if lent else words(x)
 
-    def function(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
         return at_full_precision(function(plan, region, self.machine))
 
-    def lowered(self, plan: Plan, region: Region) -> jax.stages.Lowered:
+    def lowered(self, plan: StoragePlan, region: Region) -> jax.stages.Lowered:
         """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
         with bits(plan):
             arrays = [self.described(a) for a in arguments(plan, region)]

@@ -44,7 +44,7 @@ class Sizes:
 
     def _parts(self, expr: Expr) -> list[Expr]:
         """The variables that a size is made of."""
-        if isinstance(expr, (ex.Lin, ex.Prod)) and not ex.symbols(expr) & self.dims:
+        if isinstance(expr, (ex.Lin, ex.Product)) and not ex.symbols(expr) & self.dims:
             return [a for x in ex.children(expr) if isinstance(x, Expr) for a in self._parts(x)]
         return [expr]
 
@@ -58,7 +58,7 @@ class Sizes:
         """A size as JAX has it."""
         if isinstance(expr, int) or expr in self.theirs:
             return expr if isinstance(expr, int) else self.theirs[expr]
-        if isinstance(expr, ex.Prod):
+        if isinstance(expr, ex.Product):
             return self.theirs_of(expr.a) * self.theirs_of(expr.b)
         assert isinstance(expr, ex.Lin), expr
         return sum((self.theirs_of(x) * k for x, k in expr.terms), expr.const)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.backends.jax.array_namespace import Names
+from recurra.backends.jax.array_namespace import JaxNamespace
 from recurra.backends.jax.devices import devices
 from recurra.backends.jax.region import JaxBackend
 
@@ -80,7 +80,7 @@ def _waited(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
     jax.block_until_ready(function(*arrays))
 
 
-class _Asking(Names):
+class _Asking(JaxNamespace):
     """Names, with an einsum that asks first."""
 
     def __init__(self, backend: TunedJax) -> None:

@@ -20,7 +20,7 @@ from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
 from recurra.storage.allocation import ALIGNMENT
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 class NumpyMachine:
@@ -161,10 +161,10 @@ class NumpyBackend(NumpyArrays):
 
     compiles_whole = True
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
 
-    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+    def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
             return compiled_whole(plan, region, finish, inputs)
 
@@ -177,5 +177,5 @@ class NumpyBackend(NumpyArrays):
 class WalkedNumpy(NumpyArrays):
     """A region is walked through at every launch, by the machine: what the source is checked by."""
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_silence(function(plan, region, self.machine))

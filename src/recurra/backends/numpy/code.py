@@ -28,19 +28,19 @@ class Line:
 
 
 @dataclass
-class Block:
+class CodeBlock:
     """A loop, or what runs under a condition."""
 
     head: str
-    body: list[Line | Block] = field(default_factory=list["Line | Block"])
+    body: list[Line | CodeBlock] = field(default_factory=list["Line | CodeBlock"])
 
     @property
     def does_something(self) -> bool:
         """Whether it has more than the places where values end."""
-        return any(isinstance(it, Block) or it.text for it in self.body)
+        return any(isinstance(it, CodeBlock) or it.text for it in self.body)
 
 
-def text_of(head: str, items: list[Line | Block], gives: str) -> str:
+def text_of(head: str, items: list[Line | CodeBlock], gives: str) -> str:
     """The function: without lines that nobody reads; what is read for the last time is let go."""
     items.append(Line("", f"return {gives}"))
     prune(items, set())
@@ -49,11 +49,11 @@ def text_of(head: str, items: list[Line | Block], gives: str) -> str:
     return "\n".join([head, *(f"    {x}" for x in lines(items, top=True))]) + "\n"
 
 
-def prune(items: list[Line | Block], live: set[str]) -> None:
+def prune(items: list[Line | CodeBlock], live: set[str]) -> None:
     """Drops lines whose names are not read behind them."""
-    kept = list[Line | Block]()
+    kept = list[Line | CodeBlock]()
     for it in reversed(items):
-        if isinstance(it, Block):
+        if isinstance(it, CodeBlock):
             prune(it.body, live)  # what travels from step to step is bound by lines without a name
             if it.does_something:
                 kept.append(it)
@@ -64,14 +64,14 @@ def prune(items: list[Line | Block], live: set[str]) -> None:
     items[:] = kept[::-1]
 
 
-def hoist(items: list[Line | Block]) -> None:
+def hoist(items: list[Line | CodeBlock]) -> None:
     """Puts what is the same in every step of a loop before it."""
-    out = list[Line | Block]()
+    out = list[Line | CodeBlock]()
     for it in items:
-        if isinstance(it, Block):
+        if isinstance(it, CodeBlock):
             hoist(it.body)
             changes = set(assigned([it]))
-            stays = list[Line | Block]()
+            stays = list[Line | CodeBlock]()
             for x in it.body:
                 if isinstance(x, Line) and x.moves and not words(x.text) & changes:
                     changes.discard(x.name)
@@ -84,10 +84,10 @@ def hoist(items: list[Line | Block]) -> None:
     items[:] = out
 
 
-def assigned(items: Iterable[Line | Block]) -> Iterator[str]:
+def assigned(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
     """The names that are bound in some lines."""
     for it in items:
-        if isinstance(it, Block):
+        if isinstance(it, CodeBlock):
             yield from re.findall(NAME, it.head.partition(" in ")[0])
             yield from assigned(it.body)
         elif it.name:
@@ -96,28 +96,28 @@ def assigned(items: Iterable[Line | Block]) -> Iterator[str]:
             yield from re.findall(NAME, it.text.partition(" = ")[0])
 
 
-def inline(items: list[Line | Block]) -> None:
+def inline(items: list[Line | CodeBlock]) -> None:
     """Puts what is read once, by the same block, where it is read, if nothing is done before."""
     for it in items:
-        if isinstance(it, Block):
+        if isinstance(it, CodeBlock):
             inline(it.body)
     uses = Counter(all_words(items))
     waiting: dict[str, str] = {}  # lines that nothing has been done behind
-    kept = list[Line | Block]()
+    kept = list[Line | CodeBlock]()
     for it in items:
         if isinstance(it, Line):
             it.text = _joined(it.text, waiting, kept)
             if it.name and not it.is_value and uses[it.name] == 2:  # where it is made and read
                 waiting[it.name] = it.text
                 continue
-        if isinstance(it, Block) or (it.text and not it.name):
+        if isinstance(it, CodeBlock) or (it.text and not it.name):
             _settle(waiting, len(waiting), kept)
         kept.append(it)
     _settle(waiting, len(waiting), kept)
     items[:] = kept
 
 
-def _joined(text: str, waiting: dict[str, str], kept: list[Line | Block]) -> str:
+def _joined(text: str, waiting: dict[str, str], kept: list[Line | CodeBlock]) -> str:
     """An expression with those that wait for it; where that is too long, they are lines."""
     for w in dict.fromkeys(re.findall(NAME, text)):
         if w in waiting:
@@ -130,7 +130,7 @@ def _joined(text: str, waiting: dict[str, str], kept: list[Line | Block]) -> str
     return text
 
 
-def _settle(waiting: dict[str, str], count: int, kept: list[Line | Block]) -> None:
+def _settle(waiting: dict[str, str], count: int, kept: list[Line | CodeBlock]) -> None:
     """The first of those that wait are lines of their own."""
     for name in [*waiting][:count]:
         kept.append(Line(name, waiting.pop(name)))
@@ -146,7 +146,7 @@ def _put(text: str, name: str, operand: str) -> str:
     return before + (operand if alone or whole else f"({operand})") + after
 
 
-def all_words(items: Iterable[Line | Block]) -> Iterator[str]:
+def all_words(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
     """The names in some lines, as often as they stand there."""
     for it in items:
         yield from re.findall(NAME, it.text if isinstance(it, Line) else it.head)
@@ -156,7 +156,7 @@ def all_words(items: Iterable[Line | Block]) -> Iterator[str]:
             yield from all_words(it.body)
 
 
-def lines(items: Sequence[Line | Block], top: bool = False) -> Iterator[str]:
+def lines(items: Sequence[Line | CodeBlock], top: bool = False) -> Iterator[str]:
     last = {w: k for k, it in enumerate(items) for w in names_of([it])}
     made = [it for it in items if isinstance(it, Line) and it.name]
     gone: dict[int, list[str]] = {}
@@ -168,7 +168,7 @@ def lines(items: Sequence[Line | Block], top: bool = False) -> Iterator[str]:
         if not (top and at == len(items) - 1):
             gone.setdefault(at, []).append(x.name)
     for k, it in enumerate(items):
-        if isinstance(it, Block):
+        if isinstance(it, CodeBlock):
             yield it.head
             yield from (f"    {x}" for x in lines(it.body))
         elif it.text:
@@ -177,6 +177,6 @@ def lines(items: Sequence[Line | Block], top: bool = False) -> Iterator[str]:
             yield f"del {', '.join(gone[k])}"
 
 
-def names_of(items: Iterable[Line | Block]) -> set[str]:
+def names_of(items: Iterable[Line | CodeBlock]) -> set[str]:
     """All names in some lines."""
     return set(all_words(items))

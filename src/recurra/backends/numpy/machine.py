@@ -33,7 +33,7 @@ def _taken(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
     return blank((*x.shape[:axis], *np.shape(at), *x.shape[axis + 1 :]), x.dtype)
 
 
-class Names:
+class NumpyNamespace:
     """NumPy for operators that are written down."""
 
     def __init__(self, writer: Writer) -> None:
@@ -147,7 +147,7 @@ class WritingMachine:
 
     def __init__(self, writer: Writer, sizes: Mapping[str, int]) -> None:
         self.writer, self.sizes = writer, sizes
-        self.xp: Any = Names(writer)
+        self.xp: Any = NumpyNamespace(writer)
 
     def counted(self, name: str, span: tuple[int, int]) -> Count:
         return Count(name, span, self.number)

@@ -14,7 +14,7 @@ from recurra.backends.numpy.backend import NumpyBackend, in_silence
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import function
 from recurra.ops.collective import JOIN, SHARD
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 _JOINS: dict[str, Any] = {
     "add": np.add,
@@ -33,7 +33,7 @@ class NumpyMesh(NumpyBackend):
         super().__init__()
         self.workers = workers
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         meeting = _Meeting(self.workers)
         run = in_silence(function(plan, region, self.machine, here=meeting.here))
 

@@ -36,13 +36,13 @@ from recurra.backends.source_text import tuple_of
 from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments, function
-from recurra.codegen.schedule_interpreter import State, Walk
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.schedule.tree import Loop
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
-def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
+def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     """The source of a region, and what it calls by name."""
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
@@ -73,7 +73,7 @@ def written(plan: Plan, region: Region) -> tuple[str, dict[str, Any]]:
 
 
 def written_whole(
-    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+    plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The source of a program that is one region, for inputs like these, and what it calls."""
     w = Writer()
@@ -97,23 +97,23 @@ def finished(writer: Writer, head: str, made: tuple[Any, ...]) -> str:
 class WritingWalk(Walk):
     """Tells where values begin and end."""
 
-    def execute(self, statement: str, state: State) -> None:
+    def execute(self, statement: str, state: Scope) -> None:
         super().execute(statement, state)
         made = state.vals[self.statements[statement].array]
         self.machine.writer.keep(made)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: State) -> None:
+    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: Scope) -> None:
         with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
             super().run(loop, lo, hi, active, state)
 
 
-def compiled(plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+def compiled(plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
     """The function that the source of a region defines."""
     return defined(region, *written(plan, region))
 
 
 def compiled_whole(
-    plan: Plan, region: Region, finish: Finish, inputs: Mapping[str, Any]
+    plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
 ) -> WholeProgram:
     """The function that the source of a program of one region defines."""
     return defined(region, *written_whole(plan, region, finish, inputs))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.count import Count
-from recurra.backends.numpy.code import Block, Line
+from recurra.backends.numpy.code import CodeBlock, Line
 from recurra.backends.numpy.stand_in import StandIn, made_of, without_memory
 from recurra.backends.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -25,7 +25,9 @@ class Writer:
     """The source as far as it is written, and what it calls by name."""
 
     scope: dict[str, Any] = field(default_factory=dict[str, Any])
-    items: list[Line | Block] = field(default_factory=list[Line | Block])  # of the open block
+    items: list[Line | CodeBlock] = field(
+        default_factory=list[Line | CodeBlock]
+    )  # of the open block
     names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
     known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
@@ -141,7 +143,7 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Generator[None]:
-        made = Block(head)
+        made = CodeBlock(head)
         self.items.append(made)
         around, self.items = self.items, made.body
         self.known.append({})

@@ -54,7 +54,7 @@ def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
     return in_parts(labels, dtype, xs, cast, torch.einsum, empty)
 
 
-class Names:
+class TorchNamespace:
     """`xp` for operators; tensors are made on one device, and in inference mode."""
 
     def __init__(self, device: str):

@@ -1,7 +1,7 @@
 """Code: a region as data: kernels (straight-line tensor code), loops, effects on stores.
 
 region  = items
-item    = Kernel | For | Write | Bind
+item    = StraightLineCode | For | Write | Bind
 A kernel is a pure function: what it takes and gives are tensors; stores change only in a Write.
 """
 
@@ -13,7 +13,7 @@ from recurra.backends.source_text import words
 
 
 @dataclass
-class Kernel:
+class StraightLineCode:
     """Straight-line code without effects: `name = text` line by line."""
 
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -58,7 +58,7 @@ class For:
     name: str = ""  # of the function that it becomes, if it is recorded
 
 
-Item = Kernel | Write | Bind | For
+Item = StraightLineCode | Write | Bind | For
 
 
 def used(items: list[Item]) -> set[str]:
@@ -66,7 +66,7 @@ def used(items: list[Item]) -> set[str]:
     out: set[str] = set()
     for it in items:
         match it:
-            case Kernel():
+            case StraightLineCode():
                 out |= set(it.takes).union(*map(words, it.views.values()))
             case Write():
                 out.add(it.value)
@@ -77,11 +77,11 @@ def used(items: list[Item]) -> set[str]:
     return out
 
 
-def kernels(items: list[Item], runs: int = 1) -> list[Kernel]:
+def kernels(items: list[Item], runs: int = 1) -> list[StraightLineCode]:
     """Every kernel, in the order of the code, with its runs counted."""
-    out: list[Kernel] = []
+    out: list[StraightLineCode] = []
     for it in items:
-        if isinstance(it, Kernel):
+        if isinstance(it, StraightLineCode):
             it.runs = runs
             out.append(it)
         elif isinstance(it, For):
@@ -103,15 +103,15 @@ def prune(items: list[Item], live: set[str]) -> None:
         if isinstance(it, For):
             live.update(*(words(text) for _, text in it.steps))
             prune(it.body, live)
-        elif isinstance(it, Kernel):
+        elif isinstance(it, StraightLineCode):
             shorten(it, live)
-        if not isinstance(it, Kernel) or it.gives:
+        if not isinstance(it, StraightLineCode) or it.gives:
             live |= used([it])
             kept.append(it)
     items[:] = kept[::-1]
 
 
-def shorten(kernel: Kernel, live: set[str]) -> None:
+def shorten(kernel: StraightLineCode, live: set[str]) -> None:
     """Keeps the lines that what is `live` needs; takes and views are those that are left."""
     kernel.gives = {n: None for n in (*(n for n, _ in kernel.lines), *kernel.views) if n in live}
     need, kept = set(kernel.gives), list[tuple[str, str]]()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from recurra.backends.source_text import moves, tuple_of
-from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, kernels
+from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, kernels
 from recurra.backends.torch.graphs import Captured
 from recurra.backends.torch.record import Recorder
 
@@ -36,7 +36,7 @@ def emit(
     return "\n".join(out) + "\n"
 
 
-def _kernel(kernel: Kernel, aliases: set[str]) -> list[str]:
+def _kernel(kernel: StraightLineCode, aliases: set[str]) -> list[str]:
     """What is a view of a store leaves as a copy: the store will change."""
     head = f"def {kernel.name}({', '.join((*kernel.takes, *kernel.views))}):"
     lines = [f"    {name} = {text}" for name, text in kernel.lines]
@@ -52,7 +52,7 @@ def _items(items: list[Item], apart: Mapping[str, Captured] = MappingProxyType({
             out.append(f"{_targets(c.gives)} = {call}" if c.gives else call)
             continue
         match it:
-            case Kernel():
+            case StraightLineCode():
                 takes = ", ".join((*it.takes, *it.views.values()))
                 out.append(f"{_targets(it.gives)} = {it.name}({takes})")
             case Write():

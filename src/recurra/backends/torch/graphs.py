@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from recurra.backends.torch.array_namespace import Tensor
-from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, used, words
+from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, used, words
 from recurra.cost.thresholds import MAX_GRAPH_LAUNCHES, MIN_GRAPH_LAUNCHES
 
 Function = Callable[..., tuple[Tensor, ...]]
@@ -67,7 +67,7 @@ def launches(loop: For) -> int:
     per = 0
     for it in loop.body:
         match it:
-            case Kernel():
+            case StraightLineCode():
                 per += len(it.lines)
             case For():
                 per += launches(it)
@@ -94,7 +94,7 @@ def _steady(loop: For, numbers: set[str]) -> bool:
         match it:
             case Bind():
                 return False
-            case Kernel():
+            case StraightLineCode():
                 steady = not set[str]().union(*map(words, it.views.values())) & numbers
             case Write():
                 steady = not words(it.target) & numbers
@@ -127,7 +127,7 @@ def _targets(loop: For) -> set[str]:
                 out.add(it.target.partition("[")[0])
             case For():
                 out |= _targets(it)
-            case Kernel() | Bind():
+            case StraightLineCode() | Bind():
                 pass
     return out
 
@@ -136,7 +136,7 @@ def _bound(items: Sequence[Item]) -> Iterator[str]:
     """Names that are given a value inside."""
     for it in items:
         match it:
-            case Kernel():
+            case StraightLineCode():
                 yield from it.gives
             case For():
                 yield from (n for n, _ in (*it.starts, *it.steps))
@@ -165,7 +165,7 @@ def on_cuda(run: Callable[[], None]) -> Replay:
 
 
 @dataclass
-class Graph:
+class RecordedLoop:
     """A loop that is recorded at its second call, and played back from the third on.
 
     The first call runs as it is: kernels are compiled, workspaces made. To record runs the loop

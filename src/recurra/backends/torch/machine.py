@@ -13,7 +13,7 @@ from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import Count, bounded, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.source_text import inside, joined
-from recurra.backends.torch.array_namespace import Names, Tensor, dtype_of
+from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of
 from recurra.backends.torch.code import For
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
@@ -27,7 +27,7 @@ from recurra.ops.control import Foreign
 from recurra.ops.random import Uniform
 
 
-class Recorded(Names):
+class Recorded(TorchNamespace):
     """The names on tensors that are recorded, and on counted numbers."""
 
     def __init__(self, recorder: Recorder):
@@ -105,7 +105,7 @@ class RecordingMachine:
         if op.length is not None:
             length = extreme("min", evaluate(op.length, env, self.xp), length)
         with self.recorder.silent():
-            shape = op.eval(Names("meta"), *args).shape
+            shape = op.eval(TorchNamespace("meta"), *args).shape
         told = (op.scores, op.values, op.axis, op.cap, op.mask, length)
         made = self.recorder.line("attention", told, args, shape, args[0].dtype)
         self.recorder.rename(made, node.name)
@@ -127,7 +127,7 @@ class RecordingMachine:
 
     def draws_of_a_launch(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
         """Draws at times of the host, by a function that makes those of many launches at once."""
-        draws = draws_of(op, env, Names(self.recorder.device))
+        draws = draws_of(op, env, TorchNamespace(self.recorder.device))
         if draws is None:
             return None
         times = [env[x] for x in draws.dims]
@@ -245,7 +245,7 @@ class EagerMachine(NumpyMachine):
     """Reads of stores by the host, between launches."""
 
     def __init__(self, device: str):
-        self.xp = Names(device)
+        self.xp = TorchNamespace(device)
 
     write = torch.inference_mode()(NumpyMachine.write)
     write_box = torch.inference_mode()(NumpyMachine.write_box)

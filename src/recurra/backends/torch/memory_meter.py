@@ -13,7 +13,7 @@ from recurra.backends.torch.array_namespace import Tensor
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments
 from recurra.ir.types import Tuple
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 _aten = torch.ops.aten
 QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_nonzero.default)
@@ -56,7 +56,7 @@ def _key(storage: Any) -> int:
     return storage._cdata
 
 
-def besides(run: Callable[..., Any], plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
     """Bytes that a launch takes beside the variables that it gives; `run` is made for `meta`."""
     given = [_tensor(x) for x in arguments(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")

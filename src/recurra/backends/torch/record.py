@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from recurra.backends.count import Count, bounded, range_of
 from recurra.backends.source_text import FreeNames
 from recurra.backends.torch.array_namespace import Tensor
-from recurra.backends.torch.code import Bind, For, Item, Kernel, Write, words
+from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, words
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
 TAKEN = {
@@ -52,12 +52,12 @@ class StoreRef:
 
 
 @dataclass
-class Value:
+class RecordedValue:
     """A tensor of the generated code: made by the kernel `home`, the same inside `level` loops."""
 
     tensor: Tensor  # held, so that its id is its own
     name: str
-    home: Kernel | None
+    home: StraightLineCode | None
     level: int = 0
     constant: bool = False
 
@@ -74,9 +74,9 @@ class Recorder(TorchFunctionMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.values: dict[int, Value] = {}
-        self.block: Kernel = Kernel()
-        self.before: list[Kernel] = []  # of each loop around: what does not change in it
+        self.values: dict[int, RecordedValue] = {}
+        self.block: StraightLineCode = StraightLineCode()
+        self.before: list[StraightLineCode] = []  # of each loop around: what does not change in it
         self.levels: dict[str, int] = {}  # of clocks
         self.least = 0  # no code goes before the loop of this level
         self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
@@ -95,16 +95,21 @@ class Recorder(TorchFunctionMode):
         return self.names.named(wanted)
 
     def bind(
-        self, tensor: Tensor, name: str, home: Kernel | None, level: int, constant: bool = False
+        self,
+        tensor: Tensor,
+        name: str,
+        home: StraightLineCode | None,
+        level: int,
+        constant: bool = False,
     ) -> Any:
-        self.values[id(tensor)] = Value(tensor, name, home, level, constant)
+        self.values[id(tensor)] = RecordedValue(tensor, name, home, level, constant)
         return tensor
 
     @property
     def depth(self) -> int:
         return len(self.before)
 
-    def kernel(self, level: int) -> Kernel:
+    def kernel(self, level: int) -> StraightLineCode:
         """The open kernel, or the one before the outermost loop that changes nothing at `level`."""
         return self.block if level >= self.depth else self.before[level]
 
@@ -139,7 +144,7 @@ class Recorder(TorchFunctionMode):
         self.given[name] = x
         return self.bind(self.meta(x.shape, x.dtype), name, None, 0, constant=True)
 
-    def use(self, x: Tensor, kernel: Kernel) -> str:
+    def use(self, x: Tensor, kernel: StraightLineCode) -> str:
         """The name of a tensor, inside a kernel."""
         v = self.values[id(x)]
         if v.home is not kernel:
@@ -226,7 +231,7 @@ class Recorder(TorchFunctionMode):
         self.aliases.add(name := self.given_to(self.block, "v", text))
         return self.bind(tensor, name, self.block, self.depth)
 
-    def given_to(self, kernel: Kernel, stem: str, text: str) -> str:
+    def given_to(self, kernel: StraightLineCode, stem: str, text: str) -> str:
         """The parameter of a kernel that is given `text`."""
         known = {t: n for n, t in kernel.views.items()}
         name = known.get(text) or self.fresh(stem)
@@ -318,7 +323,7 @@ class Recorder(TorchFunctionMode):
         if self.block.lines or self.block.views:
             self.items.append(self.block)
         self.items += self.pending
-        self.block, self.pending, self.written = Kernel(), [], set()
+        self.block, self.pending, self.written = StraightLineCode(), [], set()
 
     @contextmanager
     def loop(
@@ -333,7 +338,7 @@ class Recorder(TorchFunctionMode):
         self.close()
         trips = range_of(hi)[1] - range_of(lo)[0] if bounded(lo, hi) else 1
         made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
-        self.before.append(Kernel())
+        self.before.append(StraightLineCode())
         self.levels[clock] = self.depth
         least, self.least = self.least, self.depth if perhaps else self.least
         around, self.items = self.items, made.body

@@ -15,11 +15,11 @@ from recurra.analysis.dynamic_bounds import NEVER
 from recurra.backends.count import ANY, Count
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
-from recurra.backends.torch.array_namespace import Names, Tensor, dtype_of, widened
+from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, widened
 from recurra.backends.torch.attention import attention
-from recurra.backends.torch.code import Kernel, finish, kernels
+from recurra.backends.torch.code import StraightLineCode, finish, kernels
 from recurra.backends.torch.emit import emit
-from recurra.backends.torch.graphs import Captured, Graph, Record, captured, on_cuda
+from recurra.backends.torch.graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.memory_meter import besides
 from recurra.backends.torch.record import Recorder, StoreRef
@@ -42,7 +42,7 @@ from recurra.cost.thresholds import (
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.ops.control import Foreign
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.support.notices import told_if_long
 
 
@@ -66,7 +66,7 @@ class TorchBackend:
         self.graphs = self.device.startswith("cuda") if graphs is None else graphs
         self.record: Record = on_cuda
         self.machine = EagerMachine(self.device)
-        self.names = Names(self.device)
+        self.names = TorchNamespace(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
         self.bare = RegionCache[Any]()  # on tensors without numbers
@@ -84,13 +84,13 @@ class TorchBackend:
             behind=MIN_OVERLAPPED_NS,
         )
 
-    def compile(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         if not region.local:
             return self.coded(plan, region)
         code = partial(self.coded, plan)
         return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
 
-    def coded(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def coded(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """The code of a region that is given all of its stores."""
         for s in region.active:
             type_ = plan.statements[s].type
@@ -109,7 +109,7 @@ class TorchBackend:
         for k in found:
             scope[k.name] = self.kernel(k, scope, steps)
         for c in loops:
-            scope[c.name] = Graph(scope[c.name], len(c.stores), c.written, self.record)
+            scope[c.name] = RecordedLoop(scope[c.name], len(c.stores), c.written, self.record)
         run = scope[region.name]
 
         def launch(*given: Any) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ class TorchBackend:
 
         return launch
 
-    def compile_whole(self, plan: Plan, region: Region, finish: Finish) -> WholeProgram:
+    def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         run = single_launch(plan, region, self.compile(plan, region), self.machine, finish)
         return lambda seed, inputs: run(self.array(seed), inputs)
 
@@ -141,7 +141,7 @@ class TorchBackend:
         exec(compile(source, f"<recurra {name}>", "exec"), scope)
         return scope
 
-    def kernel(self, k: Kernel, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
+    def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
         """A kernel of a region, fused if that pays."""
         if not self.pays(k, steps):
             return scope[k.name]
@@ -157,11 +157,11 @@ class TorchBackend:
 
     donates = False  # a step makes its variables anew
 
-    def besides(self, plan: Plan, region: Region, at: tuple[int, ...]) -> int:
+    def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
         return besides(self.bare.get(plan, region, self.compile_bare), plan, region, at)
 
-    def compile_bare(self, plan: Plan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile_bare(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """Compile a region for tensors that have a shape and no numbers."""
         meta = TorchBackend(fuse=False, device="meta", graphs=False)
         meta.scope = {"range": few}
@@ -170,7 +170,7 @@ class TorchBackend:
     apart: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
     scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
 
-    def pays(self, kernel: Kernel, steps: int) -> bool:
+    def pays(self, kernel: StraightLineCode, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?
 
         Of another length at every step, attention would be compiled again at every step.
@@ -267,22 +267,22 @@ class TorchBackend:
         return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
 
 
-def steps_of(plan: Plan, region: Region) -> int:
+def steps_of(plan: StoragePlan, region: Region) -> int:
     """Steps of a region in one run: its launches, and in each one the steps of its chunk."""
     loops = [*region.around, *([region.chunk] if region.chunk else [])]
     dims = {d.name: d.range for d in plan.graph.dims}
     return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
 
 
-def _variable_text(plan: Plan, name: str) -> str:
+def _variable_text(plan: StoragePlan, name: str) -> str:
     """The name of a variable in the source: a running sum has one of its own."""
     (writer, *_) = plan.statements.writers[name]
     return f"{writer.equation}_so_far" if writer.accumulates else name
 
 
 def recorded(
-    plan: Plan, region: Region, device: str, graphs: bool
-) -> tuple[str, list[Kernel], list[Captured], Mapping[str, Tensor]]:
+    plan: StoragePlan, region: Region, device: str, graphs: bool
+) -> tuple[str, list[StraightLineCode], list[Captured], Mapping[str, Tensor]]:
     """The source of a region, its kernels, its loops that are graphs, and constants."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
@@ -350,7 +350,7 @@ def asked(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) ->
     return min(end, after - behind + 1) if behind else end
 
 
-def foreign_calls(plan: Plan) -> Callable[..., Any]:
+def foreign_calls(plan: StoragePlan) -> Callable[..., Any]:
     """Return f(key, vmaps): a function of another library on tensors, mapped over axes."""
     ops = [n.op for n in plan.graph.nodes.values() if isinstance(n.op, Foreign)]
     functions = {op.fn.key: op.fn for op in ops}

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from recurra.backends.torch.array_namespace import Tensor
-from recurra.backends.torch.code import Kernel
+from recurra.backends.torch.code import StraightLineCode
 from recurra.backends.torch.region import TorchBackend
 
 EINSUM, OURS = "torch.functional.einsum(", "contract("
@@ -48,7 +48,7 @@ class TunedTorch(TorchBackend):
             scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), given)
         return scope
 
-    def kernel(self, k: Kernel, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
+    def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
         theirs = super().kernel(k, scope, steps)
         if WITH not in scope or not any(text.startswith(EINSUM) for _, text in k.lines):
             return theirs

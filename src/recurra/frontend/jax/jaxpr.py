@@ -365,7 +365,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "iota": _iota,
     "le": _pointwise(el.LessEqual),
     "log": _pointwise(el.Log),
-    "logistic": _pointwise(el.Sigmoid),
+    "logistic": _pointwise(el.Logistic),
     "lt": _pointwise(el.Less),
     "max": _pointwise(el.Maximum),
     "min": _pointwise(el.Minimum),
@@ -396,7 +396,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "squeeze": _squeeze,
     "stop_gradient": _pointwise(el.Detach),
     "sub": _pointwise(el.Sub),
-    "tanh": _pointwise(el.Tanh),
+    "tanh": _pointwise(el.HyperbolicTangent),
     "transpose": lambda p, x: x.transpose(*p["permutation"]),
     "xor": _pointwise(bitwise.BitXor),
 }

@@ -26,7 +26,7 @@ _TURNS = ("transpose", "reshape", "squeeze", "expand_dims")  # what a contractio
 
 
 @dataclass(frozen=True)
-class Piece:
+class CompiledPiece:
     """A compiled function of arrays; what it reads and writes, by number."""
 
     name: str
@@ -40,7 +40,7 @@ class Pieces:
     """Shapes and types of all values; of them the function's arguments and results, constants."""
 
     values: tuple[jax.ShapeDtypeStruct, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CompiledPiece, ...]
     arguments: tuple[int, ...]
     constants: Mapping[int, np.ndarray]
     results: tuple[int, ...]
@@ -114,7 +114,7 @@ class _Cut:
         for v in (*self.jaxpr.invars, *constants):
             number.setdefault(v, len(number))
         compiled: dict[str, Callable[..., Any]] = {}
-        found: list[Piece] = []
+        found: list[CompiledPiece] = []
         for last in sorted(self.groups):
             eqns = [self.jaxpr.eqns[k] for k in self.groups[last]]
             made = {v for e in eqns for v in e.outvars}
@@ -128,7 +128,7 @@ class _Cut:
                 text = str(inner)  # all of it: equal texts are compiled once
             call = compiled.setdefault(text, _compiled(inner))
             read_ids, written_ids = (tuple(number[v] for v in vs) for vs in (reads, writes))
-            found.append(Piece(_named(eqns), read_ids, written_ids, call))
+            found.append(CompiledPiece(_named(eqns), read_ids, written_ids, call))
         taken = (*self.jaxpr.invars, *constants)
         results = [v for v in dict.fromkeys(self.results) if v not in taken]
         return Pieces(

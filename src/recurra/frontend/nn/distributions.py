@@ -1,4 +1,4 @@
-"""What a policy returns."""
+"""Distributions that a policy returns."""
 
 from __future__ import annotations
 

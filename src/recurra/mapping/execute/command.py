@@ -18,14 +18,14 @@ from recurra.mapping.engine_choice import Which
 from recurra.storage.mapping_problem import Problem, Solution, nothing
 
 if TYPE_CHECKING:
-    from recurra.mapping.execute.compare import Compared
+    from recurra.mapping.execute.compare import ComparedProblem
     from recurra.mapping.execute.costs import Gauge
     from recurra.mapping.execute.memories import Memory
     from recurra.mapping.execute.tables import Tables
 
 
 @dataclass(frozen=True)
-class Run:
+class MapRunCommand:
     """Run a program with a small fast memory of RAM, and a file of a disk as slow memory; or with
     that of a GPU, and RAM as slow memory.
 
@@ -132,7 +132,7 @@ class Run:
         return {"everything slow": nothing(problem), self.solver: found}
 
 
-def _told(done: Compared) -> dict[str, Any]:
+def _told(done: ComparedProblem) -> dict[str, Any]:
     return {
         name: {
             "share": x.share,

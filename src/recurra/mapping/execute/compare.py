@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.mapping.execute.costs import Gauge, Measured
+from recurra.mapping.execute.costs import Gauge, MeasuredCosts
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import Memory
-from recurra.mapping.execute.run import RAM, Execution, Times
+from recurra.mapping.execute.run import RAM, PreparedWorkload, Times
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Array, Workload, unmapped
 from recurra.mapping.simulate import simulate
@@ -25,7 +25,7 @@ Answers = Callable[[Problem], Mapping[str, Solution]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedAnswer:
     """One answer: milliseconds of a step, by round; the parts of the measured ones."""
 
     answer: Solution
@@ -76,7 +76,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedProblem:
     """A problem with measured prices, where its slow memory is, and a comparison by answer.
 
     With `tables` the problem has them, and beside the answers to it are those to the same problem
@@ -88,10 +88,10 @@ class Compared:
 
     problem: Problem
     slow: str
-    prices: Measured
+    prices: MeasuredCosts
     tables: Tables | None
     steady: int
-    comparisons: Mapping[str, Comparison]
+    comparisons: Mapping[str, ComparedAnswer]
 
 
 def compare(
@@ -102,7 +102,7 @@ def compare(
     rounds: int = 9,
     memory: Memory = RAM,
     tabulate: Callable[[Gauge], Tables] | None = None,
-) -> Compared:
+) -> ComparedProblem:
     """Measures prices, asks for answers, and runs them all `rounds` times, in turns.
 
     `tabulate`: say `measure_tables`. A round's simulated step is that by the prices measured before
@@ -119,7 +119,9 @@ def compare(
         summed = problem_of(workload, fast_size, then)
         problem = summed if tables is None else problem_of(workload, fast_size, then, tables)
         found = _answered(answers, problem, summed)
-        runs = {k: Execution(workload, problem, x, memory, gauge.slow) for k, x in found.items()}
+        runs = {
+            k: PreparedWorkload(workload, problem, x, memory, gauge.slow) for k, x in found.items()
+        }
         prices, times = [gauge.round()], list[dict[str, Times]]()
         for k in range(rounds):
             order = list(runs) if k % 2 == 0 else list(runs)[::-1]
@@ -133,10 +135,10 @@ def compare(
     drags = [x.drag for x in prices]
     sums = [problem_of(workload, fast_size, x) for x in prices]
     problems = sums if tables is None else _tabled(workload, fast_size, prices, tables, then)
-    comparisons: dict[str, Comparison] = {}
+    comparisons: dict[str, ComparedAnswer] = {}
     for name, answer in found.items():
         steps = tuple(times[k][name] for k in counted)
-        comparisons[name] = Comparison(
+        comparisons[name] = ComparedAnswer(
             answer,
             answer.reward(problem) / max(1, problem.total),
             _between(problems, answer, drags)[counted],
@@ -144,7 +146,9 @@ def compare(
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
-    return Compared(problem, str(gauge.slow), gauge.measured(), tables, len(steady), comparisons)
+    return ComparedProblem(
+        problem, str(gauge.slow), gauge.measured(), tables, len(steady), comparisons
+    )
 
 
 def _steady(alone: Floats) -> list[int]:
@@ -162,7 +166,11 @@ def _answered(answers: Answers, problem: Problem, summed: Problem) -> dict[str, 
 
 
 def _tabled(
-    workload: Workload, fast_size: int, prices: Sequence[Measured], tables: Tables, then: Measured
+    workload: Workload,
+    fast_size: int,
+    prices: Sequence[MeasuredCosts],
+    tables: Tables,
+    then: MeasuredCosts,
 ) -> list[Problem]:
     """By round: with the tables as they would be at its prices."""
     return [

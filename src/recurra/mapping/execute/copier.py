@@ -17,7 +17,7 @@ from recurra.mapping.execute.memories import Room, SlowMemory
 
 
 @dataclass(frozen=True)
-class Copy:
+class Transfer:
     """Between a room and a place in slow memory, into that if `out`; done by the end of step
     `due`."""
 
@@ -41,9 +41,9 @@ class Copier:
         self.slow = slow
         self.seconds: dict[int, float] = {}  # by buffer, of what is copied or being copied
         self.finished: list[int] = []
-        self._queue: list[tuple[int, int, int, Copy]] = []  # due, buffer, bytes done
+        self._queue: list[tuple[int, int, int, Transfer]] = []  # due, buffer, bytes done
         self._changed = threading.Condition()
-        self._moving: Copy | None = None
+        self._moving: Transfer | None = None
         self._silent = self._stopped = False
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="copies", daemon=True)
@@ -60,7 +60,7 @@ class Copier:
             self._changed.notify_all()
         self._thread.join()
 
-    def add(self, copies: Sequence[Copy]) -> None:
+    def add(self, copies: Sequence[Transfer]) -> None:
         """They may begin."""
         if copies:
             with self._changed:

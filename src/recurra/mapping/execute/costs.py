@@ -1,4 +1,4 @@
-"""What a workload's instructions and a slow memory take on this machine, measured."""
+"""Measured costs of a workload's instructions and of a slow memory, on this machine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.copier import Copier, Transfer
 from recurra.mapping.execute.layout import problem_of, slots
 from recurra.mapping.execute.memories import PAGE, Memory, Room, whole_pages
-from recurra.mapping.execute.run import RAM, Execution
+from recurra.mapping.execute.run import RAM, PreparedWorkload
 from recurra.mapping.execute.workload import Workload
 from recurra.mapping.machine import picoseconds
 from recurra.storage.mapping_problem import nothing
@@ -22,7 +22,7 @@ Moves = Mapping[Amount, float]  # seconds
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCosts:
     """Seconds. `longer`: with everything in slow memory; `moves`: an instruction's part of that,
     which waits for it, and computes slower after such a rest; `copies`: of the copy engine
     beside instructions."""
@@ -50,7 +50,7 @@ class Measured:
         """The program with everything in slow memory."""
         return sum(self.instructions) + self.longer
 
-    def beside(self, then: Measured) -> tuple[float, float]:
+    def beside(self, then: MeasuredCosts) -> tuple[float, float]:
         """How many times as long as then it takes to move, and to compute."""
         pairs = [(self.longer, then.longer), (sum(self.instructions), sum(then.instructions))]
         moving, computing = (x / y if x > 0 < y else 1.0 for x, y in pairs)
@@ -102,7 +102,9 @@ class Gauge:
         self._spare = slots(workload)[1]  # behind it copies write what nobody reads
         self.slow = memory.slow(self._spare + 4 * len(self._room))
         try:
-            self.execution = Execution(workload, problem, nothing(problem), memory, self.slow)
+            self.execution = PreparedWorkload(
+                workload, problem, nothing(problem), memory, self.slow
+            )
             self._compute()  # compiles
         except BaseException:
             self.slow.close()
@@ -114,9 +116,9 @@ class Gauge:
     def __exit__(self, *_: object) -> None:
         self.slow.close()
 
-    def round(self) -> Measured:
+    def round(self) -> MeasuredCosts:
         """What one round more measured; `measured` tells about all of them. The results of an
-        `Execution` that shares the slow memory are lost."""
+        `PreparedWorkload` that shares the slow memory are lost."""
         computed = self._compute()
         self.slow.log = {x: [] for x in self._amounts}
         slowly, moved = self.execution.run().total, self.slow.log
@@ -124,17 +126,17 @@ class Gauge:
         self._rounds.append(_Round(computed, slowly, moved, *self._beside(sum(computed))))
         return self._measured(self._rounds[-1:])
 
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredCosts:
         """Medians of the rounds; instructions sum up to the median of the rounds' sums."""
         return self._measured(self._rounds)
 
-    def _measured(self, rounds: list[_Round]) -> Measured:
+    def _measured(self, rounds: list[_Round]) -> MeasuredCosts:
         computed = _medians([r.computed for r in rounds])
         longer = max(0.0, float(np.median([r.slowly for r in rounds]) - computed.sum()))
         copied: dict[Amount, list[float]] = {x: [] for x in self._amounts}
         for amount, seconds in (x for r in rounds for x in r.copied):
             copied[amount].append(seconds)
-        return Measured(
+        return MeasuredCosts(
             tuple(computed.tolist()),
             longer,
             self._prices(rounds, longer),
@@ -161,11 +163,11 @@ class Gauge:
             finished = [(self._amounts[k % kinds], copier.seconds[k]) for k in copier.finished]
         return finished, (together - alone) / max(spent, 1e-9)
 
-    def _copy(self, index: int) -> Copy:
+    def _copy(self, index: int) -> Transfer:
         nbytes, out = self._amounts[index % len(self._amounts)]
         first, end = (self._spare, self.slow.nbytes) if out else (0, self._spare)
         at = int(self._random.integers(first // PAGE, (end - nbytes) // PAGE + 1)) * PAGE
-        return Copy(index, index, self._room[:nbytes], at, out)
+        return Transfer(index, index, self._room[:nbytes], at, out)
 
     def _compute(self) -> list[float]:
         found: list[float] = []

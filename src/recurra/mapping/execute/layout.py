@@ -11,12 +11,12 @@ from typing import Protocol
 from recurra.mapping.execute.memories import whole_pages
 from recurra.mapping.execute.tables import Tables
 from recurra.mapping.execute.workload import Workload
-from recurra.storage.mapping_problem import Buffer, Instruction, Problem, Roofline, Table
+from recurra.storage.mapping_problem import Buffer, Instruction, Latency, Problem, Roofline
 
 Use = tuple[int, bool]  # a tensor, and if the instruction writes it
 
 
-class Prices(Protocol):
+class InstructionPrices(Protocol):
     """Picoseconds of an instruction with everything in fast memory, and of moving bytes."""
 
     def computing(self, step: int) -> int:
@@ -53,7 +53,10 @@ def slots(workload: Workload) -> tuple[dict[int, int], int]:
 
 
 def problem_of(
-    workload: Workload, fast_size: int, prices: Prices, tables: Tables | None = None
+    workload: Workload,
+    fast_size: int,
+    prices: InstructionPrices,
+    tables: Tables | None = None,
 ) -> Problem:
     """The problem whose answers `Execution` runs.
 
@@ -81,7 +84,7 @@ def problem_of(
     return Problem(workload.name, fast_size, tuple(instructions), tuple(buffers))
 
 
-def _alone(cost: Roofline | Table, buffer: int, count: int) -> int:
+def _alone(cost: Roofline | Latency, buffer: int, count: int) -> int:
     """What is gained if of an instruction's buffers this one alone is in fast memory."""
     return cost.latency([False] * count) - cost.latency([i == buffer for i in range(count)])
 

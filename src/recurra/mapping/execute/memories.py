@@ -1,4 +1,4 @@
-"""What a mapped program needs of a machine: a fast memory, and a slow one beside it."""
+"""The memories of a mapped program: a fast one, and a slow one beside it."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-from recurra.mapping.execute.copier import Copier, Copy
+from recurra.mapping.execute.copier import Copier, Transfer
 from recurra.mapping.execute.layout import outside, slots, uses
 from recurra.mapping.execute.memories import PAGE, Memory, Room, SlowMemory
 from recurra.mapping.execute.ram import Ram
-from recurra.mapping.execute.step import Step
+from recurra.mapping.execute.step import WorkloadStep
 from recurra.mapping.execute.workload import Array, Workload
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, copy_steps
@@ -37,7 +37,7 @@ class Times:
         )
 
 
-class Execution:
+class PreparedWorkload:
     """A workload ready to run, as often as one likes, until it is closed.
 
     `problem` comes from `problem_of`, whatever the prices. Raises `InvalidSolution` for a mapping
@@ -66,7 +66,7 @@ class Execution:
         small = [k for k in range(len(workload.tensors)) if not workload.placed(k)]
         self.beside = {k: memory.room(workload.tensors[k].nbytes) for k in small}
         self.slots, size = slots(workload)
-        self._steps = [Step(workload.name, x) for x in workload.operations]
+        self._steps = [WorkloadStep(workload.name, x) for x in workload.operations]
         for t in range(problem.steps):
             self._prepare(t)
         self._shares = slow is not None
@@ -77,7 +77,7 @@ class Execution:
             self.close()
             raise
 
-    def __enter__(self) -> Execution:
+    def __enter__(self) -> PreparedWorkload:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,7 +159,7 @@ class Execution:
                 rooms[k] = self.beside[self.workload.storage[k]]
         step.find(self.workload, self.memory, rooms)
 
-    def _placed(self, index: int, tensor: int, out: bool, step: Step) -> Room:
+    def _placed(self, index: int, tensor: int, out: bool, step: WorkloadStep) -> Room:
         b, p = self.problem.buffers[index], self.solution.placements[index]
         if p is None:
             at = self._bounced[b.target_time][self.workload.storage[tensor]]
@@ -168,7 +168,7 @@ class Execution:
             room = self.arena[p.offset : p.offset + b.size]
         during = () if p is None else copy_steps(b, p)
         if during:
-            copy = Copy(during[-1], index, room, self.slots[tensor], out)
+            copy = Transfer(during[-1], index, room, self.slots[tensor], out)
             self._steps[during[0]].copies.append(copy)
         elif p is None or p.copied:  # also what is copied in no time
             (step.writes if out else step.reads).append((room, self.slots[tensor]))
@@ -182,6 +182,6 @@ def execute(
     memory: Memory = RAM,
 ) -> tuple[tuple[Array, ...], Times]:
     """The results of one run, and its times."""
-    with Execution(workload, problem, solution, memory) as execution:
+    with PreparedWorkload(workload, problem, solution, memory) as execution:
         times = execution.run()
         return execution.results(), times

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from recurra.errors import RecurraError
-from recurra.mapping.execute.copier import Copy
+from recurra.mapping.execute.copier import Transfer
 from recurra.mapping.execute.memories import Memory, Room, SlowMemory
 from recurra.mapping.execute.workload import Operation, Workload
 
@@ -18,7 +18,7 @@ Silent = Callable[[], AbstractContextManager[None]]  # within it slow memory is 
 
 
 @dataclass
-class Step:
+class WorkloadStep:
     """It reads what is not in fast memory before it computes, and writes it afterwards."""
 
     program: str
@@ -28,7 +28,7 @@ class Step:
     rooms: Mapping[int, Room] = field(default_factory=dict)  # by tensor
     reads: list[Moved] = field(default_factory=list)
     writes: list[Moved] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)  # that may begin with it
+    copies: list[Transfer] = field(default_factory=list)  # that may begin with it
 
     def find(self, workload: Workload, memory: Memory, rooms: Mapping[int, Room]) -> None:
         """Its tensors are in these rooms."""

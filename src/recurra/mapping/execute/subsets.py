@@ -16,10 +16,10 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.mapping.execute.chance import Floats, middles
-from recurra.mapping.execute.costs import Gauge, Measured
+from recurra.mapping.execute.costs import Gauge, MeasuredCosts
 from recurra.mapping.execute.layout import outside, slots, uses
 from recurra.mapping.execute.memories import Bytes
-from recurra.mapping.execute.step import Step
+from recurra.mapping.execute.step import WorkloadStep
 from recurra.mapping.execute.tables import Subsets, Tables
 from recurra.mapping.execute.workload import Workload
 from recurra.storage.mapping_problem import VARIED
@@ -54,7 +54,7 @@ def measure_tables(
     """
     if rounds < 1:
         raise RecurraError(f"tables are measured in one round at least, not in {rounds}")
-    trials = _Trials(gauge, wide)
+    trials = _SubsetRuns(gauge, wide)
     random = np.random.default_rng(0)
     wholes = [gauge.round().whole]  # now all values are in the file
     for k in range(rounds):
@@ -104,7 +104,7 @@ def _runs(counts: Sequence[int], random: np.random.Generator) -> Iterable[list[l
         yield found
 
 
-class _Trials:
+class _SubsetRuns:
     """Runs the program with any subsets: each value is in fast and slow memory, the same in both.
 
     Rounds of the gauge leave it there; of what is written in place, runs keep both.
@@ -142,7 +142,7 @@ class _Trials:
                     self._put(k, self.memory.get(step.rooms[k]))
         self.found.append(samples)
 
-    def tables(self, usual: Measured, slower: Sequence[float]) -> Tables:
+    def tables(self, usual: MeasuredCosts, slower: Sequence[float]) -> Tables:
         """Medians, less what is chance.
 
         `slower`: how many times as long as usual everything took, by round.
@@ -165,7 +165,7 @@ class _Trials:
         fewest = min(len(here) for x in times for here in x.values())
         return Tables(steps, fewest).scaled(*_levels(found, usual))
 
-    def _summed(self, step: int, prices: Measured) -> Floats:
+    def _summed(self, step: int, prices: MeasuredCosts) -> Floats:
         """[subsets, 2] seconds of moving and computing if they are sums."""
         here, found = uses(self.workload, step), list[tuple[float, float]]()
         for subset in range(1 << len(self.units[step])):
@@ -179,10 +179,10 @@ class _Trials:
         among = {i for k, unit in enumerate(self.units[step]) if subset >> k & 1 for i in unit}
         return [i in among for i in range(len(uses(self.workload, step)))]
 
-    def _step(self, time: int, subset: int) -> Step:
+    def _step(self, time: int, subset: int) -> WorkloadStep:
         here, inside = uses(self.workload, time), self._inside(time, subset)
         at = outside(self.workload, time, 0, inside)
-        step = Step(self.workload.name, self.workload.operations[time])
+        step = WorkloadStep(self.workload.name, self.workload.operations[time])
         rooms = {k: self.rooms[k] for k in (*step.operation.reads, *step.operation.writes)}
         for (k, out), within in zip(here, inside, strict=True):
             if not within:
@@ -199,7 +199,7 @@ class _Trials:
             self.slow.write(self.rooms[tensor], self.slots[tensor])
 
 
-def _levels(found: Sequence[Floats], usual: Measured) -> tuple[float, float]:
+def _levels(found: Sequence[Floats], usual: MeasuredCosts) -> tuple[float, float]:
     """Factors of what is moved, and computed, with which the program takes what the gauge says,
     both with everything in fast memory and with everything in slow memory."""
     fast = sum(float(x[-1, 1]) for x in found)

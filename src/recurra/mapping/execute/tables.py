@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recurra.mapping.machine import picoseconds
-from recurra.storage.mapping_problem import Table
+from recurra.storage.mapping_problem import Latency
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Subsets:
     moved: tuple[float, ...]
     computed: tuple[float, ...]
 
-    def cost(self) -> Table:
+    def cost(self) -> Latency:
         """A part of a unit, which no mapping has in fast memory, gains its share of the unit."""
         varied = tuple(k for unit in self.units for k in unit)
         masks = ([m >> k & 1 for k in range(len(varied))] for m in range(1 << len(varied)))
-        return Table(varied, tuple(self._latency(iter(bits)) for bits in masks))
+        return Latency(varied, tuple(self._latency(iter(bits)) for bits in masks))
 
     def _latency(self, bits: Iterator[int]) -> int:
         among = [(1.0, 0)]  # subsets, and how much each counts

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recurra.hlo.cost import Costs
-from recurra.hlo.flow import Flow, Step, Value, flow, heaviest_loop
-from recurra.hlo.module import Module, read_module
+from recurra.hlo.flow import FlowStep, FlowValue, ValueFlow, flow, heaviest_loop
+from recurra.hlo.module import HloModule, read_module
 from recurra.hlo.wire import HloError
 from recurra.mapping.machine import Machine, picoseconds
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem, ProblemError, Roofline
@@ -20,7 +20,7 @@ class Extraction:
     """A problem, and the value of the module behind each tensor id."""
 
     problem: Problem
-    values: tuple[Value, ...]  # by tensor id
+    values: tuple[FlowValue, ...]  # by tensor id
 
 
 def extract(
@@ -54,7 +54,7 @@ def _extract(module: bytes, machine: Machine, name: str, loop: int, supply: Supp
     return _Extractor(f, machine, supply).extraction(name or m.name)
 
 
-def _computation(module: Module, costs: Costs, loop: int) -> int:
+def _computation(module: HloModule, costs: Costs, loop: int) -> int:
     here = module.entry
     for level in range(loop):
         x = heaviest_loop(module, here, costs)
@@ -69,7 +69,7 @@ def _computation(module: Module, costs: Costs, loop: int) -> int:
 
 
 class _Extractor:
-    def __init__(self, flow: Flow, machine: Machine, supply: Supply) -> None:
+    def __init__(self, flow: ValueFlow, machine: Machine, supply: Supply) -> None:
         self.flow, self.machine, self.supply = flow, machine, supply
         self.wanted = set(flow.result.values())
         self.last = [v.step for v in flow.values]
@@ -124,7 +124,7 @@ class _Extractor:
                     at = self.next.get(at)
         return found
 
-    def cost(self, step: Step, moved: list[int]) -> Roofline:
+    def cost(self, step: FlowStep, moved: list[int]) -> Roofline:
         """Of one step; `moved` are the bytes of its buffers."""
         m = self.machine
         small = [n for x in (step.reads, step.writes) for v, n in x.items() if not self.placed(v)]

@@ -15,11 +15,11 @@ import numpy as np
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
-from recurra.mapping.learn.planning import Plan
-from recurra.mapping.learn.replay import Segment
-from recurra.mapping.learn.view import View, view
+from recurra.mapping.learn.planning import PlannedActions
+from recurra.mapping.learn.replay import ReplaySegment
+from recurra.mapping.learn.view import GameView, view
 from recurra.mapping.native import NativeGame
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.mapping_problem import Solution
 
 PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
@@ -35,10 +35,10 @@ class Played:
     solution: Solution
 
 
-Decide = Callable[[View], Plan]
+Decide = Callable[[GameView], PlannedActions]
 
 
-def reference(flat: Flat, engine: Engine) -> Ints:
+def reference(flat: FlatProblem, engine: Engine) -> Ints:
     """[N + 1] picoseconds gained before each buffer by the game that stays where it can."""
     game = engine.game(flat)
     game.play(np.ones(len(flat.size), np.uint8))
@@ -58,7 +58,13 @@ class Lanes:
     """
 
     def __init__(
-        self, flat: Flat, engine: Engine, expected: Ints, count: int, cells: int, again: float = 0.0
+        self,
+        flat: FlatProblem,
+        engine: Engine,
+        expected: Ints,
+        count: int,
+        cells: int,
+        again: float = 0.0,
     ) -> None:
         self.flat, self.cells, self.expected, self.again = flat, cells, expected, again
         self.best: tuple[int, tuple[int, ...]] = (-1, ())  # reward and decisions of a whole game
@@ -69,28 +75,28 @@ class Lanes:
         self.seen = self._view()
         self.playable = not self.games[0].done  # somewhere there is a choice
 
-    def _view(self) -> View:
+    def _view(self) -> GameView:
         return view(self.games, [len(x) for x in self.actions], self.cells)
 
     def play(
         self, decide: Decide, count: int, random: np.random.Generator | None = None
-    ) -> tuple[Segment, list[Played]]:
+    ) -> tuple[ReplaySegment, list[Played]]:
         """So many decisions of each game, and the games that ended; `random` says where games
         begin."""
-        rows: list[tuple[View, Plan, Any, Any]] = []
+        rows: list[tuple[GameView, PlannedActions, Any, Any]] = []
         ended: list[Played] = []
         for _ in range(count):
-            plan = Plan(*(np.asarray(x) for x in decide(self.seen)))
+            plan = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
             before = self.seen
             steps = [self._step(k, int(a), ended, random) for k, a in enumerate(plan.action)]
             rewards, discounts = zip(*steps, strict=True)
             self.seen = self._view()
             rows.append((before, plan, rewards, discounts))
-        last = Plan(*(np.asarray(x) for x in decide(self.seen)))
+        last = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
         views = [row[0] for row in rows] + [self.seen]
         values = [row[1].value for row in rows] + [last.value]
-        return Segment(
-            seen=View(*(np.stack(x, 1) for x in zip(*views, strict=True))),
+        return ReplaySegment(
+            seen=GameView(*(np.stack(x, 1) for x in zip(*views, strict=True))),
             action=np.stack([row[1].action for row in rows], 1).astype(np.int32),
             reward=np.array([row[2] for row in rows], np.float32).T,
             discount=np.array([row[3] for row in rows], np.float32).T,
@@ -157,7 +163,7 @@ def wishes_of(answer: Solution) -> Ints:
     return np.array(kinds, np.int64)
 
 
-def decided(flat: Flat, engine: Engine, wishes: Ints) -> Played:
+def decided(flat: FlatProblem, engine: Engine, wishes: Ints) -> Played:
     """The game that preferences play."""
     game, actions = engine.game(flat), list[int]()
     while game.advance():
@@ -169,8 +175,13 @@ def decided(flat: Flat, engine: Engine, wishes: Ints) -> Played:
 
 
 def shown(
-    flat: Flat, engine: Engine, expected: Ints, games: Sequence[Played], segment: int, cells: int
-) -> Segment:
+    flat: FlatProblem,
+    engine: Engine,
+    expected: Ints,
+    games: Sequence[Played],
+    segment: int,
+    cells: int,
+) -> ReplaySegment:
     """Games as pieces, from the first on again to fill the last; policies are their actions."""
     decisions = [a for g in games for a in g.actions]
     length = len(decisions)
@@ -178,17 +189,17 @@ def shown(
     played = np.resize(decisions, count)
     plans = iter([*played, 0])
 
-    def decide(view: View) -> Plan:
+    def decide(view: GameView) -> PlannedActions:
         a = [next(plans)]
-        return Plan(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
+        return PlannedActions(np.array(a), np.eye(len(Action), dtype=np.float32)[a], np.zeros(1))
 
     whole, _ = Lanes(flat, engine, expected, 1, cells).play(decide, count)
     worth = _worth(whole, 0.0, length)[count % length]  # the state behind the last piece
     value = _worth(whole, float(worth), count)
     at = np.arange(0, count, segment)[:, None] + np.arange(segment + 1)
     before = at[:, :-1]
-    return Segment(
-        seen=View(*(x[0][at] for x in whole.seen)),
+    return ReplaySegment(
+        seen=GameView(*(x[0][at] for x in whole.seen)),
         action=whole.action[0][before],
         reward=whole.reward[0][before],
         discount=whole.discount[0][before],
@@ -197,7 +208,7 @@ def shown(
     )
 
 
-def _worth(whole: Segment, last: float, count: int) -> Any:
+def _worth(whole: ReplaySegment, last: float, count: int) -> Any:
     """[count + 1] what was still to come in the states of demonstrated games."""
     worth = np.zeros(count + 1, np.float32)
     worth[count] = last

@@ -1,4 +1,4 @@
-"""Who acts while the learner learns: here, in turns, or in processes that are watched.
+"""Actors, who play while the learner learns: here, in turns, or in processes that are watched.
 
 A process that dies, or does not answer, is replaced by another one with other random numbers
 (`support/workers/`), on this machine or, through Ray, on those of a cluster.
@@ -18,11 +18,11 @@ from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Lanes, Played, reference
-from recurra.mapping.learn.planning import Forest, Plan, planner
-from recurra.mapping.learn.replay import Segment
-from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import View, surroundings
-from recurra.mapping.struct_of_arrays import Flat, flat
+from recurra.mapping.learn.planning import Forest, PlannedActions, planner
+from recurra.mapping.learn.replay import ReplaySegment
+from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.view import GameView, surroundings
+from recurra.mapping.struct_of_arrays import FlatProblem, flat
 from recurra.storage.mapping_problem import Problem
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
@@ -33,7 +33,7 @@ class ActorsLost(RecurraError):
     """No actor answers any more."""
 
 
-class Request(NamedTuple):
+class ActorRequest(NamedTuple):
     """Weights, and the temperature."""
 
     weights: Mapping[str, Any]
@@ -43,16 +43,16 @@ class Request(NamedTuple):
 class Answer(NamedTuple):
     """Pieces, games that ended, CPU seconds that this took in another process."""
 
-    pieces: Segment
+    pieces: ReplaySegment
     ended: list[Played]
     seconds: float
 
 
-class Actor:
+class GameActor:
     """Lanes of games, and how they are decided."""
 
     def __init__(
-        self, flat: Flat, engine: Engine, settings: Settings, seed: tuple[int, ...]
+        self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: tuple[int, ...]
     ) -> None:
         expected = reference(flat, engine)
         self.settings, self.random = settings, np.random.default_rng(seed)
@@ -62,10 +62,10 @@ class Actor:
         self.forest = Forest(flat, settings.cells, expected, self.lanes.games)
         self.plan = planner(settings)
 
-    def work(self, request: Request) -> Answer:
+    def work(self, request: ActorRequest) -> Answer:
         weights = {k: jax.numpy.asarray(v) for k, v in request.weights.items()}
 
-        def decide(seen: View) -> Plan:
+        def decide(seen: GameView) -> PlannedActions:
             key = jax.random.key(int(self.random.integers(2**32)))
             return self.plan(weights, self.near, seen, key, heat, self.forest.number)
 
@@ -77,7 +77,7 @@ class Actor:
 class Actors(Protocol):
     """One request at a time for each."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: ActorRequest) -> Answer:
         """The next answer; whoever gave it is asked again with this request."""
         ...
 
@@ -91,10 +91,12 @@ class Actors(Protocol):
 class Here:
     """One actor, in this process."""
 
-    def __init__(self, flat: Flat, engine: Engine, settings: Settings, seed: int) -> None:
-        self.actor = Actor(flat, engine, settings, (seed, 0))
+    def __init__(
+        self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: int
+    ) -> None:
+        self.actor = GameActor(flat, engine, settings, (seed, 0))
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: ActorRequest) -> Answer:
         return self.actor.work(request)
 
     def state(self) -> dict[str, Any]:
@@ -108,11 +110,11 @@ class Here:
         """Nothing was started."""
 
 
-class Elsewhere:
+class ActorPool:
     """As many actors as the settings say, each in a process of its own, here or on a cluster."""
 
     def __init__(
-        self, problem: Problem, library: Path | None, settings: Settings, seed: int,
+        self, problem: Problem, library: Path | None, settings: AgentSettings, seed: int,
         say: Say | None = None,
     ) -> None:  # fmt: skip
         self.given, self.seed, self.born = (library, settings), seed, 0
@@ -129,8 +131,8 @@ class Elsewhere:
         self.born += 1
         return (*self.given, (self.seed, self.born))
 
-    def answer(self, request: Request) -> Answer:
-        request = Request({k: np.asarray(v) for k, v in request.weights.items()}, request.heat)
+    def answer(self, request: ActorRequest) -> Answer:
+        request = ActorRequest({k: np.asarray(v) for k, v in request.weights.items()}, request.heat)
         self.crew.ask_idle(request)
         who, found = self.crew.answer()
         self.crew.ask(who, request)
@@ -146,21 +148,21 @@ class Elsewhere:
         self.crew.close()
 
 
-def means(problem: Problem, settings: Settings) -> Means[Any]:
+def means(problem: Problem, settings: AgentSettings) -> Means[Any]:
     """Where actors are."""
     if settings.pool == "ray":
         return Cluster(start, problem, settings.address, JAX_PLATFORMS="cpu")
     return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
 
 
-def start(given: Any, problem: Problem) -> Callable[[Request], Answer]:
+def start(given: Any, problem: Problem) -> Callable[[ActorRequest], Answer]:
     """What an actor elsewhere answers with. On another machine, which has no such library, the
     engine is what is there.
     """
     library, settings, seed = given
-    actor = Actor(flat(problem), _engine(library), settings, seed)
+    actor = GameActor(flat(problem), _engine(library), settings, seed)
 
-    def work(request: Request) -> Answer:
+    def work(request: ActorRequest) -> Answer:
         begin = time.process_time()
         answer = actor.work(request)
         return answer._replace(seconds=time.process_time() - begin)

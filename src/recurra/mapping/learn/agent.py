@@ -11,14 +11,14 @@ from pathlib import Path
 
 from recurra.mapping.learn.actors import ActorsLost
 from recurra.mapping.learn.demonstrations import demonstrations
-from recurra.mapping.learn.learner import Learner
-from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.learner import GameLearner
+from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search
 
 SAVE_EVERY = 20  # rounds
 
 
-def play_and_learn(search: Search, settings: Settings, checkpoint: Path | None = None) -> None:
+def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None = None) -> None:
     """Uses the whole budget; goes on from a checkpoint, if there is one, and writes it."""
     game = search.engine.game(search.flat)
     game.play([1] * len(search.flat.size))
@@ -28,7 +28,7 @@ def play_and_learn(search: Search, settings: Settings, checkpoint: Path | None =
         return  # no choice anywhere
     settings = settings.fitted(len(search.flat.size))
     seed = int(search.random.integers(2**31))
-    learner = Learner(search.flat, search.engine, settings, seed)
+    learner = GameLearner(search.flat, search.engine, settings, seed)
     if checkpoint is not None and checkpoint.exists():
         learner.load(checkpoint)
     else:
@@ -41,7 +41,7 @@ def play_and_learn(search: Search, settings: Settings, checkpoint: Path | None =
         learner.close()
 
 
-def _learn(search: Search, learner: Learner, checkpoint: Path | None) -> None:
+def _learn(search: Search, learner: GameLearner, checkpoint: Path | None) -> None:
     while search.running() and learner.rounds < learner.settings.rounds:
         for played in learner.round():
             search.offer(played.reward, lambda played=played: played.solution)

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from recurra.errors import RecurraError
 from recurra.mapping.commands import nbytes, problem_of
 from recurra.mapping.engine_choice import Which, engine
-from recurra.mapping.learn.settings import PRESETS, Planning, Settings
+from recurra.mapping.learn.settings import PRESETS, AgentSettings, Planning
 from recurra.mapping.search import Search, solver
 from recurra.storage.mapping_problem import Solution
 from recurra.support.workers.cluster import checked
@@ -24,7 +24,7 @@ AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy
 
 
 @dataclass(frozen=True)
-class Train:
+class MapTrainCommand:
     """Train an agent that plays the memory-mapping game of one program; its best game is validated.
 
     The folder gets checkpoint.npz, curve.jsonl (CPU seconds, reward) and answer.json.
@@ -91,7 +91,7 @@ class Train:
             print(f"{answer}\ngains {share:.4f} of all there is to gain; kept in {self.folder}")
         return 0
 
-    def settings(self) -> Settings:
+    def settings(self) -> AgentSettings:
         """By the preset and the options."""
         s = replace(PRESETS[self.preset], planning=AGENTS[self.agent])
         if self.actors is not None and self.actors < 1:

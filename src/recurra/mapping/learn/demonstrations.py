@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from recurra.mapping.learn.acting import Played, decided, wishes_of
-from recurra.mapping.learn.settings import Settings
+from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.search import Search
 from recurra.mapping.solvers import solver_of
 from recurra.mapping.solvers.annealing import Wishes, anneal
@@ -20,7 +20,7 @@ HOT = 1e-3  # of all there is to gain: a good game is not to be melted
 APART = 0.002  # of all there is to gain: of games that hardly differ one is enough
 
 
-def demonstrations(search: Search, settings: Settings) -> list[Played]:
+def demonstrations(search: Search, settings: AgentSettings) -> list[Played]:
     """As many games as half of those that are kept, at most; the best last."""
     if not settings.demonstrate:
         return []
@@ -35,7 +35,7 @@ def demonstrations(search: Search, settings: Settings) -> list[Played]:
     return kept[: settings.shown // 2][::-1]
 
 
-def arranged(search: Search, settings: Settings, seconds: float) -> list[Wishes]:
+def arranged(search: Search, settings: AgentSettings, seconds: float) -> list[Wishes]:
     """Preferences that play toward the default solver's last answers; the best last."""
     found: list[Wishes] = [np.ones(len(search.flat.size), np.uint8)]
     solve, seed = solver_of("default"), int(search.random.integers(2**31))

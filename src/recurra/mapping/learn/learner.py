@@ -19,15 +19,15 @@ from jax.flatten_util import ravel_pytree
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Played, reference, shown
-from recurra.mapping.learn.actors import Actors, Elsewhere, Here, Request
+from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, Here
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
-from recurra.mapping.learn.planning import NEVER, Plan, planner
-from recurra.mapping.learn.replay import Batch, Replay, Segment, pieces_of
-from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import Surroundings, View, legal, surroundings
-from recurra.mapping.struct_of_arrays import Flat
+from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
+from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
+from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.view import GameView, Surroundings, legal, surroundings
+from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.learning import keep, resumed
-from recurra.nest.agents.network import Adam, clipped
+from recurra.nest.agents.network import AdamState, clipped
 from recurra.nest.agents.replay import ReplayBuffer
 
 VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
@@ -36,15 +36,17 @@ LONGEST_GRADIENT = 1.0
 KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
 
 
-class Learner:
+class GameLearner:
     """An agent for one program."""
 
-    def __init__(self, flat: Flat, engine: Engine, settings: Settings, seed: int) -> None:
+    def __init__(
+        self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: int
+    ) -> None:
         self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
         self.random = np.random.default_rng((seed, 1))
         self.near = surroundings(flat)
         self.weights: Any = initial(settings, self.near, seed)
-        self.adam = Adam.zero(_as_one(self.weights))
+        self.adam = AdamState.zero(_as_one(self.weights))
         self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
         self.best = 0  # picoseconds, of the games that were shown
@@ -52,7 +54,7 @@ class Learner:
         self.actors: Actors = (
             Here(flat, engine, settings, seed)
             if settings.pool == "turns"
-            else Elsewhere(flat.problem, engine.library, settings, seed)
+            else ActorPool(flat.problem, engine.library, settings, seed)
         )
         self.plan = planner(settings) if settings.planning == "learned" else None  # of old states
         self.train = trainer(settings)
@@ -81,7 +83,7 @@ class Learner:
         """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more."""
         if not self.rounds and len(self.replay.shown):
             self.update(self.settings.warmup)
-        answer = self.actors.answer(Request(self.weights, self.heat))
+        answer = self.actors.answer(ActorRequest(self.weights, self.heat))
         self.replay.add(answer.pieces)
         self.reanalyse()
         self.update(self.settings.updates)
@@ -99,12 +101,12 @@ class Learner:
         old = pieces_of({name: x[lane] for name, x in buffer.rows.items()})
         self._renew(buffer, lane, *self._planned(old.seen), old)
 
-    def _planned(self, seen: View) -> tuple[Any, Any]:
+    def _planned(self, seen: GameView) -> tuple[Any, Any]:
         """Policies and values of a piece's states, as many at once as actors have: one program."""
         assert self.plan is not None
         at, width = np.arange(len(seen.index)), self.settings.lanes
         heat = np.full((width, 1), self.heat, np.float32)
-        found: list[Plan] = []
+        found: list[PlannedActions] = []
         for start in range(0, len(at), width):
             key = jax.random.key(int(self.random.integers(2**32)))
             some = np.resize(at[start : start + width], width)
@@ -113,7 +115,7 @@ class Learner:
         return policy[: len(at)], value[: len(at)]
 
     def _renew(
-        self, buffer: ReplayBuffer, lane: int, policy: Any, value: Any, old: Segment
+        self, buffer: ReplayBuffer, lane: int, policy: Any, value: Any, old: ReplaySegment
     ) -> None:
         new = policy[:-1]
         if buffer is self.replay.shown:  # the values of demonstrations are those of their games
@@ -147,7 +149,7 @@ class Learner:
         """From a checkpoint's."""
         self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
-        self.adam = jax.tree.map(jnp.asarray, Adam(**state["adam"]))
+        self.adam = jax.tree.map(jnp.asarray, AdamState(**state["adam"]))
         self.best = state["best"]
         self.replay.restore(state["replay"])
         self.actors.restore(state["actors"])
@@ -173,14 +175,14 @@ class Learner:
 
 
 @cache
-def trainer(settings: Settings) -> Any:
+def trainer(settings: AgentSettings) -> Any:
     """(weights, Adam, surroundings, batch) → weights, Adam; compiled once per settings."""
     return jax.jit(partial(_trained, settings))
 
 
 def _trained(
-    settings: Settings, w: Any, adam: Adam, near: Surroundings, batch: Batch
-) -> tuple[Any, Adam]:
+    settings: AgentSettings, w: Any, adam: AdamState, near: Surroundings, batch: Batch
+) -> tuple[Any, AdamState]:
     slope = clipped(_as_one(jax.grad(partial(loss, settings))(w, near, batch)), LONGEST_GRADIENT)
     new, adam = adam.step(slope, _as_one(w), settings.learning_rate, settings.weight_decay)
     return ravel_pytree(w)[1](new["all"]), adam
@@ -191,7 +193,7 @@ def _as_one(w: Any) -> dict[str, Any]:
     return {"all": ravel_pytree(w)[0]}
 
 
-def loss(settings: Settings, w: Any, near: Surroundings, batch: Batch) -> Any:
+def loss(settings: AgentSettings, w: Any, near: Surroundings, batch: Batch) -> Any:
     """Cross entropies of policies, values and rewards, along the learned dynamics."""
     h = represent(settings, w, near, batch.seen)
     eager = _eagerness(w, h, batch) if settings.planning == "none" else 1.0

@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 
 from recurra.mapping.game import Action
-from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import NUMBERS, RELATIVE, Surroundings, View
+from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.view import NUMBERS, RELATIVE, GameView, Surroundings
 from recurra.mapping.observation import GRID
 
 ACTIONS = len(Action)
@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     value: Array
 
 
-def initial(settings: Settings, near: Surroundings, seed: int) -> dict[str, Array]:
+def initial(settings: AgentSettings, near: Surroundings, seed: int) -> dict[str, Array]:
     """Random weights; the heads' last layers are zero: at first all actions are alike."""
     random, w = np.random.default_rng(seed), dict[str, Array]()
 
@@ -68,7 +68,9 @@ def initial(settings: Settings, near: Surroundings, seed: int) -> dict[str, Arra
     return w
 
 
-def represent(settings: Settings, weights: Weights, near: Surroundings, view: View) -> Array:
+def represent(
+    settings: AgentSettings, weights: Weights, near: Surroundings, view: GameView
+) -> Array:
     """[B, hidden] of what is seen (figure 4)."""
     grid = _grid(settings, weights, bits(view.grid).reshape(-1, GRID, GRID, 1))
     profile = _dense(weights, "profile", bits(view.profile))
@@ -94,7 +96,7 @@ def _relative(near: Surroundings, index: Array) -> Array:
     return jnp.clip(gap, -2, 2) * (near.rows[index] < len(near.times) - 1)[..., None]
 
 
-def _grid(settings: Settings, weights: Weights, x: Array) -> Array:
+def _grid(settings: AgentSettings, weights: Weights, x: Array) -> Array:
     for k in range(len(settings.channels)):
         x = jax.nn.relu(convolved(weights, f"down{k}", x, settings.patch if k == 0 else 2))
         inner = jax.nn.relu(convolved(weights, f"residual{k}a", x, 1))

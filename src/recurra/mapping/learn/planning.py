@@ -1,4 +1,4 @@
-"""What to do in a state: a search through `mctx`, with learned or true dynamics; or no search.
+"""Planning in a state: a search through `mctx`, with learned or true dynamics; or no search.
 
 With true dynamics a node is the path of actions that leads there from the root. The native engine
 goes that way and back again: its games undo exactly, which costs far less than copying the boards
@@ -20,18 +20,18 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.network import ACTIONS, dynamics, number, predict, represent
-from recurra.mapping.learn.settings import Settings
-from recurra.mapping.learn.view import NUMBERS, Surroundings, View, legal, view
+from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.view import NUMBERS, GameView, Surroundings, legal, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 NEVER = -1e9  # the logit of what is not legal
 LOST = -1.0  # what an action that is not legal costs: all there is to gain
 LEAST_HEAT = 1e-4
 
 
-class Plan(NamedTuple):
+class PlannedActions(NamedTuple):
     """Of B states: an action [B], the policy to learn [B, 3], what the state is worth [B]."""
 
     action: Any
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     value: Any
 
 
-Planner = Callable[..., Plan]
+Planner = Callable[..., PlannedActions]
 """(weights, surroundings, states, random key, temperature: one, or [B, 1], number of a forest)"""
 
 
@@ -56,7 +56,7 @@ def mctx_module() -> Any:
 
 
 @cache
-def planner(settings: Settings) -> Planner:
+def planner(settings: AgentSettings) -> Planner:
     """By the settings; compiled once for actors and old states, if these are as many."""
     if settings.planning == "none":
         return jax.jit(partial(_chosen, settings))
@@ -66,19 +66,25 @@ def planner(settings: Settings) -> Planner:
 
 
 def _chosen(
-    settings: Settings, w: Any, near: Surroundings, seen: View, key: Any, heat: Any, _: int = 0
-) -> Plan:
+    settings: AgentSettings,
+    w: Any,
+    near: Surroundings,
+    seen: GameView,
+    key: Any,
+    heat: Any,
+    _: int = 0,
+) -> PlannedActions:
     """By the policy alone."""
     found = predict(w, represent(settings, w, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
     action = jax.random.categorical(key, logits / jnp.maximum(heat, LEAST_HEAT))
-    return Plan(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
+    return PlannedActions(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
 
 
 def _searched(
-    mctx: Any, settings: Settings, step: Any, w: Any, near: Surroundings, seen: View, key: Any,
-    heat: Any, forest: Any = 0,
-) -> Plan:  # fmt: skip
+    mctx: Any, settings: AgentSettings, step: Any, w: Any, near: Surroundings, seen: GameView,
+    key: Any, heat: Any, forest: Any = 0,
+) -> PlannedActions:  # fmt: skip
     h = represent(settings, w, near, seen)
     found, possible = predict(w, h), legal(seen)
     place = h
@@ -99,10 +105,10 @@ def _searched(
         out = mctx.gumbel_muzero_policy(
             *given, qtransform=values, gumbel_scale=heat, max_num_considered_actions=ACTIONS
         )
-    return Plan(out.action, out.action_weights, out.search_tree.summary().value)
+    return PlannedActions(out.action, out.action_weights, out.search_tree.summary().value)
 
 
-def _imagined(mctx: Any, settings: Settings, given: Any, key: Any, action: Any, h: Any) -> Any:
+def _imagined(mctx: Any, settings: AgentSettings, given: Any, key: Any, action: Any, h: Any) -> Any:
     """One step of the learned dynamics."""
     w, _, _ = given
     h, reward = dynamics(w, h, action)
@@ -115,7 +121,7 @@ def _imagined(mctx: Any, settings: Settings, given: Any, key: Any, action: Any, 
     ), h
 
 
-def _played(mctx: Any, settings: Settings, given: Any, _: Any, action: Any, at: Any) -> Any:
+def _played(mctx: Any, settings: AgentSettings, given: Any, _: Any, action: Any, at: Any) -> Any:
     """One step of the game itself."""
     w, near, forest = given
     path, length, over = at
@@ -142,13 +148,13 @@ class Forest:
     """
 
     def __init__(
-        self, flat: Flat, cells: int, reference: Ints, games: Sequence[Game | NativeGame]
+        self, flat: FlatProblem, cells: int, reference: Ints, games: Sequence[Game | NativeGame]
     ) -> None:
         self.flat, self.cells, self.reference, self.games = flat, cells, reference, games
         self.number = next(_NUMBERS)
         _FORESTS[self.number] = self
 
-    def follow(self, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
+    def follow(self, paths: Any, lengths: Any) -> tuple[Any, Any, GameView]:
         """From each root along its path: the last action's reward, is it the end, what is seen."""
         paths, lengths = np.asarray(paths), np.asarray(lengths)
         assert len(paths) == len(self.games), "a path per game"
@@ -184,16 +190,16 @@ _NUMBERS = count()
 _FORESTS: WeakValueDictionary[int, Forest] = WeakValueDictionary()
 
 
-def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, View]:
+def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, GameView]:
     return _FORESTS[int(forest)].follow(paths, lengths)
 
 
-def _shapes(batch: int, settings: Settings) -> Any:
+def _shapes(batch: int, settings: AgentSettings) -> Any:
     """Of what `Forest.follow` gives."""
 
     def of(kind: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct((batch, *shape), kind)
 
     grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, settings.cells // 8)
-    seen = View(of(np.int32), grid, profile, of(np.float32, NUMBERS))
+    seen = GameView(of(np.int32), grid, profile, of(np.float32, NUMBERS))
     return of(np.float32), of(np.bool_), seen

@@ -1,4 +1,4 @@
-"""What was played, to learn from again: pieces of games, as many decisions each.
+"""The replay buffer: pieces of games that were played, as many decisions each.
 
 New pieces push the oldest out; demonstrations are apart.
 """
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.learn.view import View
+from recurra.mapping.learn.view import GameView
 from recurra.nest.agents.replay import ReplayBuffer
 
 SEEN = "seen."
 
 
-class Segment(NamedTuple):
+class ReplaySegment(NamedTuple):
     """L pieces of K decisions. Game may follow on game; the discount is zero at an end."""
 
-    seen: View  # [L, K + 1, ..]
+    seen: GameView  # [L, K + 1, ..]
     action: Any  # [L, K]
     reward: Any  # [L, K] beside the reference game's, of all there is to gain
     discount: Any  # [L, K]
@@ -31,7 +31,7 @@ class Segment(NamedTuple):
 class Batch(NamedTuple):
     """B states and what followed: U actions, targets of the U + 1 states."""
 
-    seen: View
+    seen: GameView
     action: Any  # [B, U]
     reward: Any  # [B, U]
     policy: Any  # [B, U + 1, 3]
@@ -40,17 +40,19 @@ class Batch(NamedTuple):
     alive: Any  # [B, U + 1] zero behind the end of a game or of a piece
 
 
-def rows_of(pieces: Segment) -> dict[str, Any]:
+def rows_of(pieces: ReplaySegment) -> dict[str, Any]:
     """Pieces as named arrays, for a replay buffer."""
     fields = pieces._asdict()
-    seen: View = fields.pop("seen")
+    seen: GameView = fields.pop("seen")
     return {**{f"{SEEN}{k}": x for k, x in seen._asdict().items()}, **fields}
 
 
-def pieces_of(rows: Mapping[str, Any]) -> Segment:
+def pieces_of(rows: Mapping[str, Any]) -> ReplaySegment:
     """The inverse of `rows_of`."""
     seen = {k.removeprefix(SEEN): x for k, x in rows.items() if k.startswith(SEEN)}
-    return Segment(View(**seen), **{k: x for k, x in rows.items() if not k.startswith(SEEN)})
+    return ReplaySegment(
+        GameView(**seen), **{k: x for k, x in rows.items() if not k.startswith(SEEN)}
+    )
 
 
 class Replay:
@@ -59,10 +61,10 @@ class Replay:
     def __init__(self, size: int, segment: int) -> None:
         self.own, self.shown = ReplayBuffer(max(1, size // segment)), ReplayBuffer(1)
 
-    def add(self, new: Segment) -> None:
+    def add(self, new: ReplaySegment) -> None:
         self.own.add(rows_of(new))
 
-    def show(self, new: Segment, most: int) -> None:
+    def show(self, new: ReplaySegment, most: int) -> None:
         """Adds demonstrations; the last `most` pieces of them are kept."""
         if most != self.shown.size:
             self.shown.resize(most)
@@ -96,7 +98,7 @@ def _map(f: Any, *trees: Any) -> Any:
     return f(*trees)
 
 
-def returns(pieces: Segment, discount: float) -> NDArray[np.float32]:
+def returns(pieces: ReplaySegment, discount: float) -> NDArray[np.float32]:
     """[L, K + 1] what each state was worth in the end; beyond a piece, what planning found."""
     worth = np.array(pieces.value, np.float32)
     for k in reversed(range(pieces.action.shape[1])):

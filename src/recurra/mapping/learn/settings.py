@@ -1,4 +1,4 @@
-"""What an agent is and how it learns; the paper's numbers, and some for one machine."""
+"""Settings of an agent and of its learning; the paper's numbers, and some for one machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Planning = Literal["learned", "true", "none"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """Of the agent, its network, its games, its learning. The defaults are for one CPU."""
 
     planning: Planning = "learned"
@@ -78,7 +78,7 @@ class Settings:
     rounds: int = 1_000_000
     """At most so many answers of actors"""
 
-    def fitted(self, buffers: int) -> Settings:
+    def fitted(self, buffers: int) -> AgentSettings:
         """For a program with so many buffers."""
         if buffers <= self.buffers:
             return self
@@ -87,7 +87,7 @@ class Settings:
         return replace(self, lanes=lanes, updates=updates, buffers=buffers)
 
 
-PAPER = Settings(
+PAPER = AgentSettings(
     search="classic",
     simulations=400,
     temperature=1.0,
@@ -112,4 +112,4 @@ PAPER = Settings(
 )
 """Table 6; of what it leaves open, the widths of the network are ours."""
 
-PRESETS: Mapping[str, Settings] = {"small": Settings(), "paper": PAPER}
+PRESETS: Mapping[str, AgentSettings] = {"small": AgentSettings(), "paper": PAPER}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recurra.mapping.game import Action, Game
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID, Sight, observe
-from recurra.mapping.struct_of_arrays import Flat
+from recurra.mapping.struct_of_arrays import FlatProblem
 
 AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
 GLOBAL = 3
@@ -27,7 +27,7 @@ class Surroundings(NamedTuple):
     times: Any  # [N + 1, RELATIVE] steps
 
 
-class View(NamedTuple):
+class GameView(NamedTuple):
     """States of B games."""
 
     index: Any  # [B]
@@ -35,12 +35,12 @@ class View(NamedTuple):
     profile: Any  # [B, cells / 8]
     numbers: Any  # [B, NUMBERS] supply, actions, progress
 
-    def at(self, k: Any) -> View:
+    def at(self, k: Any) -> GameView:
         """Some of them."""
-        return View(*(x[k] for x in self))
+        return GameView(*(x[k] for x in self))
 
 
-def surroundings(flat: Flat) -> Surroundings:
+def surroundings(flat: FlatProblem) -> Surroundings:
     """Of a program."""
     problem, n = flat.problem, len(flat.size)
     steps, size = problem.steps, max(1, problem.fast_size)
@@ -68,7 +68,7 @@ def surroundings(flat: Flat) -> Surroundings:
     return Surroundings(np.clip(table, -4, 4), _rows(flat), times)
 
 
-def _in_group(flat: Flat) -> tuple[list[int], list[int]]:
+def _in_group(flat: FlatProblem) -> tuple[list[int], list[int]]:
     """Of each buffer, its place in its alias group, and how many the group has."""
     place, count = [0] * len(flat.size), [0] * len(flat.size)
     for members in flat.problem.storages:
@@ -78,7 +78,7 @@ def _in_group(flat: Flat) -> tuple[list[int], list[int]]:
     return place, count
 
 
-def _rows(flat: Flat) -> NDArray[np.int32]:
+def _rows(flat: FlatProblem) -> NDArray[np.int32]:
     n = len(flat.size)
     rows = np.full((n + 1, 1 + AHEAD + SAME), n, np.int32)
     ahead = np.minimum(np.arange(n + 1)[:, None] + np.arange(1 + AHEAD), n)
@@ -96,7 +96,7 @@ def sight(game: Game | NativeGame, cells: int) -> Sight:
     return game.observe(cells) if isinstance(game, NativeGame) else observe(game, cells)
 
 
-def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> View:
+def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> GameView:
     """What is seen in games of one program, after so many moves."""
     flat = games[0].flat
     n = len(flat.size)
@@ -113,7 +113,7 @@ def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -
         row[GRID:-GLOBAL] = a.ravel()
         row[-GLOBAL:] = g.index / n, min(4.0, m / n), np.clip(g.reward / total, -1, 1)
     index = np.array([g.index for g in games], np.int32)
-    return View(
+    return GameView(
         index,
         np.packbits(np.stack([x.grid.ravel() for x in seen]), axis=1),
         np.packbits(np.stack([x.profile for x in seen]), axis=1),
@@ -121,7 +121,7 @@ def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -
     )
 
 
-def legal(seen: View) -> Any:
+def legal(seen: GameView) -> Any:
     """[.., 3] which actions are; of arrays of NumPy or JAX."""
     numbers = seen.numbers[..., GRID:-GLOBAL]
     return numbers.reshape(*numbers.shape[:-1], len(Action), 4)[..., 0] > 0.5

@@ -9,6 +9,6 @@ from recurra.mapping.search import Search, solver
 def solve(search: Search) -> None:
     """The preset for one CPU; `recurra map train` has more to choose."""
     from recurra.mapping.learn.agent import play_and_learn
-    from recurra.mapping.learn.settings import Settings
+    from recurra.mapping.learn.settings import AgentSettings
 
-    play_and_learn(search, Settings(planning="true"))
+    play_and_learn(search, AgentSettings(planning="true"))

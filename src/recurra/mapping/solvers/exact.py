@@ -16,7 +16,7 @@ from recurra.mapping.bounds import TOLERANCE, bound
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.default import search_by_default
 from recurra.mapping.struct_of_arrays import NEVER
-from recurra.storage.mapping_problem import Buffer, Placement, Problem, Solution, Table
+from recurra.storage.mapping_problem import Buffer, Latency, Placement, Problem, Solution
 
 FEW = 60  # buffers; the trees of more are not searched
 PART = 0.4  # of the time, at most, for the bound, and for an answer that meets it
@@ -188,7 +188,7 @@ def _sums(sizes: set[int], limit: int) -> list[int]:
 def _most(problem: Problem, step: int) -> int:
     """What an instruction gains at most, whatever is inside."""
     x, uses = problem.instructions[step], problem.uses[step]
-    if isinstance(x.cost, Table):
+    if isinstance(x.cost, Latency):
         return x.cost.latencies[0] - min(x.cost.latencies)
     if x.cost is None:
         return sum(max(0, problem.buffers[i].benefit) for i in uses)

@@ -14,7 +14,7 @@ from recurra.mapping.order_free_placer import Rounds
 from recurra.mapping.priority_keys import Floats, ordered
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
-from recurra.mapping.struct_of_arrays import Flat, Ints
+from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 
 BATCH, WIDEST = 64, 12  # rounds per call; storages per round
 BLOCK = 16  # steps
@@ -37,7 +37,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
     arranger = search.engine.arranger(search.flat)
     arranger.arrange(ordered(start))
     search.offer(arranger.best, arranger.solution)
-    near, lives = Neighborhoods(search.flat), Lives(search.flat)
+    near, lives = Neighborhoods(search.flat), StorageOverlaps(search.flat)
     begun, end = search.spent, until * search.seconds
     for k in itertools.count():
         if not search.running(until):
@@ -53,7 +53,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
 class Neighborhoods:
     """Which storages are used at about the same time."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         blocks = len(flat.supply) // BLOCK + 1
         pairs = np.unique(np.stack([flat.at // BLOCK, flat.storage]), axis=1)
         self.starts = np.searchsorted(pairs[0], np.arange(blocks + 1))
@@ -84,10 +84,10 @@ class Neighborhoods:
         )
 
 
-class Lives:
+class StorageOverlaps:
     """Which storages are used while another is."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlatProblem) -> None:
         self.first = flat.at[flat.members[flat.member_at[:-1]]]
         self.last = flat.at[flat.members[flat.member_at[1:] - 1]]
         room = flat.size[flat.members[flat.member_at[:-1]]] * (self.last - self.first + 1.0)

@@ -26,7 +26,7 @@ def evolve(search: Search, until: float) -> Floats:
 
 
 @dataclass
-class _Trials:
+class _PriorityTrials:
     """Weights that were tried by placing everything in their order, and the best of them."""
 
     search: Search
@@ -48,7 +48,7 @@ class _Trials:
 
 def best_weights(search: Search, until: float, seen: Floats) -> Floats:
     """The weights [FEATURES] themselves; `seen`: features [S, FEATURES]."""
-    trials = _Trials(search, seen, first_weights())
+    trials = _PriorityTrials(search, seen, first_weights())
     trials.place(trials.best)
     mean, deviation = trials.best, START
     while search.running(until):

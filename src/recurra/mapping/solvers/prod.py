@@ -1,4 +1,4 @@
-"""What would be used: of the default solver's last answers and the XLA-like one, the fastest.
+"""The solver for production: the fastest of the default solver's answers and the XLA-like one.
 
 Finalists are compared on the simulator, with contention, not by reward.
 """

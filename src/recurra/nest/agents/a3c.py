@@ -13,16 +13,16 @@ import jax
 import numpy as np
 from jax import lax
 
-from recurra.nest.agents.actors import Answer, Task
-from recurra.nest.agents.learning import Distributed, trainer
-from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.actors import ActorTask, Answer
+from recurra.nest.agents.learning import Distributed, Trainer
+from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class Settings:
+class A3cSettings:
     """What is learned with: a round is one actor's gradient."""
 
     rounds: int = 5000
@@ -39,12 +39,12 @@ class Settings:
     seed: int = 0
 
 
-class Worker(Walker):
+class GradientWorker(Walker):
     """An actor: the gradient of the episodes that it has just walked."""
 
-    def __init__(self, world: World, task: Task) -> None:
+    def __init__(self, world: World, task: ActorTask) -> None:
         super().__init__(world, task)
-        self.settings: Settings = task.settings
+        self.settings: A3cSettings = task.settings
 
     def work(self, weights: Any) -> Answer:
         s, found = self.settings, super().work(weights)
@@ -58,10 +58,10 @@ class Worker(Walker):
 class A3c(Distributed):
     """The weights that all gradients are applied to."""
 
-    settings: Settings
+    settings: A3cSettings
 
-    def __init__(self, world: World, settings: Settings) -> None:
-        super().__init__(world, settings, Worker)
+    def __init__(self, world: World, settings: A3cSettings) -> None:
+        super().__init__(world, settings, GradientWorker)
 
     def update(self, done: int) -> Floats:
         s = self.settings
@@ -75,7 +75,7 @@ class A3c(Distributed):
         return found["rewards"]
 
 
-train = trainer(A3c, Settings, every=500)
+train = Trainer(A3c, A3cSettings, every=500)
 
 
 @jax.jit
@@ -92,5 +92,5 @@ def slope(weights: Any, x: Any, bonus: Any, critic: Any) -> Any:
 
 
 @jax.jit
-def applied(weights: Any, adam: Adam, gradient: Any, rate: Any) -> tuple[Any, Adam]:
+def applied(weights: Any, adam: AdamState, gradient: Any, rate: Any) -> tuple[Any, AdamState]:
     return adam.step(gradient, weights, rate)

@@ -32,10 +32,10 @@ ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
 
 
 @dataclass(frozen=True)
-class Task:
+class ActorTask:
     """What an actor is made of: which of how many it is, and its random numbers."""
 
-    kind: Callable[[World, Task], Actor]
+    kind: Callable[[World, ActorTask], Actor]
     settings: Any
     who: int
     count: int
@@ -76,24 +76,24 @@ class Pool(Protocol):
     def close(self) -> None: ...
 
 
-def pool(kind: Callable[[World, Task], Actor], world: World, settings: Any) -> Pool:
+def pool(kind: Callable[[World, ActorTask], Actor], world: World, settings: Any) -> Pool:
     """`settings` has actors, pool, address, seed."""
     tasks = [
-        Task(kind, settings, who, settings.actors, (settings.seed, who))
+        ActorTask(kind, settings, who, settings.actors, (settings.seed, who))
         for who in range(settings.actors)
     ]
     if settings.pool == "turns":
         return Turns(world, tasks)
     if settings.pool == "ray":
         cluster = Cluster(start, world, settings.address, **ALONE)
-        return Elsewhere(cluster, tasks, patience=QUEUE_S)
-    return Processes(world, tasks)
+        return RemoteActors(cluster, tasks, patience=QUEUE_S)
+    return ActorProcesses(world, tasks)
 
 
 class Turns:
     """Actors of this process: they act when an answer is waited for, first asked first."""
 
-    def __init__(self, world: World, tasks: list[Task]) -> None:
+    def __init__(self, world: World, tasks: list[ActorTask]) -> None:
         self.actors = [task.kind(world, task) for task in tasks]
         self.asked: dict[int, Any] = {}
 
@@ -125,13 +125,13 @@ class Turns:
         self.asked.clear()
 
 
-class Elsewhere:
+class RemoteActors:
     """Actors that do not act in this process, watched by a crew."""
 
     def __init__(
         self,
         means: Means[Any],
-        tasks: list[Task],
+        tasks: list[ActorTask],
         *,
         say: Say | None = None,
         patience: float = PATIENCE_S,
@@ -141,7 +141,7 @@ class Elsewhere:
         self.steps = 0
         self.crew = Crew(means, len(tasks), self._given, patience=patience, say=say)
 
-    def _given(self, who: int) -> Task:
+    def _given(self, who: int) -> ActorTask:
         self.lives[who] += 1
         task = self.tasks[who]
         return replace(task, seed=(*task.seed, self.steps, self.lives[who]))
@@ -165,10 +165,10 @@ class Elsewhere:
         self.crew.close()
 
 
-class Processes(Elsewhere):
+class ActorProcesses(RemoteActors):
     """Actors that are processes; the world lies in files that all of them map."""
 
-    def __init__(self, world: World, tasks: list[Task], **options: Any) -> None:
+    def __init__(self, world: World, tasks: list[ActorTask], **options: Any) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="recurra-")
         world.save(Path(self.folder.name))
         super().__init__(processes.Processes(start, self.folder.name, **ALONE), tasks, **options)
@@ -178,7 +178,7 @@ class Processes(Elsewhere):
         self.folder.cleanup()
 
 
-def start(task: Task, shared: str | World) -> Callable[[Any], Answer]:
+def start(task: ActorTask, shared: str | World) -> Callable[[Any], Answer]:
     """What an actor elsewhere answers with; the world is in a folder, or is brought by Ray."""
     world = shared if isinstance(shared, World) else opened(Path(shared))
     return task.kind(world, task).work

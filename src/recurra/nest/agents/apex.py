@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from recurra.nest.agents.actors import Answer, Task
+from recurra.nest.agents.actors import ActorTask, Answer
 from recurra.nest.agents.dqn import double_q, example
-from recurra.nest.agents.learning import Distributed, State, trainer
+from recurra.nest.agents.learning import Distributed, State, Trainer
 from recurra.nest.agents.policy import Weights, heads
 from recurra.nest.agents.replay import ReplayBuffer
 from recurra.nest.agents.vector_env import TRANSITION, Floats, World, greedy_or_any, masked
@@ -21,7 +21,7 @@ from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class Settings:
+class ApexSettings:
     """What is learned with: `rounds` updates, an actor's answer taken in every `take_every`-th."""
 
     rounds: int = 20_000
@@ -51,8 +51,8 @@ class Settings:
 class Explorer:
     """An actor: ε-greedy episodes, as transitions with their errors."""
 
-    def __init__(self, world: World, task: Task) -> None:
-        s: Settings = task.settings
+    def __init__(self, world: World, task: ActorTask) -> None:
+        s: ApexSettings = task.settings
         self.world, self.settings = world, s
         self.random = np.random.default_rng(task.seed)
         self.epsilon = s.explore ** (1 + s.spread * task.who / max(1, task.count - 1))
@@ -86,9 +86,9 @@ def _wanted(world: World, weights: Weights, answer: Answer) -> Floats:
 class ApeX(Distributed):
     """The learner, its memory and its actors."""
 
-    settings: Settings
+    settings: ApexSettings
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: ApexSettings) -> None:
         super().__init__(world, settings, Explorer)
         self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
@@ -123,4 +123,4 @@ class ApeX(Distributed):
         self.memory.restore(state["memory"])
 
 
-train = trainer(ApeX, Settings, every=1000)
+train = Trainer(ApeX, ApexSettings, every=1000)

@@ -22,9 +22,9 @@ from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
 from recurra.nest.agents.vector_env import World
 from recurra.nest.measure import Evaluator, Protocol, peak
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.table import Table, load, tabulate
-from recurra.nest.target import Target, target
+from recurra.nest.target import VectorTarget, target
 from recurra.support import cpu
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
@@ -37,7 +37,7 @@ HELD_OUT = 5  # a fifth of the tables is not learned from, but one at least
 
 
 @dataclass(frozen=True)
-class Train:
+class TuneTrainCommand:
     """Train a policy that schedules matrix products of sizes 64 to 256, on this machine.
 
     Everything that an episode can reach is measured first, once per size, and kept in the folder;
@@ -106,12 +106,12 @@ class Train:
         """What an episode may do."""
         return replace(PRESETS[self.actions], steps=self.depth)
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[NestProblem]:
         every = [(m, k, n) for m in SIZES for k in SIZES for n in SIZES]
         Random(self.seed).shuffle(every)  # so that more tables are those of a smaller set, and more
         return [catalogue.matmul(*s) for s in every[: self.tables]]
 
-    def table(self, problem: Problem, rules: Actions, on: Target) -> Table:
+    def table(self, problem: NestProblem, rules: Actions, on: VectorTarget) -> Table:
         """Of one problem: from the folder, or measured."""
         sizes = "x".join(str(n) for _, n in problem.sizes)
         path = self.folder / f"{sizes}-{on}-{self.actions}-{self.depth}.npz"
@@ -123,11 +123,13 @@ class Train:
         table.save(path)
         return table
 
-    def train(self, learned: list[Table], held_out: list[Table], on: Target) -> dict[str, Any]:
+    def train(
+        self, learned: list[Table], held_out: list[Table], on: VectorTarget
+    ) -> dict[str, Any]:
         """Learns, keeps the policy whose mean share is best on half of the tables held out, and
         says how good it is on the other half, which had no part in that.
         """
-        from recurra.nest.agents.learning import Point
+        from recurra.nest.agents.learning import LearningPoint
 
         parts = held_out[::2], held_out[1::2] or held_out
         choosing, telling = (World.of(some) for some in parts)
@@ -137,7 +139,7 @@ class Train:
         spent = points[-1]["seconds"] if points else 0.0
         with _bar(f"learning by {self.learner}") as bar:
 
-            def tell(x: Point) -> None:
+            def tell(x: LearningPoint) -> None:
                 weights = x.policy.weights
                 shares, others = choosing.reached(weights), telling.reached(weights)
                 best = max((p["mean_of_best"] for p in points), default=-1.0)
@@ -220,7 +222,7 @@ class Train:
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
         module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
-    def about(self, on: Target, *tables: list[Table]) -> dict[str, Any]:
+    def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, Any]:
         """What a policy is made of: options, machine and sizes."""
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
@@ -238,7 +240,7 @@ class Train:
 
 def settings_of(learner: str, options: Mapping[str, Any]) -> Any:
     """The learner's own settings, with what was given."""
-    kind = importlib.import_module(f"recurra.nest.agents.{learner}").Settings
+    kind = importlib.import_module(f"recurra.nest.agents.{learner}").train.settings
     given = {name: value for name, value in options.items() if value is not None}
     if strange := [name for name in given if not hasattr(kind, name)]:
         raise RecurraError(

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.learning import Learner, State, trainer
-from recurra.nest.agents.network import Adam, taken, values
+from recurra.nest.agents.learning import Learner, State, Trainer
+from recurra.nest.agents.network import AdamState, taken, values
 from recurra.nest.agents.replay import ReplayBuffer
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
 
 @dataclass(frozen=True)
-class Settings:
+class DqnSettings:
     """What is learned with. In every `steps`-th round, `batch` episodes of so many steps act."""
 
     rounds: int = 20_000
@@ -43,9 +43,9 @@ class Settings:
 class Dqn(Learner):
     """Acts and learns in turns."""
 
-    settings: Settings
+    settings: DqnSettings
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: DqnSettings) -> None:
         super().__init__(world, settings)
         self.target, self.memory = self.weights, ReplayBuffer(settings.memory)
 
@@ -77,7 +77,7 @@ class Dqn(Learner):
         self.memory.restore(state["memory"])
 
 
-train = trainer(Dqn, Settings, every=1000)
+train = Trainer(Dqn, DqnSettings, every=1000)
 
 
 def example(world: World, batch: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,9 @@ def example(world: World, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 @jax.jit
-def double_q(weights: Any, target: Any, adam: Adam, x: Any, rate: Any) -> tuple[Any, Adam, Any]:
+def double_q(
+    weights: Any, target: Any, adam: AdamState, x: Any, rate: Any
+) -> tuple[Any, AdamState, Any]:
     """(weights, Adam, errors): the network chooses the next action, the target values it."""
     best = jnp.where(x["legal"], values(weights, x["after"]), -jnp.inf).argmax(axis=1)
     wanted = x["reward"] + x["going"] * taken(values(target, x["after"]), best)

@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.learning import Learner, State, trainer
-from recurra.nest.agents.network import Adam
+from recurra.nest.agents.learning import Learner, State, Trainer
+from recurra.nest.agents.network import AdamState
 from recurra.nest.agents.network import values as valued
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 from recurra.nest.table import Table
 
 
 @dataclass(frozen=True)
-class Settings:
+class FittedSettings:
     """What is learned with: `rounds` updates, each from `batch` states."""
 
     rounds: int = 4000
@@ -55,13 +55,13 @@ def values(table: Table) -> Floats:
 class Fitted(Learner):
     """The states that walks have met, and the best that is reached from all."""
 
-    settings: Settings
+    settings: FittedSettings
 
     @classmethod
     def of(cls, tables: Sequence[Table], settings: Any) -> Fitted:
         return cls(tables, settings)
 
-    def __init__(self, tables: Sequence[Table], settings: Settings) -> None:
+    def __init__(self, tables: Sequence[Table], settings: FittedSettings) -> None:
         super().__init__(World.of(tables), settings)
         self.values = np.concatenate([values(t) for t in tables], axis=1)
         self.met = np.zeros((0, 2), np.int64)
@@ -94,11 +94,11 @@ class Fitted(Learner):
         self.met = state["met"]
 
 
-train = trainer(Fitted, Settings, every=500)
+train = Trainer(Fitted, FittedSettings, every=500)
 
 
 @jax.jit
-def _fit(weights: Any, adam: Adam, x: Any, rate: Any) -> tuple[Any, Adam]:
+def _fit(weights: Any, adam: AdamState, x: Any, rate: Any) -> tuple[Any, AdamState]:
     """Squared errors; those of good actions count most, for only the best is ever taken."""
     best = jnp.where(x["legal"], x["wanted"], 0).max(axis=1, keepdims=True)
     weight = x["legal"] * jnp.exp(-8 * (best - x["wanted"]))

@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from recurra.nest.agents.learning import Distributed, trainer
-from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.learning import Distributed, Trainer
+from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImpalaSettings:
     """What is learned with: a round is one actor's answer."""
 
     rounds: int = 5000
@@ -41,9 +41,9 @@ class Settings:
 class Impala(Distributed):
     """The learner and its actors."""
 
-    settings: Settings
+    settings: ImpalaSettings
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: ImpalaSettings) -> None:
         super().__init__(world, settings, Walker)
 
     def update(self, done: int) -> Floats:
@@ -58,7 +58,7 @@ class Impala(Distributed):
         return found["rewards"].sum(axis=0)
 
 
-train = trainer(Impala, Settings, every=500)
+train = Trainer(Impala, ImpalaSettings, every=500)
 
 
 def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
@@ -85,8 +85,8 @@ def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
 
 @jax.jit
 def corrected(
-    weights: Any, adam: Adam, x: Any, rate: Any, bonus: Any, critic: Any
-) -> tuple[Any, Adam]:
+    weights: Any, adam: AdamState, x: Any, rate: Any, bonus: Any, critic: Any
+) -> tuple[Any, AdamState]:
     """One update from episodes; `bonus` is the worth of entropy."""
     steps, count = x["reward"].shape
     flat = {name: x[name].reshape(steps * count, *x[name].shape[2:]) for name in x}

@@ -14,15 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.nest.agents.actors import Actor, Task, pool
-from recurra.nest.agents.network import Adam
-from recurra.nest.agents.policy import Policy, initial
+from recurra.nest.agents.actors import Actor, ActorTask, pool
+from recurra.nest.agents.network import AdamState
+from recurra.nest.agents.policy import GreedyPolicy, initial
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.nest.table import Table
 
@@ -32,7 +32,7 @@ State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Point:
+class LearningPoint:
     """How far learning has come, and the policy at that moment."""
 
     rounds: int
@@ -40,10 +40,10 @@ class Point:
     """Actions that were taken in episodes"""
     reward: float
     """Mean of the episodes that ended since the point before; NaN if none did"""
-    policy: Policy
+    policy: GreedyPolicy
 
 
-Tell = Callable[[Point], None]
+Tell = Callable[[LearningPoint], None]
 
 
 class Learner(ABC):
@@ -54,7 +54,7 @@ class Learner(ABC):
         self.random = np.random.default_rng(settings.seed)
         inputs, outputs = world.seen.shape[1] + 1, world.legal.shape[1]
         self.weights: Any = initial(inputs, outputs, settings.hidden, settings.seed)
-        self.adam = Adam.zero(self.weights)
+        self.adam = AdamState.zero(self.weights)
         self.steps = 0
 
     @classmethod
@@ -72,15 +72,15 @@ class Learner(ABC):
 
     def restore(self, state: State) -> None:
         """From a checkpoint's."""
-        self.weights, self.adam = state["weights"], Adam(**state["adam"])
+        self.weights, self.adam = state["weights"], AdamState(**state["adam"])
         self.random, self.steps = state["random"], state["steps"]
 
     def close(self) -> None:  # noqa: B027, most have nothing to end
         """Ends what it has started."""
 
-    def policy(self) -> Policy:
+    def policy(self) -> GreedyPolicy:
         weights = {k: np.asarray(v, np.float32) for k, v in self.weights.items()}
-        return Policy(weights, self.world.actions)
+        return GreedyPolicy(weights, self.world.actions)
 
     @property
     def about(self) -> dict[str, str]:
@@ -92,7 +92,9 @@ class Learner(ABC):
 class Distributed(Learner):
     """A learner whose episodes are acted by others. `settings` has actors and pool, too."""
 
-    def __init__(self, world: World, settings: Any, kind: Callable[[World, Task], Actor]) -> None:
+    def __init__(
+        self, world: World, settings: Any, kind: Callable[[World, ActorTask], Actor]
+    ) -> None:
         self.actors = pool(kind, world, settings)  # before JAX has threads: Ray forks
         super().__init__(world, settings)
 
@@ -109,8 +111,8 @@ class Distributed(Learner):
 
 def learn(
     learner: Learner, *, tell: Tell | None = None, every: int = 1000, checkpoint: Path | None = None
-) -> Policy:
-    """The policy after `settings.rounds` updates; `tell`s a Point every so many.
+) -> GreedyPolicy:
+    """The policy after `settings.rounds` updates; `tell`s a LearningPoint every so many.
 
     Then, too, the checkpoint is written; where there is one, learning goes on from it. Raises
     RecurraError where it is of another learner, other settings or other tables.
@@ -129,7 +131,7 @@ def learn(
             mean = float(np.mean(rewards)) if rewards else float("nan")
             rewards.clear()
             if tell:
-                tell(Point(past, learner.steps, mean, learner.policy()))
+                tell(LearningPoint(past, learner.steps, mean, learner.policy()))
             if checkpoint is not None:
                 keep(checkpoint, learner.about, past, learner.state())
     finally:
@@ -137,12 +139,18 @@ def learn(
     return learner.policy()
 
 
-class Train(Protocol):
-    """A learner's module has one: a policy for the tables' actions, by `learn`.
+@dataclass(frozen=True)
+class Trainer:
+    """A learner's module has one, called `train`: a policy for the tables' actions, by `learn`.
 
     The same tables and settings give the same policy, unless actors are processes. Settings are the
     learner's own if none are given.
     """
+
+    learner: type[Learner]
+    settings: Callable[..., Any]
+    every: int
+    """Updates between two policies that are told, unless asked otherwise."""
 
     def __call__(
         self,
@@ -150,27 +158,11 @@ class Train(Protocol):
         settings: Any = None,
         *,
         tell: Tell | None = None,
-        every: int = ...,
+        every: int | None = None,
         checkpoint: Path | None = None,
-    ) -> Policy: ...
-
-
-def trainer(kind: type[Learner], own: Callable[[], Any], *, every: int) -> Train:
-    """`train` of this kind of learner, which tells so often unless asked otherwise."""
-    usual = every
-
-    def train(
-        tables: Sequence[Table],
-        settings: Any = None,
-        *,
-        tell: Tell | None = None,
-        every: int = usual,
-        checkpoint: Path | None = None,
-    ) -> Policy:
-        learner = kind.of(tables, settings or own())
-        return learn(learner, tell=tell, every=every, checkpoint=checkpoint)
-
-    return train
+    ) -> GreedyPolicy:
+        learner = self.learner.of(tables, settings or self.settings())
+        return learn(learner, tell=tell, every=every or self.every, checkpoint=checkpoint)
 
 
 def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:

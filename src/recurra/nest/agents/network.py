@@ -35,7 +35,7 @@ def entropy(logs: Any) -> Any:
     return -(jnp.exp(logs) * logs).sum(axis=1)
 
 
-class Adam(NamedTuple):
+class AdamState(NamedTuple):
     """The state of Adam, of weights by name."""
 
     count: Any
@@ -43,11 +43,13 @@ class Adam(NamedTuple):
     square: Any
 
     @classmethod
-    def zero(cls, weights: Any) -> Adam:
+    def zero(cls, weights: Any) -> AdamState:
         nothing = {k: np.zeros_like(w) for k, w in weights.items()}
         return cls(np.zeros((), np.float32), nothing, nothing)
 
-    def step(self, gradient: Any, weights: Any, rate: Any, decay: float = 0.0) -> tuple[Any, Adam]:
+    def step(
+        self, gradient: Any, weights: Any, rate: Any, decay: float = 0.0
+    ) -> tuple[Any, AdamState]:
         """Weights after a step, with a decay of them that is not scaled (AdamW)."""
         count = self.count + 1
         mean, square, new = dict[str, Any](), dict[str, Any](), dict[str, Any]()
@@ -55,7 +57,7 @@ class Adam(NamedTuple):
             mean[k], square[k] = moments(jnp, gradient[k], self.mean[k], self.square[k])
             change = direction(jnp, mean[k], square[k], count)
             new[k] = w - rate * (change + decay * w if decay else change)
-        return new, Adam(count, mean, square)
+        return new, AdamState(count, mean, square)
 
 
 def clipped(gradient: Any, most: float) -> Any:

@@ -1,4 +1,4 @@
-"""Policy: a network that values actions of a nest, in NumPy; and where it leads, step by step.
+"""GreedyPolicy: a network that values actions of a nest, in NumPy; where it leads, step by step.
 
 An agent sees `state.vector` on a logarithmic scale, and how much of its episode is left: what it is
 after is the nest at the end.
@@ -22,9 +22,9 @@ from recurra.nest import kernel_store
 from recurra.nest.actions import Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.problem import Problem
+from recurra.nest.problem import NestProblem
 from recurra.nest.state import WIDTH, Vector, vector
-from recurra.nest.target import Target, target
+from recurra.nest.target import VectorTarget, target
 from recurra.support import safetensors_file
 
 SMALL = from_sizes("mk,kn->mn", (8, 8, 8))
@@ -53,7 +53,7 @@ def heads(weights: Any, seen: Any, xp: Any = np) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class GreedyPolicy:
     """The greedy policy of a dueling network (Wang et al., 2016), or of an actor and a critic."""
 
     weights: Weights
@@ -66,7 +66,7 @@ class Policy:
         value, advantages = heads(self.weights, seen)
         return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
 
-    def path(self, problem: Problem, most: int | None = None) -> list[Nest]:
+    def path(self, problem: NestProblem, most: int | None = None) -> list[Nest]:
         """The nests of one episode, the untiled one first; nothing is measured. At most so many
         actions, where `most` is given.
         """
@@ -89,7 +89,7 @@ class Policy:
         safetensors_file.write(path, self.weights, words)
 
 
-def load(path: Path) -> Policy:
+def load(path: Path) -> GreedyPolicy:
     """Return a policy that was saved; raises RecurraError where the file is none."""
     try:
         weights, words = safetensors_file.read(path)
@@ -98,7 +98,7 @@ def load(path: Path) -> Policy:
         given["factors"] = tuple(given["factors"])
         actions = Actions(**given)
         inputs, names = actions.max_loops * WIDTH + 1, actions.names
-        policy = Policy(weights, actions, about)
+        policy = GreedyPolicy(weights, actions, about)
         fits = len(weights["W0"]) == inputs and weights["Wa"].shape[1] == len(names)
         if fits:  # whatever else is wrong shows in its first steps
             values = policy.values(np.zeros((1, inputs), np.float32))
@@ -119,13 +119,13 @@ def load(path: Path) -> Policy:
     return policy
 
 
-def shipped(on: Target) -> Path | None:
+def shipped(on: VectorTarget) -> Path | None:
     """The file of the policy that comes with the package for a target."""
     path = Path(__file__).parent / f"matmul-{on.name}.safetensors"
     return path if path.exists() else None
 
 
-def proposed(problem: Problem, on: Target | None = None) -> Nest:
+def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
     """Return the kept nest of a problem, or the one at which the shipped policy ends.
 
     Nothing is measured: it takes milliseconds. The policy was trained on matrix products. Raises
@@ -149,7 +149,7 @@ def proposed(problem: Problem, on: Target | None = None) -> Nest:
 
 
 @cache
-def _kept(path: Path) -> Policy:
+def _kept(path: Path) -> GreedyPolicy:
     return load(path)
 
 

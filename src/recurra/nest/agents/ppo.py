@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.nest.agents.learning import Distributed, trainer
-from recurra.nest.agents.network import Adam, chances, clipped, entropy, taken
+from recurra.nest.agents.learning import Distributed, Trainer
+from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.sampling_actor import Walker, example, joined
 from recurra.nest.agents.vector_env import Floats, World
@@ -22,7 +22,7 @@ from recurra.support.workers.supervisor import Where
 
 
 @dataclass(frozen=True)
-class Settings:
+class PpoSettings:
     """What is learned with: a round is an answer of every actor, learned from `epochs` times."""
 
     rounds: int = 600
@@ -45,12 +45,12 @@ class Settings:
     seed: int = 0
 
 
-class Ppo(Distributed):
+class PpoLearner(Distributed):
     """The learner and its actors, who wait for each other."""
 
-    settings: Settings
+    settings: PpoSettings
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: PpoSettings) -> None:
         super().__init__(world, settings, Walker)
 
     def update(self, done: int) -> Floats:
@@ -82,7 +82,7 @@ class Ppo(Distributed):
         return normal, advantage + value
 
 
-train = trainer(Ppo, Settings, every=50)
+train = Trainer(PpoLearner, PpoSettings, every=50)
 
 
 def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
@@ -96,8 +96,8 @@ def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
 
 @jax.jit
 def improved(
-    weights: Any, adam: Adam, x: Any, rate: Any, clip: Any, bonus: Any, critic: Any
-) -> tuple[Any, Adam]:
+    weights: Any, adam: AdamState, x: Any, rate: Any, clip: Any, bonus: Any, critic: Any
+) -> tuple[Any, AdamState]:
     """One update by clipped chances; `bonus` is the worth of entropy."""
 
     def loss(w: Any) -> Any:

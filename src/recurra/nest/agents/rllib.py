@@ -34,7 +34,7 @@ FORWARD = {
 LAYERS = (256, 256)
 
 
-class Flat(gymnasium.Env[Any, Any]):
+class FlatLoopNest(gymnasium.Env[Any, Any]):
     """LoopNest-v0 with one row of numbers per observation. `made_of`, RLlib's env_config, has
     `tables`, in which case nothing is measured, or what `LoopNestEnv` is made of.
     """
@@ -78,7 +78,7 @@ def _tabulated(tables: Sequence[Table]) -> LoopNestEnv:
 def configured(config: Any, **made_of: Any) -> Any:
     """RLlib's configuration of a learner (PPO, APPO, IMPALA, DQN), for LoopNest-v0.
 
-    `made_of` is as `Flat` has it. Everything else is as in RLlib, and can be set afterwards.
+    `made_of` is as `FlatLoopNest` has it. All else is as in RLlib, and can be set afterwards.
     """
     register()
     spec = _of_ray("ray.rllib.core.rl_module.rl_module").RLModuleSpec
@@ -93,7 +93,7 @@ def configured(config: Any, **made_of: Any) -> Any:
 
 def register() -> None:
     """Makes `.environment("LoopNest-v0", env_config={"tables": tables})` work."""
-    _of_ray("ray.tune.registry").register_env(ID, Flat)
+    _of_ray("ray.tune.registry").register_env(ID, FlatLoopNest)
 
 
 def masked(kind: Any) -> Any:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from recurra.nest.agents.actors import Answer, Task
+from recurra.nest.agents.actors import ActorTask, Answer
 from recurra.nest.agents.vector_env import Floats, Trajectories, World, by_chance
 
 
 class Walker:
     """Whole episodes, `settings.batch` at a time; actions are drawn by the weights it is told."""
 
-    def __init__(self, world: World, task: Task) -> None:
+    def __init__(self, world: World, task: ActorTask) -> None:
         self.world, self.batch = world, task.settings.batch
         self.random = np.random.default_rng(task.seed)
 

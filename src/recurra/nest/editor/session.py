@@ -17,7 +17,7 @@ from recurra.errors import RecurraError, ScheduleError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, Pack, scheduled, untiled
 from recurra.nest.measure import Evaluator, peak, verified
-from recurra.nest.target import Target
+from recurra.nest.target import VectorTarget
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Bench:
     the oracle before it is timed.
     """
 
-    def __init__(self, nest: Nest, on: Target, actions: Actions | None = None) -> None:
+    def __init__(self, nest: Nest, on: VectorTarget, actions: Actions | None = None) -> None:
         self.target, self.actions = on, actions or Actions(write_loops=True)
         self.evaluate, self.peak = Evaluator(nest.problem, on), peak(on, nest.problem.dtype)
         self.right: set[str] = set()

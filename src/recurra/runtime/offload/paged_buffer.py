@@ -21,7 +21,7 @@ import numpy as np
 
 from recurra.cost.thresholds import MAX_RECORDED_MOVES, MOVER_POLL_SECONDS
 from recurra.ir.types import NUMPY_NAME
-from recurra.runtime.offload.tiers import Disk, Filed, Host, Slow
+from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
 from recurra.storage.offload import Swap
 from recurra.storage.store import Store
 from recurra.support.aligned_array import aligned
@@ -43,7 +43,7 @@ def swapped(program: Program) -> str:
 
 
 @dataclass(frozen=True)
-class Move:
+class PageMove:
     """A point of a store written or read; seconds of time.perf_counter."""
 
     store: str
@@ -57,7 +57,7 @@ class Mover:
     """The thread that copies, one point after the other, and what it did."""
 
     def __init__(self) -> None:
-        self.moves: deque[Move] = deque(maxlen=MAX_RECORDED_MOVES)
+        self.moves: deque[PageMove] = deque(maxlen=MAX_RECORDED_MOVES)
         self.stores: list[Paged] = []
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
         self.closing = finalize(self, closed, self.thread, self.stores)
@@ -77,7 +77,7 @@ class Mover:
                 when()
             since = time.perf_counter()
             made = copy()
-            self.moves.append(Move(store, point, out, since, time.perf_counter()))
+            self.moves.append(PageMove(store, point, out, since, time.perf_counter()))
             return made
 
         return self.thread.submit(timed)
@@ -87,7 +87,7 @@ class Mover:
         assert s.apart is not None
         count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
         shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
-        there: Slow = Host(backend)
+        there: Slow = HostTier(backend)
         if swap.tier == "disk":
             file = Disk(s.name, count, nbytes, swap.folder)
             there = Filed(backend, file, np.empty(shape, dtype))

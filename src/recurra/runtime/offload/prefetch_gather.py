@@ -20,7 +20,7 @@ from recurra.ir.graph import Node, Slice
 from recurra.ops.permutation import Permutation
 from recurra.ops.samples import Samples
 from recurra.runtime.offload.paged_buffer import Paged
-from recurra.storage.storage_plan import Plan
+from recurra.storage.storage_plan import StoragePlan
 
 
 def nobody() -> None:
@@ -36,7 +36,7 @@ class Sampler:
     learning reads, and the next.
     """
 
-    plan: Plan
+    plan: StoragePlan
     node: Node
     seed: int
     before: Callable[[], np.ndarray | None] = nobody
@@ -58,7 +58,7 @@ class Sampler:
         return found
 
 
-def following(plan: Plan, node: Node, env: Mapping[str, Any]) -> dict[str, int] | None:
+def following(plan: StoragePlan, node: Node, env: Mapping[str, Any]) -> dict[str, int] | None:
     """The point of the next call, if that takes from the same points of the store."""
     at = {r.dim: int(env[r.dim]) for r in node.domain}
     for r in reversed(tuple(node.domain)):
@@ -71,7 +71,7 @@ def following(plan: Plan, node: Node, env: Mapping[str, Any]) -> dict[str, int] 
     return None
 
 
-def permuted(plan: Plan, node: Node) -> Permutation | None:
+def permuted(plan: StoragePlan, node: Node) -> Permutation | None:
     """The permutation that says which rows are taken, with the dims as axes that are read whole."""
     a = node.args[1]
     k = plan.graph[a.name]
@@ -86,7 +86,7 @@ def permuted(plan: Plan, node: Node) -> Permutation | None:
     return op if isinstance(op, Permutation) else None
 
 
-def numbers_at(plan: Plan, node: Node, env: Mapping[str, Any]) -> np.ndarray:
+def numbers_at(plan: StoragePlan, node: Node, env: Mapping[str, Any]) -> np.ndarray:
     """Those of a permutation, as a launch makes them."""
     op, a = permuted(plan, node), node.args[1]
     assert op is not None
@@ -95,7 +95,7 @@ def numbers_at(plan: Plan, node: Node, env: Mapping[str, Any]) -> np.ndarray:
     return np.asarray(op.run(np, {**env, **at}))
 
 
-def taken(plan: Plan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarray:
+def taken(plan: StoragePlan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarray:
     """The rows with these numbers: [*numbers, *row]."""
     s, op, sizes = plan.stores[store.name], node.op, plan.sizes
     assert isinstance(op, Samples)

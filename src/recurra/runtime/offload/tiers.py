@@ -38,7 +38,7 @@ class Slow(Protocol):
 
 
 @dataclass
-class Host:
+class HostTier:
     """In the host's memory: what is swapped out of that of a device."""
 
     backend: Backend

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from recurra.cost.thresholds import MAX_GUARD_DEPTH
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -20,13 +21,27 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Item, Merge
 from recurra.ops.elementwise import Going, Where
 from recurra.ops.movement import Expand
-from recurra.ops.reduction import REDUCTION, Fold
+from recurra.ops.reduction import REDUCTION, Fold, Sum
 from recurra.ops.source import Const, Input
 from recurra.polyhedral.boxes import around, decided
 from recurra.polyhedral.dependence import holds_where_read
 from recurra.polyhedral.extent import varies
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, compose, reach
+
+
+@rule(Op)
+def without_points(node: Node, rewriting: Rewriting) -> Node | None:
+    """x over a dim without points → 0, which reads nothing
+
+    Nobody sees its values, and where it read nothing else does, the demand of others ends earlier.
+    """
+    if not node.op.pure or isinstance(node.op, (Input, Const)) or isinstance(node.type, Tuple):
+        return None
+    if all(varies(r, rewriting.sizes) or r.size(rewriting.sizes) for r in node.domain):
+        return None
+    zero = Const(value=0, dtype=node.type.dtype, shape=node.type.shape)
+    return replace(node, op=zero, args=(), locs=())
 
 
 @rule(Const)
@@ -129,7 +144,7 @@ def at_one_point(node: Node, rewriting: Rewriting) -> Node | Ref | None:
             node.op.at(by),
             tuple(a.at(by) for a in node.args),
             node.domain.without(r.dim),
-            node.type.at(by) if isinstance(node.type, Type) else node.type,
+            node.type.at(by),
             node.loc,
             node.locs,
         )
@@ -265,12 +280,12 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
         x = rewriting[a.name]
         if not isinstance(x.op, Merge) or _keeps(x, rewriting):
             continue
-        if (new := _branch_read(node, k, x, rewriting)) is not None:
+        if (new := branch_read(node, k, x, rewriting)) is not None:
             return replace(node, args=(*node.args[:k], new, *node.args[k + 1 :]))
     return None
 
 
-def _branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
+def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
     """What operand `index` of `node` reads of the one branch of `source` with all these points."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
@@ -280,6 +295,64 @@ def _branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> 
         if holds_where_read(when, a.index, source.domain, node.domain, read):
             return compose(a, source.domain, branch)
     return None
+
+
+@rule(Sum)
+def sum_of_one_point(node: Node, rewriting: Rewriting) -> Ref | None:
+    """Σₜ x[t], where x[t] is zero but at t = 0 → x[0]"""
+    (a,) = node.args
+    x = rewriting[a.name]
+    assert isinstance(node.op, Sum)
+    if len(a.slices) != 1 or node.op.axes != (0,):
+        return None
+    points, cut = a.parts(x.domain)
+    ((dim, range_),) = cut.items()
+    at = _only_nonzero(rewriting, x, dim)
+    if at is None or range_ != Slice(x.domain[dim].lo, x.domain[dim].hi):
+        return None
+    if not _is_point(x, {dim: at}, rewriting):
+        return None
+    args, domain = [y.at({dim: at}) for y in x.args], x.domain.without(dim)
+    one = rewriting.emit(x.op.at({dim: at}), args, domain, x.name, whole=True)
+    return Ref(one.name, tuple(points.values()))
+
+
+def _only_nonzero(
+    rewriting: Rewriting, node: Node, dim: str, depth: int = MAX_GUARD_DEPTH
+) -> Expr | int | None:
+    """The only point of a dim at which branches of an equation are not zero; None: it has others.
+
+    Of one that is read along the dim it is as the source says.
+    """
+    if not isinstance(node.op, Merge) or not depth:
+        return None
+    found = set[Expr | int | None]()
+    for a, when in zip(node.args, node.op.when, strict=True):
+        source = rewriting[a.name]
+        if isinstance(source.op, Const) and source.op.value == 0:
+            continue
+        at = pinned(when, dim)
+        own = [d for d, e in zip(source.domain.dims, a.index, strict=True) if e == Sym(dim)]
+        if at is None and own:
+            at = _only_nonzero(rewriting, source, own[0], depth - 1)
+        found.add(at)
+    at = found.pop() if len(found) == 1 else None
+    return None if symbols(at) - rewriting.sizes.keys() else at
+
+
+@rule(Merge)
+def own_point(node: Node, rewriting: Rewriting) -> Node | None:
+    """merge(x[0], .., when=(t == 0, ..)) → merge(x[t], ..), where x waits for the merge"""
+    args = list(node.args)
+    for k, a in enumerate(node.args):
+        x, when = rewriting[a.name], merge_condition(node, k)
+        index = tuple(
+            Sym(d) if e != Sym(d) and d in node.domain and e == pinned(when, d) else e
+            for d, e in zip(x.domain.dims, a.index, strict=True)
+        )
+        if index != a.index and rewriting.reaches(x.name, node.name):
+            args[k] = Ref(a.name, index)
+    return replace(node, args=tuple(args)) if tuple(args) != node.args else None
 
 
 def _keeps(node: Node, rewriting: Rewriting) -> bool:
@@ -308,6 +381,9 @@ def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) ->
 
 
 DOMAINS = (
+    without_points,
+    sum_of_one_point,
+    own_point,
     known_branch,
     first_branch,
     constant_everywhere,

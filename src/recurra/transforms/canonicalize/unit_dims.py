@@ -13,7 +13,7 @@ from dataclasses import replace
 from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length, index_at
 from recurra.ir.op import LETTERS
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import Domain, Range
 from recurra.ops.control import Call, Merge
 from recurra.ops.movement import Expand
 from recurra.ops.source import Input
@@ -84,7 +84,7 @@ def _moved(node: Node, at: Points, ends: Mapping[str, int]) -> Node:
             if r.dim not in at
         )
     )
-    type_ = node.type.at(by) if isinstance(node.type, Type) else node.type
+    type_ = node.type.at(by)
     return replace(node, op=node.op.at(by), domain=domain, type=type_)
 
 

@@ -30,13 +30,14 @@ from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple
 from recurra.ops import elementwise as el
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
-from recurra.transforms.early_exit.masked_reads import Operand, Reads
+from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
-from recurra.transforms.early_exit.row_ends import Ending, Rows, chosen
+from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
+from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
 
@@ -51,7 +52,7 @@ def end_rows(graph: Graph, bound: str, ending: Ending, keep: Sequence[str] = ())
 
 
 @dataclass
-class _Program(Reads):
+class _Program(RowMoves):
     early: set[str] = field(default_factory=set[str])  # equations that no merge leads to
 
     def rewritten(self, keep: Sequence[str]) -> Graph:
@@ -109,11 +110,9 @@ class _Program(Reads):
         if isinstance(node.op, Pick):
             self._picked(node, node.op, xs[0])
             return
-        for k, value in partial(node.op, [self.g.type(x.ref).dtype for x in xs]):
-            xs[k] = self.present(xs[k], value)
-        for k, axis, fill in folded(node.op, _dtype(self, xs)):
-            if self.ended(xs[k].shape[axis]):
-                xs[k] = self.masked(xs[k], axis, fill)
+        self._leave_out(node.op, xs)
+        if isinstance(node.op, Call):
+            op = self.told_lengths(node.op, xs)
         if not isinstance(node.type, Tuple):
             axes = result_axes(node.op, shapes, [x.axes for x in xs])
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
@@ -124,6 +123,9 @@ class _Program(Reads):
                 )
             rank = len(shape_of(node.type))
             self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
+            if (made := self.moved(node, xs)) is not None:
+                self.put(node, *made)
+                return
         if isinstance(op, Flip) and self.ended(shapes[0][op.axis]):
             op, at = self.turned(xs[0], op.axis)
             self.put(node, op, [xs[0].ref, at])
@@ -133,11 +135,20 @@ class _Program(Reads):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
 
+    def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
+        """Sets what is past the end to what leaves the result alone, or what the op takes."""
+        for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
+            xs[k] = self.present(xs[k], value)
+        for k, axis, fill in folded(op, _dtype(self, xs)):
+            for j, size in enumerate(xs[k].shape):
+                if self.ended(size) and (j == axis or axis in self.across(xs[k], j)):
+                    xs[k] = self.masked(xs[k], j, fill)
+
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
         old = self.g[node.name]
         self.g.put(replace(old, op=op, args=tuple(args), domain=self.domain(node), locs=node.locs))
 
-    def _picked(self, node: Node, op: Pick, operand: Operand) -> None:
+    def _picked(self, node: Node, op: Pick, operand: MaskedOperand) -> None:
         """An element of an axis; past the end of the row there is none."""
         if self.ended(op.at_) and not op.zero:
             self.refuse(
@@ -201,7 +212,7 @@ class _Program(Reads):
             [*(xs[k].ref for k in fixed), made],
         )
 
-    def _of_row(self, node: Node, ref: Ref, operand: Operand) -> Operand:
+    def _of_row(self, node: Node, ref: Ref, operand: MaskedOperand) -> MaskedOperand:
         """The operand of a branch: of the row of its point, if it came to vary with rows."""
         if ref.name not in self.grown:
             return operand
@@ -231,7 +242,7 @@ class _Program(Reads):
         order = list(self.graph.declared)
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
-    def _with_rows(self, node: Node, op: Op, xs: list[Operand]) -> Op:
+    def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
         """Operands that came to vary with rows: ours, or those along an axis of another operand."""
         ranks = tuple(len(x.shape) for x in xs)
         pointwise = isinstance(op, Elementwise)
@@ -273,7 +284,7 @@ class _Program(Reads):
         ours = set(n.domain.dims) & {self.time, *self.rows.dims}
         return known and not ours and all(map(self._is_number, n.args))
 
-    def _row_axis(self, extent: Range, xs: Sequence[Operand], ins: Sequence[str]) -> str:
+    def _row_axis(self, extent: Range, xs: Sequence[MaskedOperand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
         whole = Along(extent.dim, Slice(extent.lo, extent.hi))
         for x, s in zip(xs, ins, strict=True):
@@ -288,9 +299,18 @@ class _Program(Reads):
         """An output, zero past the end of each row."""
         n = self.graph[name]
         self.n, self.g.loc = n, n.loc
-        return name if isinstance(n.type, Tuple) else self.ended_with(self.g[name], 0)
+        if isinstance(n.type, Tuple):
+            return name
+        shape = n.type.shape
+        x = MaskedOperand(
+            self.g.read(name), shape, self.whole(shape, self.axes[name] or (None,) * len(shape))
+        )
+        for axis, along in enumerate(x.axes):
+            if along is not None and self.ended(shape[axis]) and None not in self.across(x, axis):
+                x = self.masked(x, axis, 0)
+        return self.ended_with(self.g[x.ref.name], 0)
 
 
-def _dtype(rows: Rows, xs: Sequence[Operand]) -> str:
+def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:
     """The element type of the first operand."""
     return rows.g.type(xs[0].ref).dtype if xs else "f32"

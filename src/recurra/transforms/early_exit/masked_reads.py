@@ -1,4 +1,4 @@
-"""What is read of rows that end: at points, at their end, and in ranges, with a mask past the end.
+"""Reads of rows that end: at points, at their end, and in ranges, with a mask past the end.
 
 sum(x[b,t:T])    →   x_alive[b<B,t<9] = where(alive, x, 0);  sum(x_alive[b,t:9])
 x[b,T-1]         →   x_last[b,8], with x_last[b,t] = where(alive, x, x_last[b,t-1])
@@ -31,14 +31,15 @@ from recurra.ops.indexing import Take
 from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
-from recurra.transforms.early_exit.ragged_axes import Along, Axes
-from recurra.transforms.early_exit.row_ends import Rows, chosen, terms
+from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
+from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
 from recurra.transforms.early_exit.zero_masks import Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
+from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
-class Operand:
+class MaskedOperand:
     """What an equation reads: its sizes as the program has them, and what its axes run along."""
 
     ref: Ref
@@ -48,15 +49,16 @@ class Operand:
 
 
 @dataclass
-class Reads(Rows):
+class Reads(RowEnds):
     """The reads of an equation, where the program with a number for the bound does them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.zeros = Zeros(self.graph, frozenset(self.timed))
+        self.written = Rewriting.of(self.graph, {})
 
-    def operand(self, node: Node, position: int) -> Operand:
-        """Operand `position`, read where the static program reads it."""
+    def operand(self, node: Node, position: int) -> MaskedOperand:
+        """MaskedOperand `position`, read where the static program reads it."""
         a, source = node.args[position], self.graph[node.args[position].name]
         self._one_row(node, position, a, source)
         index: list[Index] = []
@@ -86,14 +88,14 @@ class Reads(Rows):
             else:
                 index.append(e)
         if isinstance(source.type, Tuple):
-            return Operand(Ref(a.name, tuple(index)), (), ())
+            return MaskedOperand(Ref(a.name, tuple(index)), (), ())
         points, ranges = a.parts(source.domain)
         own = [x and x.at(points, {*ranges}) for x in self.axes[a.name]]
         shape = shape_of(self.graph.read_type(a))
         if last is not None:
             ref = self._at_end(position, source, tuple(index), *last)
-            return Operand(ref, shape, self._whole(shape, (*lead, *own)))
-        return Operand(Ref(a.name, tuple(index)), shape, self._whole(shape, (*lead, *own)), a)
+            return MaskedOperand(ref, shape, self.whole(shape, (*lead, *own)))
+        return MaskedOperand(Ref(a.name, tuple(index)), shape, self.whole(shape, (*lead, *own)), a)
 
     def _row_index(self, source: Node, ref: Ref, dim: str) -> tuple[Index, ...]:
         """The row whose time `dim` of a source is: rows that it does not vary with are our own."""
@@ -137,8 +139,10 @@ class Reads(Rows):
         c = self._before_end(late[0]) if len(late) == 1 else None
         if c is None or c < 1 or (isinstance(expr, Ext) and expr.op != "min") or len(early) > 1:
             return self._by_number(source, index, column, expr, position)
-        held = self._held(source, r, c)
-        at_end = Ref(held, (*index[:column], self.ending.most - 1, *index[column + 1 :]))
+        back = self._closes_row(source, index, r.dim)
+        held = self._held_back(source, r, c) if back else self._held(source, r, c)
+        at = r.sym + 1 if back else self.ending.most - 1
+        at_end = self._inside(Ref(held, (*index[:column], at, *index[column + 1 :])))
         if not early:
             return at_end
         (a,) = early
@@ -202,6 +206,40 @@ class Reads(Rows):
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
 
+    def _closes_row(self, source: Node, index: tuple[Index, ...], dim: str) -> bool:
+        """Is the end of its own row read by what the source needs there, backward in time?"""
+        others = [(r, e) for r, e in zip(source.domain, index, strict=True) if r.dim != dim]
+        return (
+            dim in self.n.domain
+            and all(e == r.sym for r, e in others)
+            and self.written.reaches(source.name, self.n.name, [r.dim for r, _ in others])
+        )
+
+    def _held_back(self, source: Node, extent: Range, c: int) -> str:
+        """x_end[t] = x[t] where t is T-c, before that what it will be."""
+        name = f"{source.name}_end" + (str(c) if c > 1 else "")
+        if name in self.g.nodes:
+            return name
+        self._level(source)
+        box = self.static(source.domain)
+        hold, early = (
+            box.with_range(replace(box[extent.dim], hi=self.ending.most - k)) for k in (c - 1, c)
+        )
+        own = self._row_of(source, box.identity, extent.dim)
+        was = self.g.read(source.name)
+        node = Node(name, Merge(when=(TRUE,)), (was,), hold, self.g[source.name].type, self.n.loc)
+        self.g.put(node)
+        longer = self.before(extent.sym + c, own, early)
+        later = Ref(name, hold.point(extent.dim, extent.sym + 1))
+        op = chosen(len(shape_of(source.type)))
+        now = self.emit(op, (longer, later, was), f"{name}_now", early)
+        when = (
+            compare("==", extent.sym, hold[extent.dim].hi - 1),
+            compare("<", extent.sym, hold[extent.dim].hi - 1),
+        )
+        self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
+        return name
+
     def any_before(self, e: Any, source: Node, dim: str, box: Domain) -> Ref:
         """Is e < T in the row of a source, or in any of those that it does not vary with?"""
         point = Ref(source.name, self.static(source.domain).identity)
@@ -232,7 +270,7 @@ class Reads(Rows):
 
     # ---- masks
 
-    def masked(self, operand: Operand, axis: int, fill: float) -> Operand:
+    def masked(self, operand: MaskedOperand, axis: int, fill: float) -> MaskedOperand:
         """`operand` with `fill` past the end of each row, along an axis."""
         along = self.along(operand, axis)
         source = None if operand.whole is None else self.graph[operand.whole.name]
@@ -266,9 +304,16 @@ class Reads(Rows):
             operand, ref=self.emit(op, (mask, operand.ref, other), f"{operand.ref.name}_alive")
         )
 
-    def mask(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def mask(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """Which elements of an axis are there, and the labels of the mask's axes."""
         along, masks, letters = self.along(operand, axis), list[Ref](), ""
+        if along.dim == COUNTED:
+            if along.rows != tuple(r.sym for r in self.rows):
+                self.lost(operand)
+            length = self.number(lin([(along.part.hi, 1), (along.part.lo, -1)]))
+            place = self.places(operand.shape[axis])
+            inside = self.emit(el.Less(labels="a,->a"), (place, length), "inside")
+            return inside, LETTERS[axis]
         for c in self._ends(along):
             part: Any = along.part.at(self.by)
             moved = Slice(part.lo + c, part.hi + c, part.step)
@@ -278,44 +323,39 @@ class Reads(Rows):
             masks.append(Ref(self.alive, index))
         return self.joined(el.And(), masks), letters
 
-    def turned(self, x: Operand, axis: int) -> tuple[Take, Ref]:
-        """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
-        axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
-        length, rest = self._length_along(x, axis)
+    def places(self, size: Expr | int) -> Ref:
+        """The numbers of the elements of an axis."""
         k = unused_name(self.graph)
-        size = substitute(x.shape[axis], self.by)
-        place = self.emit(Value(expr=Sym(k) + 1, dtype="i32", bind=((k, size, 0),)), (), "place")
-        back = el.Sub(labels=join_labels((rest, c), rest + c))
-        at = self.emit(back, (length, place), "from_end")
-        zero = self.emit(Const(value=0, dtype="i32"), ())
-        inside = el.Maximum(labels=join_labels((rest + c, ""), rest + c))
-        at = self.emit(inside, (at, zero), "turned")
-        new = LETTERS[len(x.shape)]
-        labels = f"{axes},{rest}{new}->{axes.replace(c, new)}"
-        return Take(labels=labels, axis=c), at
+        op = Value(expr=Sym(k), dtype="i32", bind=((k, substitute(size, self.by), 0),))
+        return self.emit(op, (), "place")
 
-    def _length_along(self, operand: Operand, axis: int) -> tuple[Ref, str]:
+    def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
         """How many elements of an axis there are (i32), and the labels of the axes that it has."""
         mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
         return length, letters.replace(LETTERS[axis], "")
 
-    def taken(self, op: Take, operand: Operand, ref: Ref) -> tuple[Take, Ref]:
-        """The take by positions that are before the end of the row."""
-        lx, li, out = op.parts()
-        length, rest = self._length_along(operand, lx.index(op.axis))
-        rest = "".join(lx[LETTERS.index(c)] for c in rest)
-        wide = "".join(c for c in rest if c not in li) + li
-        one = self.emit(Const(value=1, dtype="i32"), ())
-        after = el.Sub(labels=join_labels((rest, ""), rest))
-        last = self.emit(after, (length, one), "last")
-        at = ref if self.g.type(ref).dtype == "i32" else self.emit(el.Cast(to="i32"), (ref,))
-        inside = el.Minimum(labels=join_labels((li, rest), wide))
-        at = self.emit(inside, (at, last), f"{ref.name}_inside")
-        return replace(op, labels=f"{lx},{wide}->{out}"), at
+    def told_lengths(self, op: Call, xs: list[MaskedOperand]) -> Call:
+        """The call with a row cut at its end, by a length that it reads; zeros end each of many."""
+        if any(self.ended(n) for _, shape in op.results for n in shape):
+            self.refuse(
+                f"{op.fn.key} gives rows that end at different points",
+                f"{self.bound} is set row by row, while the program runs",
+                f"let it give one point of a row, at every {self.time}",
+            )
+        lengths = list(op.lengths)
+        for k, x in enumerate(tuple(xs)):
+            for axis in (j for j, size in enumerate(x.shape) if self.ended(size)):
+                length, rest = self.length_along(x, axis)
+                if rest:
+                    xs[k] = self.masked(xs[k], axis, 0)
+                else:
+                    lengths.append((k, axis, len(xs)))
+                    xs.append(MaskedOperand(length, (), ()))
+        return replace(op.at(self.by), lengths=tuple(lengths))
 
-    def present(self, operand: Operand, fill: float) -> Operand:
+    def present(self, operand: MaskedOperand, fill: float) -> MaskedOperand:
         """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
         for axis, size in enumerate(operand.shape):
             operand = self.masked(operand, axis, fill) if self.ended(size) else operand
@@ -361,7 +401,7 @@ class Reads(Rows):
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _mask_index(
-        self, operand: Operand, axes: str, axis: int, along: Along, part: Slice
+        self, operand: MaskedOperand, axes: str, axis: int, along: Along, part: Slice
     ) -> tuple[tuple[Index, ...], str]:
         """Where `alive` says it for the axes of `operand`, and their labels."""
         index: list[Index] = []
@@ -375,20 +415,29 @@ class Reads(Rows):
             e = rows[r.dim]
             index.append(e)
             if isinstance(e, Slice):
-                found = [k for k, a in enumerate(operand.axes) if a == Along(r.dim, e)]
-                found += [
-                    k for k, s in enumerate(operand.shape) if s == r.hi and e == Slice(r.lo, r.hi)
-                ]
-                if not found:
-                    self._lost(operand)
-                letters += axes[found[0]]
+                at = self._row_axis_of(operand, r, e)
+                letters += axes[self.lost(operand) if at is None else at]
         return tuple(index), letters
 
-    def along(self, operand: Operand, axis: int) -> Along:
-        """What an axis of rows that end runs along."""
-        return operand.axes[axis] or self._lost(operand)
+    def _row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
+        """The axis of an operand that runs along rows."""
+        pairs = list(enumerate(zip(operand.axes, operand.shape, strict=True)))
+        whole = part == Slice(extent.lo, extent.hi)
+        found = [k for k, (a, _) in pairs if a == Along(extent.dim, part)]
+        found += [k for k, (_, n) in pairs if whole and n == extent.hi]
+        return found[0] if found else None
 
-    def _whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
+    def across(self, operand: MaskedOperand, axis: int) -> list[int | None]:
+        """The axes along which the rows run that end along an axis; None where one is gone."""
+        along = operand.axes[axis]
+        rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
+        return [self._row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
+
+    def along(self, operand: MaskedOperand, axis: int) -> Along:
+        """What an axis of rows that end runs along."""
+        return operand.axes[axis] or self.lost(operand)
+
+    def whole(self, shape: Sequence[Any], axes: Axes) -> Axes:
         """The axes, where one of size T - t or min(T, t+5) - t runs along the rows, as x[t:T] does.
 
         Gradients have such axes: they have them of the values that they are gradients of.
@@ -404,12 +453,14 @@ class Reads(Rows):
                 Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in self.n.domain else None
                 for r in self.rows
             ]
-            if not self.ended(lo) and None not in rows:
+            if None not in rows:
                 known = tuple(e for e in rows if e is not None)
-                out[axis] = Along(self.time, Slice(lo, hi), known)
+                longer = self.ended(lo) or (isinstance(lo, int) and lo < 0)  # T+2, 2*T
+                part = (COUNTED, Slice(0, size)) if longer else (self.time, Slice(lo, hi))
+                out[axis] = Along(*part, known)
         return tuple(out)
 
-    def _lost(self, operand: Operand) -> NoReturn:
+    def lost(self, operand: MaskedOperand) -> NoReturn:
         self.refuse(
             f"{self.n.op.name} mixes the elements of rows that end at different points",
             f"it cannot be said which rows the axes {', '.join(map(str, operand.shape))} of "

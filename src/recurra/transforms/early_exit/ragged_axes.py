@@ -19,12 +19,14 @@ from recurra.ir.types import is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
-from recurra.ops.movement import Cut, Expand, Flip, Transpose
+from recurra.ops.indexing import ArgSort, ByLabel, OneHot, Pick, Place, SearchSorted, Take
+from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
+
+COUNTED = ""  # in place of a dim: an axis of as many elements as `part` has, of row `rows`
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _einsum(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return _by_label(ins, out, xs)
 
 
-def _take(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _by_labels(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     x, i, out = op.parts()
     return _by_label((x, i), out, xs)
 
@@ -111,10 +113,22 @@ def _inserted(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return (*xs[0][: op.axis], None, *xs[0][op.axis :])
 
 
+def _concat(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    columns = zip(*xs, strict=True)
+    return tuple(None if k == op.axis else joined(c) for k, c in enumerate(columns))
+
+
+def _reshape(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    """Axes of size one come and go; the others stay, or none is known."""
+    sizes = [(n, a) for n, a in zip(shapes[0], xs[0], strict=True) if n != 1]
+    kept = iter(sizes if [n for n, _ in sizes] == [n for n in op.shape if n != 1] else ())
+    return tuple(None if n == 1 else next(kept, (n, None))[1] for n in op.shape)
+
+
 _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Elementwise: _pointwise,
     Einsum: _einsum,
-    Take: _take,
+    ByLabel: _by_labels,
     Expand: _expand,
     Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
     Reduction: lambda op, _, xs: _without(*op.axes)(xs[0]),
@@ -133,6 +147,9 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Softmax: _same,
     LogSoftmax: _same,
     Cut: _cut,
+    Pad: _whole,
+    Concat: _concat,
+    Reshape: _reshape,
     Merge: _branches,
 }
 
@@ -158,6 +175,8 @@ def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
             return [(0, op.axis, 0.0)]
         case Sort() | ArgSort():
             return [(0, op.axis, nan if is_float(dtype) else highest(dtype))]  # NaN comes last
+        case SearchSorted():
+            return [(0, op.parts()[0].index(op.axis), nan if is_float(dtype) else highest(dtype))]
         case Softmax() | LogSoftmax() | TopK():
             return [(0, op.axis, lowest(dtype))]
         case Einsum():

@@ -19,13 +19,13 @@ from recurra.ir.expr import (
     FALSE,
     TRUE,
     Cmp,
-    Div,
     Expr,
     Ext,
+    FloorDiv,
     Lin,
     Logic,
-    Mod,
-    Prod,
+    Modulo,
+    Product,
     Sym,
     both,
     children,
@@ -61,7 +61,7 @@ class Ending:
 
 
 @dataclass
-class Rows:
+class RowEnds:
     """A program while the bound that ends its rows becomes a number; equation `n` is at hand."""
 
     graph: Graph
@@ -263,7 +263,7 @@ class Rows:
         """The rows that a number is taken in."""
         if not self.ended(e):
             return set()
-        if isinstance(e, Prod):
+        if isinstance(e, Product):
             return set(self.rows.dims) - {r.dim for r in self._counted(e)[0]}
         if isinstance(e, Sym):
             return set(self.rows.dims)
@@ -271,7 +271,7 @@ class Rows:
             return set(self.rows.dims)
         return set().union(*map(self._needs, children(e)))
 
-    def _counted(self, prod: Prod) -> tuple[list[Range], list[Expr]]:
+    def _counted(self, prod: Product) -> tuple[list[Range], list[Expr]]:
         """The rows that T is counted over, and the other factors."""
         factors = list(_factors(prod))
         factors.remove(self.sym)
@@ -295,7 +295,7 @@ class Rows:
         match e:
             case Sym():
                 return self._length([])
-            case Prod():
+            case Product():
                 counted, factors = self._counted(e)
                 numbers = map(self.number, factors)
                 return self.joined(el.Mul(), chain([self._length(counted)], numbers))
@@ -307,9 +307,9 @@ class Rows:
             case Ext(op=op, args=args):
                 join = el.Minimum() if op == "min" else el.Maximum()
                 return self.joined(join, map(self.number, args))
-            case Div(a=a, n=n) | Mod(a=a, n=n):
+            case FloorDiv(a=a, n=n) | Modulo(a=a, n=n):
                 by = self.emit(Const(value=n, dtype="i32"), ())
-                op = el.FloorDivide() if isinstance(e, Div) else el.Mod()
+                op = el.FloorDivide() if isinstance(e, FloorDiv) else el.Mod()
                 return self.emit(op, (self.number(a), by))
             case _:
                 self.refuse(
@@ -372,4 +372,4 @@ def terms(expr: Expr | int) -> tuple[tuple[Expr, int], ...]:
 
 
 def _factors(expr: Expr) -> tuple[Expr, ...]:
-    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Prod) else (expr,)
+    return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Product) else (expr,)

@@ -1,4 +1,4 @@
-"""Where to write zeros past the end of rows, so that sums over them need no masks of their own.
+"""Zeros past the end of rows, placed so that sums over them need no masks of their own.
 
     Σ over b,t of  d_y · x[b,t] ⊗ ..      zero past the end if d_y is, and if x is finite there
     d_y[b,t] = d_l · w                    zero if d_l is: one scalar per point is masked
@@ -25,7 +25,7 @@ from recurra.ops import movement as move
 from recurra.ops import special
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.ordering import CumMax, Sort, TopK
 from recurra.ops.permutation import Permutation
 from recurra.ops.random import Uniform
@@ -44,7 +44,7 @@ _ODD = (
         el.Round,
         el.Square,
         el.Sqrt,
-        el.Tanh,
+        el.HyperbolicTangent,
         el.Sin,
         el.Cast,
         el.Detach,
@@ -57,13 +57,37 @@ _MOVES = (
     *(Sum, Max, Min, CumSum, DiscountedSum, Discounts),
 )
 _TOTAL = (
-    *(*_PRODUCT, *_ODD[:5], el.Square, el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Cast, el.Detach),
+    *(
+        *_PRODUCT,
+        *_ODD[:5],
+        el.Square,
+        el.HyperbolicTangent,
+        el.Sin,
+        el.Cos,
+        el.Logistic,
+        el.Cast,
+        el.Detach,
+    ),
     *(special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(ArgMax, ArgSort, Sort, TopK, CumMax, Any_, All, OneHot, Value, Uniform, Permutation, Data),
+    *(
+        ArgMax,
+        ArgSort,
+        SearchSorted,
+        Sort,
+        TopK,
+        CumMax,
+        Any_,
+        All,
+        OneHot,
+        Value,
+        Uniform,
+        Permutation,
+        Data,
+    ),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
-    *(el.Tanh, el.Sin, el.Cos, el.Sigmoid, el.Sign, Softmax, Uniform),
+    *(el.HyperbolicTangent, el.Sin, el.Cos, el.Logistic, el.Sign, Softmax, Uniform),
     *(special.Erf, special.Erfc),
 )
 

@@ -17,14 +17,23 @@ from recurra.ops.indexing import Take
 from recurra.ops.movement import Pad, Reshape
 from recurra.ops.source import Value
 from recurra.transforms.padding.fills import contracted
-from recurra.transforms.padding.state import ANY, FINITE, Fill, Made, Operand, Padding, join, known
+from recurra.transforms.padding.state import (
+    ANY,
+    FINITE,
+    Fill,
+    PaddedEquation,
+    PaddedOperand,
+    Padding,
+    join,
+    known,
+)
 
 
-def flip(padding: Padding, operand: Operand) -> Made:
+def flip(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """y[k] = x[length - 1 - k]; the padding stays at the end."""
     op: Any = padding.n.op
     if operand.fill[op.axis] is None:
-        return Made(op, (operand.ref,), operand.fill)
+        return PaddedEquation(op, (operand.ref,), operand.fill)
     length: Any = operand.valid[op.axis]
     at = maximum(length - 1 - Sym(padding.iota), 0)
     index = padding.emit(
@@ -35,15 +44,15 @@ def flip(padding: Padding, operand: Operand) -> Made:
     take = Take(labels=f"{axes},Z->{axes.replace(c, 'Z')}", axis=c)
     fill = list(operand.fill)
     fill[op.axis] = FINITE if operand.finite and padding.never_empty(length) else ANY
-    return Made(take, (operand.ref, index), fill)
+    return PaddedEquation(take, (operand.ref, index), fill)
 
 
-def transpose(padding: Padding, operand: Operand) -> Made:
+def transpose(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
-    return Made(op, (operand.ref,), [operand.fill[k] for k in op.order])
+    return PaddedEquation(op, (operand.ref,), [operand.fill[k] for k in op.order])
 
 
-def reshape(padding: Padding, operand: Operand) -> Made:
+def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Of the axes that change only the first may have padding: its valid part stays in front."""
     op: Any = padding.n.op
     lead, tail = _shared(operand.valid, op.shape)
@@ -66,7 +75,7 @@ def reshape(padding: Padding, operand: Operand) -> Made:
             padding.refuse(f"the padded sizes {_times(old)} and {_times(new)} differ")
         fill[0] = operand.fill[lead]
     shape = (*padded[:lead], *new, *padded[have:])
-    return Made(
+    return PaddedEquation(
         Reshape(shape=shape), (operand.ref,), (*operand.fill[:lead], *fill, *operand.fill[have:])
     )
 
@@ -86,13 +95,13 @@ def _times(sizes: Sequence[Any]) -> Any:
     return total
 
 
-def cut(padding: Padding, operand: Operand) -> Made:
+def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """A cut of fixed length lies in the valid part; a longer one may read zeros behind the end."""
     op: Any = padding.n.op
     fill = list(operand.fill)
     f, fill[op.axis] = fill[op.axis], None
     if not padding.varies(op.size):
-        return Made(op, (operand.ref,), fill)
+        return PaddedEquation(op, (operand.ref,), fill)
     size: Any = padding.static(op.size)
     top: Any = padding.static(op.start)
     beyond = padding.excess(operand, top + size - padding.size(operand, op.axis))
@@ -104,10 +113,10 @@ def cut(padding: Padding, operand: Operand) -> Made:
         fill = [None if e is None else join(e, 0.0) for e in fill]
     to_the_end = op.start + op.size == operand.valid[op.axis]
     fill[op.axis] = (join(f, 0.0) if f is not None else 0.0) if to_the_end else ANY
-    return Made(replace(op, size=size), (operand.ref,), fill)
+    return PaddedEquation(replace(op, size=size), (operand.ref,), fill)
 
 
-def pad(padding: Padding, operand: Operand) -> Made:
+def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """What follows the valid part is the value already, or made so."""
     op: Any = padding.n.op
     fill = [None if f is None else join(f, known(op.value)) for f in operand.fill]
@@ -116,15 +125,15 @@ def pad(padding: Padding, operand: Operand) -> Made:
         and not padding.varies(op.before)
         and not padding.varies(op.after)
     ):
-        return Made(op, (operand.ref,), fill)
+        return PaddedEquation(op, (operand.ref,), fill)
     assert isinstance(padding.n.type, Type)
     size = padding.static(padding.n.type.shape[op.axis])
     new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
     fill[op.axis] = known(op.value)
-    return Made(new, (ref,), fill)
+    return PaddedEquation(new, (ref,), fill)
 
 
-def concat(padding: Padding, *xs: Operand) -> Made:
+def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Operands with padding before the last are moved to their places and added."""
     op: Any = padding.n.op
     axes = LETTERS[: xs[0].rank]
@@ -134,7 +143,7 @@ def concat(padding: Padding, *xs: Operand) -> Made:
     fill = [None if None in f else join(*f) for f in columns]
     if all(x.fill[op.axis] is None for x in xs[:-1]):
         fill[op.axis] = xs[-1].fill[op.axis]
-        return Made(op, tuple(x.ref for x in xs), fill)
+        return PaddedEquation(op, tuple(x.ref for x in xs), fill)
     assert isinstance(padding.n.type, Type)
     size = padding.static(padding.n.type.shape[op.axis])
     add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
@@ -148,29 +157,29 @@ def concat(padding: Padding, *xs: Operand) -> Made:
         parts = [padding.emit(add, parts[:2], "joined"), *parts[2:]]
     fill = [None if f is None else contracted([join(f, 0.0)]) for f in fill]
     fill[op.axis] = 0.0
-    return Made(add, tuple(parts), fill)
+    return PaddedEquation(add, tuple(parts), fill)
 
 
-def pick(padding: Padding, operand: Operand) -> Made:
+def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Zero outside the valid length."""
     op: Any = padding.n.op
     f, length = operand.fill[op.axis], operand.valid[op.axis]
     if f is not None and f != 0 and not padding.below(op.at_, length):
         operand = padding.masked(operand, op.axis, 0.0)
     kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
-    return Made(op, (operand.ref,), [None if f is None else join(f, 0.0) for f in kept])
+    return PaddedEquation(op, (operand.ref,), [None if f is None else join(f, 0.0) for f in kept])
 
 
-def place(padding: Padding, operand: Operand) -> Made:
+def place(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
     rest = [None if f is None else join(f, 0.0) for f in operand.fill]
     inside = padding.below(op.at_, op.size)
     new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
     fill = [*rest[: op.axis], new, *rest[op.axis :]]
-    return Made(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
+    return PaddedEquation(replace(op, size=padding.static(op.size)), (operand.ref,), fill)
 
 
-def take(padding: Padding, source: Operand, places: Operand) -> Made:
+def take(padding: Padding, source: PaddedOperand, places: PaddedOperand) -> PaddedEquation:
     """Padding of the index reads element 0; a position past the valid length the last element."""
     op: Any = padding.n.op
     lx, li, out = op.parts()
@@ -184,10 +193,10 @@ def take(padding: Padding, source: Operand, places: Operand) -> Made:
             source = padding.masked(source, axis, 0.0)
         places = _before(padding, places, length)
     fill: list[Fill | None] = [source.fill[lx.index(c)] if c in lx else ANY for c in out]
-    return Made(op, (source.ref, places.ref), fill)
+    return PaddedEquation(op, (source.ref, places.ref), fill)
 
 
-def _before(padding: Padding, operand: Operand, length: Any) -> Operand:
+def _before(padding: Padding, operand: PaddedOperand, length: Any) -> PaddedOperand:
     """Positions that are below a length."""
     type_ = padding.g.type(operand.ref)
     last = padding.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
@@ -198,17 +207,17 @@ def _before(padding: Padding, operand: Operand, length: Any) -> Operand:
     )
 
 
-def one_hot(padding: Padding, operand: Operand) -> Made:
+def one_hot(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
     fill = [None if f is None else FINITE for f in operand.fill]
-    return Made(
+    return PaddedEquation(
         replace(op, size=padding.static(op.size)),
         (operand.ref,),
         [*fill[: op.axis], FINITE, *fill[op.axis :]],
     )
 
 
-def expand(padding: Padding, operand: Operand) -> Made:
+def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Copies past the valid length are copies still."""
     op: Any = padding.n.op
     src, out = op.labels.split("->")
@@ -217,18 +226,20 @@ def expand(padding: Padding, operand: Operand) -> Made:
         operand.fill[src.index(c)] if c in src else padding.fill(operand, None, next(new))
         for c in out
     ]
-    return Made(replace(op, sizes=tuple(map(padding.static, op.sizes))), (operand.ref,), fill)
+    return PaddedEquation(
+        replace(op, sizes=tuple(map(padding.static, op.sizes))), (operand.ref,), fill
+    )
 
 
-def const(padding: Padding) -> Made:
+def const(padding: Padding) -> PaddedEquation:
     op: Any = padding.n.op
     shape = tuple(map(padding.static, op.shape))
-    return Made(replace(op, shape=shape), (), [known(op.value)] * len(shape))
+    return PaddedEquation(replace(op, shape=shape), (), [known(op.value)] * len(shape))
 
 
-def symbolic(padding: Padding) -> Made:
+def symbolic(padding: Padding) -> PaddedEquation:
     """Numbers along a padded axis simply go on."""
     op: Any = padding.n.op
     bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
     assert isinstance(padding.n.type, Type)
-    return Made(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)
+    return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)

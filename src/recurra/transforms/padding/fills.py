@@ -1,4 +1,4 @@
-"""What an op makes of the padding of its operands, as numbers where they are known."""
+"""The padding of an op's result, from that of its operands, as numbers where they are known."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TOTAL = (
     el.Floor,
     el.Round,
     el.Square,
-    el.Tanh,
-    el.Sigmoid,
+    el.HyperbolicTangent,
+    el.Logistic,
     el.Sin,
     el.Cos,
     special.Erf,

@@ -27,8 +27,8 @@ from recurra.transforms.padding.rules import rule_of
 from recurra.transforms.padding.state import (
     FINITE,
     Fill,
-    Made,
-    Operand,
+    PaddedEquation,
+    PaddedOperand,
     Padding,
     join,
     shape_of,
@@ -117,10 +117,13 @@ def _rebuild(padding: Padding) -> None:
     _put(padding, rule(padding, *xs))
 
 
-def _put(padding: Padding, made: Made) -> None:
+def _put(padding: Padding, made: PaddedEquation) -> None:
     """Files the padded equation; its type must come out static."""
     n = padding.n
     type_ = made.op.infer(*map(padding.g.type, made.args))
+    if isinstance(type_, Tuple):  # the results of a call: they have no padding
+        padding.g.put(replace(n, op=made.op, args=made.args))
+        return
     assert isinstance(type_, Type)
     valid = shape_of(n.type)
     for have, want in zip(type_.shape, valid, strict=True):
@@ -159,13 +162,13 @@ def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
     return isinstance(padding.n.op, Fold) and slice_ == Slice(extent.lo, extent.hi)
 
 
-def _operand(padding: Padding, a: Ref) -> Operand:
+def _operand(padding: Padding, a: Ref) -> PaddedOperand:
     """What equation `p.n` reads, with the padding it has."""
     ref = _sliced(padding, a)
     valid = shape_of(padding.graph.read_type(a))
     slices = [_beyond(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
     own = padding.fills.get(a.name) or (None,) * len(shape_of(padding.graph[a.name].type))
-    x = Operand(ref, valid, (*slices, *own))
+    x = PaddedOperand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
         if x.fill[k] is not None and not padding.varies(length):  # x[3] of f32[t+1] is f32[4]
             x = padding.fitted(x, k, length)
@@ -218,9 +221,9 @@ def _branch(
     free = [isinstance(e, Slice) or padding.varies(e) for e in ref.index]
     ranges = tuple(r for r, f in zip(source.domain, free, strict=True) if f)
     inner = tuple(r.sym if f else e for r, e, f in zip(source.domain, ref.index, free, strict=True))
-    x = Operand(Ref(ref.name, inner), shape, fill)
+    x = PaddedOperand(Ref(ref.name, inner), shape, fill)
 
-    def fit() -> Operand:
+    def fit() -> PaddedOperand:
         y = x
         for k, size in enumerate(shape):
             y = padding.fitted(y, k, size)

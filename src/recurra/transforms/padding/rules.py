@@ -1,4 +1,4 @@
-"""How each op takes operands with padding, and makes a result whose valid part is right.
+"""Rules for each op with padded operands; the valid part of its result is right.
 
 An op without a rule here refuses operands whose lengths change with a dim.
 """
@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
-from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, Take
+from recurra.ops.control import Call
+from recurra.ops.indexing import ArgSort, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.permutation import Permutation
@@ -25,9 +27,17 @@ from recurra.ops.window import Overlap, Windows
 from recurra.transforms.early_exit.ragged_axes import folded
 from recurra.transforms.padding import data_movement as moves
 from recurra.transforms.padding.fills import contracted, pointwise, reduced
-from recurra.transforms.padding.state import ANY, FINITE, Fill, Made, Operand, Padding, finite
+from recurra.transforms.padding.state import (
+    ANY,
+    FINITE,
+    Fill,
+    PaddedEquation,
+    PaddedOperand,
+    Padding,
+    finite,
+)
 
-PadRule = Callable[..., Made]
+PadRule = Callable[..., PaddedEquation]
 
 
 def rule_of(op: type[Op]) -> PadRule | None:
@@ -35,24 +45,24 @@ def rule_of(op: type[Op]) -> PadRule | None:
     return next((RULES[c] for c in op.__mro__ if c in RULES), None)
 
 
-def _elementwise(padding: Padding, *xs: Operand) -> Made:
+def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Axes keep their lengths by their labels."""
     op: Any = padding.n.op
     ins, out = op.parts(tuple(x.rank for x in xs))
     xs = tuple(padding.agreed(xs, ins))
     dtypes = [padding.g.type(x.ref).dtype for x in xs]
     fill = [pointwise(op, padding.states(xs, ins, c), dtypes, [c in s for s in ins]) for c in out]
-    return Made(op, tuple(x.ref for x in xs), fill)
+    return PaddedEquation(op, tuple(x.ref for x in xs), fill)
 
 
-def _left_out(padding: Padding, operand: Operand) -> Operand:
+def _left_out(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
     """The operand with what leaves the result alone in the padding of what the op folds."""
     for _, axis, value in folded(padding.n.op, padding.g.type(operand.ref).dtype):
         operand = padding.masked(operand, axis, value)
     return operand
 
 
-def _reduction(padding: Padding, operand: Operand) -> Made:
+def _reduction(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding of a reduced axis becomes the identity of the monoid."""
     op: Any = padding.n.op
     if op.monoid is None:
@@ -60,29 +70,31 @@ def _reduction(padding: Padding, operand: Operand) -> Made:
     return _fold(padding, operand, op.monoid, op.axes)
 
 
-def _streamed(padding: Padding, operand: Operand) -> Made:
+def _streamed(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
     return _fold(padding, operand, op.monoid_of, tuple(range(op.rank)))
 
 
-def _fold(padding: Padding, operand: Operand, monoid: str, axes: tuple[int, ...]) -> Made:
+def _fold(
+    padding: Padding, operand: PaddedOperand, monoid: str, axes: tuple[int, ...]
+) -> PaddedEquation:
     neutral = identity(monoid, padding.g.type(operand.ref).dtype)
     masked = any(operand.fill[a] is not None for a in axes)
     operand = _left_out(padding, operand)
     kept = [f for k, f in enumerate(operand.fill) if k not in axes]
     fill = [None if f is None else reduced(f, monoid, neutral, masked) for f in kept]
-    return Made(padding.n.op, (operand.ref,), fill)
+    return PaddedEquation(padding.n.op, (operand.ref,), fill)
 
 
-def _argmax(padding: Padding, operand: Operand) -> Made:
+def _argmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
     op: Any = padding.n.op
     operand = _left_out(padding, operand)
     kept = [f for k, f in enumerate(operand.fill) if k not in op.axes]
-    return Made(op, (operand.ref,), [None if f is None else FINITE for f in kept])
+    return PaddedEquation(op, (operand.ref,), [None if f is None else FINITE for f in kept])
 
 
-def _einsum(padding: Padding, *xs: Operand) -> Made:
+def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Over a padded label one operand must be zero there, and the others finite."""
     op: Any = padding.n.op
     ins, out = op.parts()
@@ -98,24 +110,26 @@ def _einsum(padding: Padding, *xs: Operand) -> Made:
             k = min(has, key=lambda k: ops[k].rank)
             ops[k] = padding.masked(ops[k], ins[k].index(c), 0.0)
     fill = [contracted(padding.states(ops, ins, c)) for c in out]
-    return Made(op, tuple(x.ref for x in ops), fill)
+    return PaddedEquation(op, tuple(x.ref for x in ops), fill)
 
 
-def _discounted_sum(padding: Padding, operand: Operand) -> Made:
+def _discounted_sum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
     operand = _left_out(padding, operand)
     kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
-    return Made(op, (operand.ref,), [None if f is None else contracted([f]) for f in kept])
+    return PaddedEquation(
+        op, (operand.ref,), [None if f is None else contracted([f]) for f in kept]
+    )
 
 
-def _softmax(padding: Padding, operand: Operand) -> Made:
+def _softmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding weighs nothing."""
     op: Any = padding.n.op
     fill: list[Fill | None] = [
         None if f is None else FINITE if finite(f) else ANY for f in operand.fill
     ]
     if operand.fill[op.axis] is None:
-        return Made(op, (operand.ref,), fill)
+        return PaddedEquation(op, (operand.ref,), fill)
     dtype = padding.g.type(operand.ref).dtype
     full = padding.never_empty(operand.valid[op.axis])
     bottom = lowest(dtype) if full else -6e4 if dtype == "f16" else -3e38
@@ -127,10 +141,10 @@ def _softmax(padding: Padding, operand: Operand) -> Made:
         fill = [None if f is None else ANY for f in fill]
     else:
         fill[op.axis] = (0.0 if full else FINITE) if finite_elsewhere else ANY
-    return Made(op, (operand.ref,), fill)
+    return PaddedEquation(op, (operand.ref,), fill)
 
 
-def _attention(padding: Padding, *xs: Operand) -> Made:
+def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """The padding of the range weighs nothing: the op is told how long that is."""
     op: Any = padding.n.op
     roles = op.roles()
@@ -148,71 +162,93 @@ def _attention(padding: Padding, *xs: Operand) -> Made:
         if f is not None and not finite(f):
             ops[j] = padding.masked(ops[j], labels[j].index(roles.n), 0.0)
     rank = len(roles.y)
-    return Made(replace(op, length=length), tuple(x.ref for x in ops), [None] * rank)
+    return PaddedEquation(replace(op, length=length), tuple(x.ref for x in ops), [None] * rank)
 
 
-def _cumsum(padding: Padding, operand: Operand) -> Made:
+def _cumsum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last, so no valid element sees it; from the end it comes first."""
     op: Any = padding.n.op
     operand = _left_out(padding, operand)
     fill = [None if f is None else contracted([f]) for f in operand.fill]
     f = operand.fill[op.axis]
     fill[op.axis] = None if f is None else FINITE if finite(f) else ANY
-    return Made(op, (operand.ref,), fill)
+    return PaddedEquation(op, (operand.ref,), fill)
 
 
-def _cumprod(padding: Padding, operand: Operand) -> Made:
+def _cumprod(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last, and no product of finite numbers need be finite."""
-    return Made(padding.n.op, (operand.ref,), [None if f is None else ANY for f in operand.fill])
+    return PaddedEquation(
+        padding.n.op, (operand.ref,), [None if f is None else ANY for f in operand.fill]
+    )
 
 
-def _cummax(padding: Padding, operand: Operand) -> Made:
+def _cummax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last; a maximum is one of the elements."""
     kind = FINITE if operand.finite else ANY
-    return Made(padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill])
+    return PaddedEquation(
+        padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill]
+    )
 
 
-def _sorted(padding: Padding, operand: Operand) -> Made:
+def _sorted(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last, also in order: NaN does, of equals the padding."""
     operand, kind = (
         _left_out(padding, operand),
         FINITE if isinstance(padding.n.op, ArgSort) else ANY,
     )
-    return Made(padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill])
+    return PaddedEquation(
+        padding.n.op, (operand.ref,), [None if f is None else kind for f in operand.fill]
+    )
 
 
-def _topk(padding: Padding, operand: Operand) -> Made:
+def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) -> PaddedEquation:
+    """The padding comes last and lies below nothing: it is NaN, or the highest number."""
+    op: Any = padding.n.op
+    lx, lv, out = op.parts()
+    source, values = padding.agreed((source, values), (lx, lv))
+    source = _left_out(padding, source)
+    ragged = {
+        c
+        for x, s in ((source, lx), (values, lv))
+        for c, f in zip(s, x.fill, strict=True)
+        if f is not None
+    }
+    fill: list[Fill | None] = [FINITE if c in ragged else None for c in out]
+    return PaddedEquation(op, (source.ref, values.ref), fill)
+
+
+def _topk(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
     op: Any = padding.n.op
     if padding.varies(op.size):
         padding.refuse("so many elements as a dim says", hint="take a fixed number of them")
     operand = _left_out(padding, operand)
     kept = [None if k == op.axis else f for k, f in enumerate(operand.fill)]
-    return Made(op, (operand.ref,), [None if f is None else FINITE for f in kept])
+    return PaddedEquation(op, (operand.ref,), [None if f is None else FINITE for f in kept])
 
 
-def _scatter(padding: Padding, *xs: Operand) -> Made:
+def _scatter(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Nothing is put where the padding of the places says: they are off the axis."""
     op: Any = padding.n.op
     axes = LETTERS[: xs[0].rank]
     places = axes.replace(axes[op.axis], fresh_label(axes))
     x, i, v = padding.agreed(xs, (axes, places, places))
     i = padding.masked(i, op.axis, -1)
-    return Made(op, (x.ref, i.ref, v.ref), [None if f is None else ANY for f in x.fill])
+    return PaddedEquation(op, (x.ref, i.ref, v.ref), [None if f is None else ANY for f in x.fill])
 
 
-def _discounts(padding: Padding, operand: Operand) -> Made:
+def _discounts(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     op: Any = padding.n.op
     rest = [None if f is None else contracted([f]) for f in operand.fill]
     new = contracted([padding.fill(operand, None, op.size)])
-    return Made(
+    return PaddedEquation(
         replace(op, size=padding.static(op.size)),
         (operand.ref,),
         [*rest[: op.axis], new, *rest[op.axis :]],
     )
 
 
-def _windows(padding: Padding, operand: Operand) -> Made:
+def _windows(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The axes that are cut into windows are whole; others keep their padding."""
     op: Any = padding.n.op
     n = len(op.sizes)
@@ -221,7 +257,21 @@ def _windows(padding: Padding, operand: Operand) -> Made:
     if any(f is not None for f in operand.fill[op.axis : end]):
         padding.refuse("its windows would reach into the padding")
     rest = [None if f is None else contracted([f]) for f in operand.fill]
-    return Made(op, (operand.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
+    return PaddedEquation(op, (operand.ref,), [*rest[: op.axis], *[None] * after, *rest[end:]])
+
+
+def _call(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
+    """The function on the host is given what is valid."""
+    op: Any = padding.n.op
+    lengths: list[tuple[int, int, Expr | int]] = [
+        (k, axis, x.valid[axis])
+        for k, x in enumerate(xs)
+        for axis, f in enumerate(x.fill)
+        if f is not None
+    ]
+    return PaddedEquation(
+        replace(op, lengths=(*op.lengths, *lengths)), tuple(x.ref for x in xs), ()
+    )
 
 
 RULES: dict[type[Op], PadRule] = {
@@ -242,7 +292,9 @@ RULES: dict[type[Op], PadRule] = {
     ArgSort: _sorted,
     Sort: _sorted,
     TopK: _topk,
+    SearchSorted: _searched,
     Scatter: _scatter,
+    Call: _call,
     Flip: moves.flip,
     Transpose: moves.transpose,
     Reshape: moves.reshape,

@@ -1,4 +1,4 @@
-"""What a padded axis holds past its valid length, and the ops that mask, cut and grow it.
+"""The contents of padded axes past their valid length, and the ops that mask, cut and grow them.
 
 A value of type f32[t+1,4] over t<T becomes one of type f32[T,4]; its first axis is valid up to
 t+1, and what lies beyond is its fill: a known number (0: clean), some finite number, or anything.
@@ -11,9 +11,10 @@ Finite math: a number of the program that is not finite makes what it is summed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from math import isfinite, isnan
 from typing import Any, NoReturn
 
@@ -57,7 +58,7 @@ def join(*fills: Fill) -> Fill:
 
 
 @dataclass(frozen=True)
-class Operand:
+class PaddedOperand:
     """A read of a padded equation. `valid`: its lengths; `fill`: None where it has none."""
 
     ref: Ref
@@ -79,7 +80,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Made:
+class PaddedEquation:
     """What an equation becomes: its op, its operands, and the fill of each axis of its result."""
 
     op: Op
@@ -103,8 +104,14 @@ class Padding:
     lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
 
     def refuse(self, why: str, hint: str = "") -> NoReturn:
-        facts = f"in {self.n.text(self.graph.is_identity)}"
+        """Raises ShapeError about the equation, with what it reads that has such a length."""
+        read = [str(a) for a in self.n.args if any(map(self.varies, self._sizes(a)))]
+        facts = f"it reads {', '.join(read)}" if read else f"it is {self.n.type}"
         raise ShapeError(f"{self.n.op.name}: {why}", facts=facts, hint=hint, loc=self.n.loc)
+
+    def _sizes(self, ref: Ref) -> Iterator[Expr | int]:
+        """The sizes of the axes that a read has."""
+        return chain((s.size for s in ref.slices), shape_of(self.graph[ref.name].type))
 
     def varies(self, e: Any) -> bool:
         """Does a size mention dims?"""
@@ -127,7 +134,7 @@ class Padding:
             self.refuse(f"the length {expr} has no largest value that can be written down")
         return top
 
-    def excess(self, operand: Operand, expr: Expr | int) -> Any:
+    def excess(self, operand: PaddedOperand, expr: Expr | int) -> Any:
         """max(expr, 0) of a size; without the max where `operand` being read at all says so."""
         mine = self.n.domain.ranges
         other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
@@ -141,23 +148,23 @@ class Padding:
     def never_empty(self, length: Expr | int) -> bool:
         return self.below(0, length)
 
-    def size(self, operand: Operand, axis: int) -> Any:
+    def size(self, operand: PaddedOperand, axis: int) -> Any:
         return self.g.type(operand.ref).shape[axis]
 
-    def constant(self, x: Operand) -> float | None:
+    def constant(self, x: PaddedOperand) -> float | None:
         """The number that all of `x` is, padding included."""
         op = self.g.source(x.ref).op
         if isinstance(op, Const) and all(f is None or f == op.value for f in x.fill):
             return op.value
         return None
 
-    def states(self, xs: Sequence[Operand], labels: Sequence[str], c: str) -> list[Fill]:
+    def states(self, xs: Sequence[PaddedOperand], labels: Sequence[str], c: str) -> list[Fill]:
         """What each operand holds in the padding of label `c`."""
         length = next(x.valid[s.index(c)] for x, s in zip(xs, labels, strict=True) if c in s)
         pairs = zip(xs, labels, strict=True)
         return [self.fill(x, s.index(c) if c in s else None, length) for x, s in pairs]
 
-    def fill(self, operand: Operand, axis: int | None, length: Expr | int) -> Fill:
+    def fill(self, operand: PaddedOperand, axis: int | None, length: Expr | int) -> Fill:
         """What `operand` holds in the padding of an axis of a length; None: it has no such axis."""
         f = None if axis is None else operand.fill[axis]
         if f is not None:
@@ -179,18 +186,20 @@ class Padding:
             self.g.nodes[ref.name] = replace(self.g[ref.name], loc=self.n.loc)
         return ref
 
-    def within(self, domain: Domain, write: Callable[[], Operand]) -> Operand:
+    def within(self, domain: Domain, write: Callable[[], PaddedOperand]) -> PaddedOperand:
         """What `write` makes, its equations over another domain."""
         n, self.n = self.n, replace(self.n, domain=domain)
         made = write()
         self.n = n
         return made
 
-    def outside(self, operand: Operand, reader: Operand, domain: Domain) -> Operand:
+    def outside(
+        self, operand: PaddedOperand, reader: PaddedOperand, domain: Domain
+    ) -> PaddedOperand:
         """`operand`, made over the domain of the source of `reader`, read where `reader` is."""
         by = dict(zip(domain.dims, reader.ref.index, strict=True))
         index = tuple(by[r.dim] for r in self.g.source(operand.ref).domain)
-        return Operand(Ref(operand.ref.name, index), reader.valid, operand.fill)
+        return PaddedOperand(Ref(operand.ref.name, index), reader.valid, operand.fill)
 
     def mask(self, size: Expr | int, length: Expr | int) -> Ref:
         """k < length, along an axis."""
@@ -198,7 +207,7 @@ class Padding:
         op = Value(expr=inside, dtype="bool", bind=((self.iota, size, 0),))
         return self.emit(op, (), "valid")
 
-    def masked(self, operand: Operand, axis: int, value: float) -> Operand:
+    def masked(self, operand: PaddedOperand, axis: int, value: float) -> PaddedOperand:
         """`operand` with `value` in the padding of an axis."""
         if operand.fill[axis] is None or operand.fill[axis] == value:
             return operand
@@ -207,7 +216,7 @@ class Padding:
         if valid and _renames(
             operand.ref, source.domain
         ):  # one mask of the source for all its readers
-            inner = Operand(self.g.read(source.name), valid, operand.fill)
+            inner = PaddedOperand(self.g.read(source.name), valid, operand.fill)
             y = self.within(source.domain, lambda: self.masked(inner, axis, value))
             return self.outside(y, operand, source.domain)
         axes = LETTERS[: operand.rank]
@@ -219,14 +228,14 @@ class Padding:
         )
         return self.now(operand, ref, axis, known(value))
 
-    def now(self, operand: Operand, ref: Ref, axis: int, value: Fill) -> Operand:
+    def now(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
         """`operand` as `ref`, some of whose padding along `axis` was set to `value`."""
         fill = [f if f is None else join(f, value) for f in operand.fill]
         fill[axis] = None if operand.fill[axis] is None else value
         self.lengths[ref.name] = operand.valid
-        return Operand(ref, operand.valid, tuple(fill))
+        return PaddedOperand(ref, operand.valid, tuple(fill))
 
-    def fitted(self, operand: Operand, axis: int, size: Expr | int) -> Operand:
+    def fitted(self, operand: PaddedOperand, axis: int, size: Expr | int) -> PaddedOperand:
         """`operand` with another padded size, no less than its valid length."""
         gap = size - self.size(operand, axis)
         if gap == 0:
@@ -251,7 +260,7 @@ class Padding:
             operand = replace(operand, ref=cut)
         return operand
 
-    def agreed(self, xs: Sequence[Operand], labels: Sequence[str]) -> list[Operand]:
+    def agreed(self, xs: Sequence[PaddedOperand], labels: Sequence[str]) -> list[PaddedOperand]:
         """Operands with one padded size for every label."""
         out = list(xs)
         for c in dict.fromkeys("".join(labels)):
@@ -264,7 +273,7 @@ class Padding:
         return out
 
     def placed(
-        self, operand: Operand, axis: int, before: Any, size: Any, value: float
+        self, operand: PaddedOperand, axis: int, before: Any, size: Any, value: float
     ) -> tuple[Op, Ref]:
         """An op and its operand: that from `before` on, in an axis of `size`, `value` elsewhere."""
         operand = self.masked(operand, axis, value)

@@ -404,7 +404,7 @@ class _Split:
             one = self.branch(n)
             assert one is not None
             args, op = (one,), Merge(when=(both(),))
-        type_ = n.type.at(by) if isinstance(n.type, Type) else n.type
+        type_ = n.type.at(by)
         reads = tuple(self.read(nodes, a, domain) for a in args)
         nodes[new] = Node(new, op.at(by), reads, domain, type_, n.loc)
         return new

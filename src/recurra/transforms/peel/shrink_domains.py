@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.analysis.demanded_points import demanded
-from recurra.ir.expr import TRUE, Expr, Prod, Sym, compare, evaluate, substitute, symbols, walk
+from recurra.ir.expr import TRUE, Expr, Product, Sym, compare, evaluate, substitute, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import Domain
 from recurra.polyhedral.boxes import split_boxes
@@ -38,8 +38,7 @@ def demands(
 ) -> dict[str, int]:
     """The first point along `dim` at which each equation that has it is read, or given away.
 
-    With `at`, by readers that start there, if they may start later. An equation without points is
-    read at all of `dim`: by ranges that are empty, and which become axes.
+    With `at`, by readers that start there, if they may start later.
     """
     nodes = graph.nodes.values()
     have = {n.name: n for n in nodes if dim in n.domain and not varies(n.domain[dim], sizes)}
@@ -48,8 +47,7 @@ def demands(
     out: dict[str, int] = {}
     for name, n in have.items():
         parts = split_boxes(n.domain, asked.get(name, TRUE) if n.op.pure else TRUE, sizes)
-        r, points = n.domain[dim], bool(split_boxes(n.domain, TRUE, sizes))
-        never = evaluate(r.hi, sizes) - 1 if points else evaluate(r.lo, sizes)
+        never = evaluate(n.domain[dim].hi, sizes) - 1
         out[name] = min((evaluate(b.domain[dim].lo, sizes) for b in parts), default=never)
     return out
 
@@ -66,7 +64,7 @@ def least(
     """The least point along `dim` that an operand asks for, of `node` from its point `first` on."""
     e = ref.index[graph[ref.name].domain.dims.index(dim)]
     start = e.lo if isinstance(e, Slice) else e
-    if isinstance(start, Expr) and any(isinstance(x, Prod) for x in walk(start)):
+    if isinstance(start, Expr) and any(isinstance(x, Product) for x in walk(start)):
         return 0
     late = (r if first is None or r.dim != dim else replace(r, lo=first) for r in node.domain)
     box, when = box_of(Domain(tuple(late)), sizes), merge_condition(node, index)

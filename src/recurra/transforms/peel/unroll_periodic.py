@@ -25,7 +25,7 @@ from recurra.ir.expr import (
     Expr,
     Lin,
     Logic,
-    Mod,
+    Modulo,
     Sym,
     compare,
     div,
@@ -70,7 +70,7 @@ def turns(graph: Graph, dim: str) -> int:
         if isinstance(n.op, Merge) and dim in n.op.mentions()
         for when in n.op.when
         for e in walk(when)
-        if isinstance(e, Mod) and e.a == Sym(dim)
+        if isinstance(e, Modulo) and e.a == Sym(dim)
     ]
     return lcm(*found)
 

@@ -21,7 +21,7 @@ from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
 from recurra.ops.reduction import Sum
 from recurra.transforms.recurrences.incrementalize_contraction import Factor, products, total
-from recurra.transforms.recurrences.scans import Way, grows
+from recurra.transforms.recurrences.scans import ScanDirection, grows
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
@@ -58,7 +58,11 @@ def _term(
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]
         if c in labels:
             one = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
-            if one is None or one[0] != Way(node.domain[dim], 1) or node.domain[dim].lo != 0:
+            if (
+                one is None
+                or one[0] != ScanDirection(node.domain[dim], 1)
+                or node.domain[dim].lo != 0
+            ):
                 return None
             made.append((labels[1:], one[1].at({dim: ahead.lo})))
         elif not mine:

@@ -20,7 +20,7 @@ from recurra.ir.op import fresh_label
 from recurra.ir.types import Domain, Type, is_float
 from recurra.ops.contraction import Einsum
 from recurra.ops.elementwise import Add
-from recurra.transforms.recurrences.scans import Monoid, Way, grows, scan
+from recurra.transforms.recurrences.scans import Monoid, ScanDirection, grows, scan
 from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 
@@ -31,7 +31,7 @@ Factor = tuple[str, Ref]  # an operand with its labels
 class Split:
     """Factors that grow along one label with a dim, as they are at its last point, and the rest."""
 
-    way: Way
+    way: ScanDirection
     points: tuple[Factor, ...]
     rest: tuple[Factor, ...]
 
@@ -107,7 +107,7 @@ def joined(factors: list[Factor], c: str, rewriting: Rewriting) -> list[Factor]:
 
 def _split(node: Node, rewriting: Rewriting, factors: list[Factor], c: str) -> Split | None:
     """If every factor with label `c` grows along it with the same dim."""
-    ways = set[Way]()
+    ways = set[ScanDirection]()
     points: list[Factor] = []
     for labels, a in factors:
         if c not in labels:

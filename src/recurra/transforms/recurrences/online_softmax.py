@@ -20,7 +20,7 @@ from recurra.ir.types import Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Fold, Sum
-from recurra.transforms.recurrences.scans import Monoid, Way, scan
+from recurra.transforms.recurrences.scans import Monoid, ScanDirection, scan
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
@@ -212,7 +212,7 @@ def _sum(rewriting: Rewriting, exponential: Exponential, fold: Node, factor: Ref
 
 def _so_far(rewriting: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -> str:
     """Return the name of the scan of a part over tiles."""
-    way, name = Way(part.domain[dim], 1), rewriting.fresh(f"{stem}_so_far")
+    way, name = ScanDirection(part.domain[dim], 1), rewriting.fresh(f"{stem}_so_far")
     return scan(part, name, rewriting, by, rewriting.read(part.name), way).name
 
 

@@ -42,20 +42,24 @@ class Monoid:
 
 
 @dataclass(frozen=True)
-class Way:
+class ScanDirection:
     """The points of a dim that a scan takes one by one, from the first (+1) or the last (-1)."""
 
     range: Range
     direction: int
 
 
-def scanned(node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Node:
+def scanned(
+    node: Node, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
+) -> Node:
     """Return the equation as one combine of a point with its own value a step before."""
     before = monoid.act(neighbor(node, rewriting, way, monoid.unit))
     return replace(node, op=Op.registry[monoid.op](), args=(point, before))
 
 
-def scan(like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: Way) -> Ref:
+def scan(
+    like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref, way: ScanDirection
+) -> Ref:
     """Return the read of a new equation, over the domain of another, that scans points."""
     n = replace(like, name=name, op=Op.registry[monoid.op](), args=(point, point), locs=())
     rewriting.put(n)
@@ -63,7 +67,9 @@ def scan(like: Node, name: str, rewriting: Rewriting, monoid: Monoid, point: Ref
     return rewriting.read(name)
 
 
-def grows(node: Node, ref: Ref, rewriting: Rewriting, axis: int) -> tuple[Way, Ref] | None:
+def grows(
+    node: Node, ref: Ref, rewriting: Rewriting, axis: int
+) -> tuple[ScanDirection, Ref] | None:
     """Return the way and the read of its last point if an axis is 0:t+1 or t:T of a dim."""
     slices = [k for k, e in enumerate(ref.index) if isinstance(e, Slice)]
     if axis >= len(slices):
@@ -77,13 +83,13 @@ def grows(node: Node, ref: Ref, rewriting: Rewriting, axis: int) -> tuple[Way, R
     mine = node.domain[r.dim]
     point = Ref(ref.name, (*ref.index[:k], r.sym, *ref.index[k + 1 :]))
     if is_shift(s.lo, r.dim) == 0 and s.hi == mine.hi == r.hi:
-        return Way(mine, -1), point
+        return ScanDirection(mine, -1), point
     if is_shift(s.hi, r.dim) == 1 and s.lo == mine.lo == r.lo:
-        return Way(mine, 1), point
+        return ScanDirection(mine, 1), point
     return None
 
 
-def neighbor(node: Node, rewriting: Rewriting, way: Way, unit: float) -> Ref:
+def neighbor(node: Node, rewriting: Rewriting, way: ScanDirection, unit: float) -> Ref:
     """Return the value of `node` one step behind; `unit` at the first point."""
     assert isinstance(node.type, Type)
     r, direction = way.range, way.direction

@@ -162,7 +162,7 @@ def _pulled(
                 a.name not in (*part, *out)
                 and {axis, other} <= set(n.domain.dims)
                 and a.index == n.domain.identity
-                and isinstance(n.op, (Elementwise, Value, Uniform))
+                and isinstance(n.op, (Elementwise, Merge, Value, Uniform))
                 and _diagonal(graph, sizes, a.name, axis, other)
             ):
                 out.append(a.name)

@@ -6,7 +6,8 @@
 
 All cells of one diagonal i + j = w are an axis (Lamport, 1974: the hyperplane method): I + J steps
 instead of I · J. It is done where that is cheaper: many rows fill a step as well. What is on a
-diagonal but not on the table is computed and never read; the state is 0 there.
+diagonal but not on the table is computed and never read; the state is 0 there. What joins all
+cells, such as their maximum, joins diagonals.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from recurra.ir.expr import (
     symbols,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
-from recurra.ir.op import LETTERS, join_labels
+from recurra.ir.op import LETTERS, Reduction, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Type
 from recurra.ops import elementwise as el
@@ -40,6 +41,7 @@ from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
 from recurra.ops.random import Uniform
+from recurra.ops.reduction import identity
 from recurra.ops.source import Const, Value
 from recurra.polyhedral.dependence import always_inside, happens
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -234,7 +236,22 @@ class _Skew:
             return self.neighbor(ref, *shifts, within), True
         if not any(index_symbols(e) & two for e in ref.index):
             return ref, False
-        return self.taken(ref, within), True
+        return self.diagonal(ref, within) or self.taken(ref, within), True
+
+    def diagonal(self, ref: Ref, within: Domain) -> Ref | None:
+        """A diagonal of another table, where every cell picks its own: all of it."""
+        source = self.graph[ref.name]
+        if not isinstance(source.op, Pick) or source.op.axis or ref.slices:
+            return None
+        by: dict[str, Any] = dict(zip(source.domain.dims, ref.index, strict=True))
+        (x,), at = source.args, substitute(source.op.at_, by)
+        x = x.at(by).at(self.cell)
+        two, of = {self.f.axis.dim, self.f.other.dim}, self.graph[x.name]
+        assert isinstance(of.type, Type)
+        own = substitute(at, self.cell) == self.f.axis.sym and of.type.shape[0] == self.f.length
+        if x.slices or not own or any(index_symbols(e) & two for e in x.index):
+            return None
+        return x if always_inside(x.index, of.domain, within) else None
 
     def zeros(self, t: Any, within: Domain) -> Ref:
         """What no cell reads."""
@@ -353,9 +370,12 @@ class _Skew:
         """
         args = list(node.args)
         for k, a in enumerate(args):
-            if a.name not in self.f.members or a.slices:
+            if a.name not in self.f.members:
                 continue
             self.g.loc = node.loc
+            if a.slices:
+                args[k] = self.joined(node, a) or a
+                continue
             if not always_inside(a.index, self.graph[a.name].domain, node.domain):
                 continue
             if a.name in self.f.cells:
@@ -364,6 +384,31 @@ class _Skew:
                 args[k] = self.again(a, node.domain)
         if tuple(args) != node.args:
             self.g.put(replace(node, args=tuple(args)))
+
+    def joined(self, node: Node, ref: Ref) -> Ref | None:
+        """All cells of a table for what joins them in any order, diagonal by diagonal."""
+        two, of = (self.f.axis.dim, self.f.other.dim), self.graph[ref.name]
+        by = dict(zip(of.domain.dims, ref.index, strict=True))
+        whole = all(by[r.dim] == Slice(r.lo, r.hi) for r in of.domain if r.dim in two)
+        joins = isinstance(node.op, Reduction) and {0, 1} <= set(node.op.axes)
+        if not whole or not joins or len(ref.slices) > 2 or ref.name not in self.f.cells:
+            return None
+        assert isinstance(node.op, Reduction)
+        assert isinstance(of.type, Type)
+        if node.op.monoid is None:
+            return None
+        wave, within = self.g[self.waves[ref.name]], self.domain(of, self.inside)
+        ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in two]
+        there: Any = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
+        mask = Value(expr=there, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
+        neutral = Const(value=identity(node.op.monoid, of.type.dtype), dtype=of.type.dtype)
+        axes = f"Z{LETTERS[: of.type.rank]}"
+        on, off = (self.g.emit(x, (), within, "on") for x in (mask, neutral))
+        args = (on, Ref(wave.name, within.identity), off)
+        op = el.Where(labels=f"Z,{axes},->{axes}")
+        cells = self.g.emit(op, args, within, f"{ref.name}_cells", whole=True)
+        steps = Slice(self.inside.lo, self.inside.hi)
+        return Ref(cells.name, tuple(by.get(d, steps) for d in within.dims))
 
     def border(self, ref: Ref) -> set[str]:
         """The dims along which a reader goes through a table."""

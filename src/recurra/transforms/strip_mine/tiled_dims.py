@@ -17,11 +17,11 @@ from typing import Any
 
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
-    Div,
     Expr,
     Ext,
+    FloorDiv,
     Lin,
-    Mod,
+    Modulo,
     Sym,
     div,
     lin,
@@ -77,8 +77,8 @@ class Tile:
         return self._known(substitute(e, self.point))
 
     def _known(self, e: Any) -> Any:
-        if isinstance(e, (Div, Mod)) and e.a == Sym(self.inner) and e.n == self.size:
-            return 0 if isinstance(e, Div) else e.a
+        if isinstance(e, (FloorDiv, Modulo)) and e.a == Sym(self.inner) and e.n == self.size:
+            return 0 if isinstance(e, FloorDiv) else e.a
         return rebuild(e, self._known)
 
     def place(self, e: Any) -> tuple[Index, Index]:

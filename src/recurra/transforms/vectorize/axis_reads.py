@@ -1,4 +1,4 @@
-"""How an index is read once a dim is an axis: in its place, as a range, or by elements' numbers.
+"""Reads once a dim is an axis: in its place, as a range, or by elements' numbers.
 
 x[i]  x[i-1]  x[lo:hi]      a part of the axis
 x[max(i-1,0)]  x[I-1-i]     elements of it that are taken

@@ -24,7 +24,7 @@ from recurra.polyhedral.boxes import Box, decided, simplified, split_boxes
 
 
 @dataclass(frozen=True)
-class Cut:
+class BranchCut:
     """A merge as several equations; one of them puts the pieces one after another."""
 
     nodes: tuple[Node, ...]
@@ -73,7 +73,7 @@ class _Cutter:
     node: Node
     taken: set[str]
 
-    def cut(self) -> Cut | None:
+    def cut(self) -> BranchCut | None:
         n, op = self.node, self.node.op
         assert isinstance(op, Merge)
         outer = [k for k, c in enumerate(op.when) if self.dim not in symbols(c)]
@@ -91,11 +91,11 @@ class _Cutter:
             made = [p for p in parts if p.name not in self.graph.nodes]
             last = self.new("rest", *_reads(parts, domain), domain)
         if not outer:
-            return Cut((*made, replace(last, name=n.name)), n.name)
+            return BranchCut((*made, replace(last, name=n.name)), n.name)
         mine, others = _reads([last], n.domain)
         args, when = (*(n.args[k] for k in outer), *mine), (*(op.when[k] for k in outer), *others)
         whole = replace(n, op=Merge(when=when), args=args, locs=())
-        return Cut((*made, last, whole), last.name)
+        return BranchCut((*made, last, whole), last.name)
 
     def pieces(self, branches: list[int], domain: Domain) -> Iterator[Node]:
         """An equation for each interval of the dim in which no branch begins or ends."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from recurra.window.gpu import BLOCK, TILE, Gpu
 from recurra.window.kernel import Kernel, Trace
-from recurra.window.torch.record import Operator, Shape
+from recurra.window.torch.record import RecordedOperator, Shape
 
 
 @dataclass(frozen=True)
-class Work:
+class OperatorWork:
     """What an operator amounts to: blocks, operations, and what a block holds."""
 
     ctas: int
@@ -22,12 +22,12 @@ class Work:
     shared: int = 0
 
 
-def lower(name: str, operators: Sequence[Operator], gpu: Gpu) -> Trace:
+def lower(name: str, operators: Sequence[RecordedOperator], gpu: Gpu) -> Trace:
     """The trace of a recorded program on a GPU."""
     return Trace(name, tuple(_kernel(operator, gpu) for operator in operators))
 
 
-def _kernel(operator: Operator, gpu: Gpu) -> Kernel:
+def _kernel(operator: RecordedOperator, gpu: Gpu) -> Kernel:
     work = _work(operator)
     moved = operator.itemsize * sum(
         math.prod(shape) for shape in (*operator.inputs, *operator.outputs)
@@ -45,27 +45,27 @@ def _kernel(operator: Operator, gpu: Gpu) -> Kernel:
     )
 
 
-def _work(operator: Operator) -> Work:
+def _work(operator: RecordedOperator) -> OperatorWork:
     results = max(1, sum(math.prod(shape) for shape in operator.outputs))
     if operator.host:
-        return Work(ctas=1, flops=0, threads=32)
+        return OperatorWork(ctas=1, flops=0, threads=32)
     if "convolution" in operator.name and len(operator.inputs) > 1:
         return _convolution(results, operator.inputs[1])
     if operator.name in ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear"):
         inner = _inner(operator)
-        return Work(-(-results // TILE), 2.0 * results * inner, registers=64, shared=16384)
+        return OperatorWork(-(-results // TILE), 2.0 * results * inner, registers=64, shared=16384)
     taken = max([results, *(math.prod(shape) for shape in operator.inputs)])
-    return Work(ctas=-(-taken // BLOCK), flops=float(taken))
+    return OperatorWork(ctas=-(-taken // BLOCK), flops=float(taken))
 
 
-def _convolution(results: int, weight: Shape) -> Work:
+def _convolution(results: int, weight: Shape) -> OperatorWork:
     taps = math.prod(weight[1:])
     if weight[1] == 1:  # one channel a group: memory decides
-        return Work(-(-results // BLOCK), 2.0 * results * taps, registers=40)
-    return Work(-(-results // TILE), 2.0 * results * taps, registers=64, shared=16384)
+        return OperatorWork(-(-results // BLOCK), 2.0 * results * taps, registers=40)
+    return OperatorWork(-(-results // TILE), 2.0 * results * taps, registers=64, shared=16384)
 
 
-def _inner(operator: Operator) -> int:
+def _inner(operator: RecordedOperator) -> int:
     """The length of the dot products: the last axis of the left matrix."""
     left = operator.inputs[1 if operator.name in ("addmm", "baddbmm") else 0]
     return left[-1] if left else 1

@@ -32,7 +32,7 @@ _READS_BY_HOST = ("aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"
 
 
 @dataclass(frozen=True)
-class Operator:
+class RecordedOperator:
     """One call: `inputs` and `outputs` are shapes, `itemsize` bytes of an element of the result."""
 
     name: str
@@ -45,7 +45,7 @@ class Operator:
     host: bool
 
 
-def record(program: Callable[[], object]) -> tuple[Operator, ...]:
+def record(program: Callable[[], object]) -> tuple[RecordedOperator, ...]:
     """Runs the program once, and gives its operators in order."""
     recorder = _Recorder()
     with recorder:
@@ -56,7 +56,7 @@ def record(program: Callable[[], object]) -> tuple[Operator, ...]:
 class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.operators: list[Operator] = []
+        self.operators: list[RecordedOperator] = []
         self._bases: dict[int, int] = {}  # storage → the number its memory begins with
         self._kept: list[torch.Tensor] = []
         self._next = 0
@@ -79,7 +79,7 @@ class _Recorder(TorchDispatchMode):
         host = schema.name in _READS_BY_HOST
         if (fresh or written or host) and schema.name not in _ALLOCATES:
             self.operators.append(
-                Operator(
+                RecordedOperator(
                     name=schema.name.removeprefix("aten::"),
                     inputs=tuple(tuple(t.shape) for t in (*read, *written)),
                     outputs=tuple(tuple(t.shape) for t in (fresh or written)),

@@ -27,7 +27,7 @@ WAYS: dict[Way, str] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class OperatorRule:
     """What becomes of an operator, one of `WAYS`, and why."""
 
     way: Way
@@ -35,20 +35,24 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class OperatorTable:
     """All of PyTorch's own operators, by name. Whatever is not here is unknown."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, OperatorRule]
 
-    def __getitem__(self, name: str) -> Entry:
-        return self.entries.get(name, Entry("unknown", "it is not one of PyTorch's own operators"))
+    def __getitem__(self, name: str) -> OperatorRule:
+        return self.entries.get(
+            name, OperatorRule("unknown", "it is not one of PyTorch's own operators")
+        )
 
     def __str__(self) -> str:
         width = max(map(len, self.entries))
         return "\n".join(f"{n:<{width}}  {e.way:<7}  {e.why}" for n, e in self.entries.items())
 
 
-def table(folder: Path | None = None) -> Table:
+def table(folder: Path | None = None) -> OperatorTable:
     """The rule for every operator. Raises BuildError where the native part cannot be built."""
     found = load(folder, TORCH).table()
-    return Table({name: Entry(way, why) for name, (way, why) in sorted(found.items())})
+    return OperatorTable(
+        {name: OperatorRule(way, why) for name, (way, why) in sorted(found.items())}
+    )

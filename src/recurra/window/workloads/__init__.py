@@ -22,7 +22,7 @@ NAMES = tuple(name for names in _WHERE.values() for name in names)
 
 
 @dataclass(frozen=True)
-class Workload:
+class TorchWorkload:
     """`run()` computes one result, a tensor or several; the same for the same seed."""
 
     name: str
@@ -30,7 +30,7 @@ class Workload:
     run: Callable[[], Any]
 
 
-def make(name: str, *, batch: int = 0, seed: int = 0) -> Workload:
+def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
     """A workload by name. `batch` 0 is the paper's: 1 image, or 2048 environments.
 
     Raises WindowError for a name that is none, and a batch that is negative.
@@ -41,4 +41,4 @@ def make(name: str, *, batch: int = 0, seed: int = 0) -> Workload:
     if batch < 0:
         raise WindowError(f"a batch of {batch}", facts="it is at least 1, or 0 for the paper's")
     module = importlib.import_module(f"{__name__}.{family}")
-    return Workload(name, family, module.program(name, batch, seed))
+    return TorchWorkload(name, family, module.program(name, batch, seed))

@@ -40,7 +40,7 @@ def operation(name: str, channels: int) -> nn.Module:
     }[name]
 
 
-class Cell(nn.Module):
+class NasCell(nn.Module):
     """Pairs of operations that are added; results that no pair reads are joined."""
 
     def __init__(self, pairs: Sequence[Pair], channels: int):
@@ -68,7 +68,7 @@ class Cells(nn.Module):
     def __init__(self, pairs: Sequence[Pair], channels: int = 32, cells: int = 6):
         super().__init__()
         self.stem = nn.Conv2d(3, channels, 3, stride=2, padding=1)
-        self.cells = nn.ModuleList(Cell(pairs, channels) for _ in range(cells))
+        self.cells = nn.ModuleList(NasCell(pairs, channels) for _ in range(cells))
         self.head = nn.Linear(channels, 10)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ SYSTEMS = {
 
 
 @dataclass
-class State:
+class Bodies:
     """Of all bodies, a list of tensors for each kind."""
 
     place: list[Tensor]
@@ -81,7 +81,7 @@ def program(name: str, batch: int, seed: int) -> Callable[[], list[Tensor]]:
     motor = torch.randn(len(system.joints), batch, 1, generator=rng)
 
     def run() -> list[Tensor]:
-        state = State(list(place), list(rotation), list(speed), list(spin))
+        state = Bodies(list(place), list(rotation), list(speed), list(spin))
         with torch.no_grad():
             for _ in range(STEPS):
                 _step(system, state, anchor, motor)
@@ -90,7 +90,7 @@ def program(name: str, batch: int, seed: int) -> Callable[[], list[Tensor]]:
     return run
 
 
-def _step(system: System, state: State, anchor: Tensor, motor: Tensor) -> None:
+def _step(system: System, state: Bodies, anchor: Tensor, motor: Tensor) -> None:
     zero = torch.zeros_like(state.place[0])
     force = [zero for _ in range(system.bodies)]
     torque = [zero for _ in range(system.bodies)]
@@ -105,7 +105,7 @@ def _step(system: System, state: State, anchor: Tensor, motor: Tensor) -> None:
 
 
 def _joint(
-    state: State,
+    state: Bodies,
     pair: tuple[int, int],
     anchor: Tensor,
     motor: Tensor,
@@ -124,14 +124,14 @@ def _joint(
     torque[b] = torque[b] - torch.linalg.cross(there, pull) - turn
 
 
-def _ground(state: State, foot: int, force: list[Tensor]) -> None:
+def _ground(state: Bodies, foot: int, force: list[Tensor]) -> None:
     """The plane z = 0 pushes back, and rubs."""
     depth = torch.relu(-state.place[foot][:, 2:])
     up = torch.cat([-state.speed[foot][:, :2] * depth, 100.0 * depth], 1)
     force[foot] = force[foot] + up
 
 
-def _close(state: State, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+def _close(state: Bodies, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     """The pairs that are near in any environment: the host reads one number to know them."""
     if not pairs:
         return []
@@ -141,7 +141,7 @@ def _close(state: State, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int, 
     return [pair for k, pair in enumerate(pairs) if bits >> k & 1]
 
 
-def _contact(state: State, a: int, b: int, force: list[Tensor]) -> None:
+def _contact(state: Bodies, a: int, b: int, force: list[Tensor]) -> None:
     """Two spheres of radius a quarter that overlap push each other away."""
     apart = state.place[b] - state.place[a]
     distance = apart.norm(dim=1, keepdim=True) + 1e-6
@@ -149,7 +149,7 @@ def _contact(state: State, a: int, b: int, force: list[Tensor]) -> None:
     force[a], force[b] = force[a] - push, force[b] + push
 
 
-def _integrate(state: State, body: int, force: Tensor, torque: Tensor) -> None:
+def _integrate(state: Bodies, body: int, force: Tensor, torque: Tensor) -> None:
     """Semi-implicit Euler; the rotation stays a unit quaternion."""
     state.speed[body] = state.speed[body] + DT * force
     state.place[body] = state.place[body] + DT * state.speed[body]

@@ -1,0 +1,189 @@
+"""Guards: work, and calls of the host, at those points only at which a branch asks for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import recurra as rc
+from fuzzing import drawn_at_length
+from program_checks import compiled, oracle
+from random_cases import CASES, QUICK
+from random_programs import Case, programs, ragged
+from recurra.analysis import guards
+from recurra.backends.jax.region import JaxBackend
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.torch.region import TorchBackend
+from recurra.ir.expr import TRUE
+from recurra.reference import interpreter
+
+BACKENDS = ["numpy", "jax", "torch"]
+
+
+def last_known(i: Any, every: int, value: Any) -> Any:
+    """A value that is taken every few steps, and kept between them."""
+    y = rc.like(rc.f32, (i,), name="y")
+    y[i % every == 0, i] = value
+    y[i] = y[i - 1]
+    return y
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_call_is_made_where_a_branch_takes_its_result(backend: str, pure: bool) -> None:
+    calls: list[int] = []
+
+    def look(x: Any) -> Any:
+        calls.append(int(x))
+        return np.float32(x)
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        y = last_known(i, 50, rc.call(look, rc.f32, rc.value(i), pure=pure))
+        rc.output(y=y)
+    have = ctx.compile({I: 200}, backend=backend).run()["y"]
+    np.testing.assert_array_equal(have, np.arange(200) // 50 * 50)
+    assert calls == [0, 50, 100, 150]
+    calls.clear()
+    interpreter.run(ctx.graph, {"I": 200})
+    assert calls == [0, 50, 100, 150]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_calls_that_are_made_keep_their_order(backend: str) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def look(i: Any, t: Any) -> Any:
+        calls.append((int(i), int(t)))
+        return np.float32(len(calls))
+
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        found = rc.call(look, rc.f32, rc.value(i), rc.value(t))
+        x = rc.like(rc.f32, (i, t), name="x")
+        x[i, (i % 2 == 1) & (t % 3 == 2), t] = found
+        x[i, t] = 0.0
+        rc.output(s=x[0:I, 0:T].sum())
+    have = ctx.compile({I: 4, T: 7}, backend=backend).run()["s"]
+    assert calls == [(1, 2), (1, 5), (3, 2), (3, 5)]
+    assert have == 1 + 2 + 3 + 4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_call_that_no_branch_takes_for_these_bounds_is_not_made(
+    size: int, pure: bool, backend: str
+) -> None:
+    calls: list[str] = []
+
+    def look(name: str) -> Any:
+        return lambda x: (calls.append(f"{name}{int(x)}"), np.float32(x))[1]
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        odd, fifth = (rc.call(look(n), rc.f32, rc.value(i), pure=pure) for n in ("odd", "fifth"))
+        y = rc.like(rc.f32, (i,), name="y")
+        y[i == 5] = fifth
+        y[i] = -1.0
+        rc.output(y=y, z=rc.where(i % 2 == 1, odd, -1.0))
+    have = ctx.compile({I: size}, backend=backend).run()
+    made = sorted(calls)
+    calls.clear()
+    want = interpreter.run(ctx.graph, {"I": size})
+    assert made == sorted(calls)
+    assert made == ["fifth5"] * (size > 5) + [f"odd{k}" for k in range(1, size, 2)]
+    np.testing.assert_array_equal(have["y"], want["y"])
+
+
+def test_a_call_whose_result_nobody_reads_is_made_everywhere() -> None:
+    calls: list[int] = []
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        rc.call(lambda x: (calls.append(int(x)), np.float32(0))[1], rc.f32, rc.value(i))
+        rc.output(y=last_known(i, 5, rc.value(i)))
+    ctx.compile({I: 10}, backend="numpy").run()
+    assert calls == list(range(10))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_seldom_asked_for_runs_seldom(backend: str) -> None:
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        w = rc.constant((np.eye(64) * 0.9).astype("f4"))
+        s = rc.like(rc.f32[64, 64], (i,), name="s")
+        s[0] = rc.constant(np.eye(64, dtype="f4"))
+        s[i + 1] = s * 0.999
+        rc.output(y=last_known(i, 10, (((s @ w).tanh() @ w).tanh() @ w).sum()))
+    program = ctx.compile({I: 40}, backend=backend)
+    rare = [s for s in program.compiled.schedule.statements.statements.values() if s.where != TRUE]
+    assert {str(s.where) for s in rare} == {"i%10 == 0"}
+    assert [s.op.name for s in rare].count("einsum") == 3
+    (want,) = interpreter.run(ctx.graph, {"I": 40}).values()
+    np.testing.assert_allclose(program.run()["y"], want, rtol=1e-4)
+
+
+@pytest.fixture
+def _everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever can run under a condition does."""
+    monkeypatch.setattr(guards, "GUARD_NS", -1.0)
+    monkeypatch.setattr(guards, "MAX_GUARDED_SHARE", 1.0)
+
+
+def check(case: Case, *backends: Any) -> None:
+    want = oracle(case)
+    for backend in backends:
+        for options in ({}, {"axes": False}):
+            compiled(case, backend, want, chunk=2, **options)
+
+
+@pytest.mark.usefixtures("_everywhere")
+@pytest.mark.parametrize("case", CASES)
+def test_a_program_that_went_wrong_under_conditions(case: Case) -> None:
+    check(case, NumpyBackend())
+
+
+QUICKER = settings(QUICK, max_examples=15)
+
+
+@pytest.mark.usefixtures("_everywhere")
+@QUICK
+@given(programs())
+def test_random_programs_under_conditions(case: Case) -> None:
+    check(case, NumpyBackend())
+
+
+@pytest.mark.usefixtures("_everywhere")
+@QUICKER
+@given(programs(ragged=False))
+def test_random_programs_under_conditions_compiled(case: Case) -> None:
+    if not ragged(case.graph, case.sizes):
+        check(case, JaxBackend(), TorchBackend())
+
+
+@pytest.mark.usefixtures("_everywhere")
+@drawn_at_length()
+@given(programs())
+def test_random_programs_under_conditions_long(case: Case) -> None:
+    check(case, NumpyBackend())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_seldom_asked_for_is_no_axis(backend: str) -> None:
+    """Nothing here needs a loop, but all points at once would be ten times the work."""
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        w = rc.constant((np.eye(64) * 0.9).astype("f4"))
+        x = rc.normal((i,), (64, 64))
+        y = rc.like(rc.f32, (i,), name="y")
+        y[(i + 1) % 10 == 0, i] = (((x @ w).tanh() @ w).tanh() @ w).sum()
+        y[i] = 0.0
+        rc.output(y=y)
+    program = ctx.compile({I: 40}, backend=backend)
+    rare = [s for s in program.compiled.schedule.statements.statements.values() if s.where != TRUE]
+    assert [s.op.name for s in rare].count("einsum") == 3
+    (want,) = interpreter.run(ctx.graph, {"I": 40}).values()
+    np.testing.assert_allclose(program.run()["y"], want, rtol=1e-3)

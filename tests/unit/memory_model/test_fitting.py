@@ -1,0 +1,172 @@
+"""memory=: a program fits a budget where more of it may be computed twice, and says when not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.ppo import recurra_program as ppo
+from benchmarks.ppo.workload import Work
+from compiled_once import each_once
+from numpy_memory import counted
+from random_cases import QUICK
+from recurra.compiler.options import CompileOptions
+from recurra.cost.prices import PRICES
+from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
+from recurra.errors import PlanError
+from recurra.runtime import executable, memory_budget
+from recurra.runtime.executable import Executable
+from recurra.runtime.memory_budget import again, away
+from recurra.storage.offload import Swap, worth
+from recurra.support.byte_units import parse
+from swapped_learner import learner
+
+WORK = Work(B=64, T=50)
+
+
+def program(backend: str = "numpy", **options: Any) -> Executable:
+    """PPO, whose networks are wider than what they see."""
+    return ppo.program(WORK, 2, backend=backend, **options)
+
+
+@cache
+def free() -> tuple[int, np.ndarray]:
+    """What it takes without a budget, and what it earns."""
+    p = program()
+    return p.memory.nbytes, p.run()["reward"]
+
+
+@pytest.mark.parametrize("part", [2.0, 0.7])
+def test_no_more_is_allocated_than_the_budget(part: float) -> None:
+    most, rewards = free()
+    p = program(memory=f"{int(part * most) // 1024}KiB")
+    np.testing.assert_allclose(p.run()["reward"], rewards, rtol=1e-5)
+    with counted() as count:
+        p.run()
+    assert count.peak <= part * most
+    told = p.compiled.stages.decisions[-1]
+    assert told.startswith(f"memory: {p.memory.nbytes:,} of ")
+    assert ("by held=" in told) == (part < 1)
+    assert told.endswith("as it is") == (part > 1)
+
+
+LEARNERS = each_once()
+
+
+@settings(QUICK, max_examples=4)
+@given(st.floats(0.2, 1.05))
+def test_within_random_budgets(part: float) -> None:
+    """The same losses in no more than the budget, or a refusal that names one that does."""
+    with mock.patch.object(executable, "Executable", LEARNERS):
+        tried(part)
+
+
+def tried(part: float) -> None:
+    free = learner()
+    budget = int(part * free.memory.nbytes)
+    try:
+        p = learner(memory=budget)
+    except PlanError as error:
+        least = parse(
+            str(error).partition("least budget known to do is ")[2].split(";")[0].split()[0]
+        )
+        assert budget < least < free.memory.nbytes
+        return
+    np.testing.assert_allclose(p.run()["loss"], free.run()["loss"], rtol=1e-5)
+    with counted() as count:
+        p.run()
+    assert p.memory.nbytes <= budget
+    assert count.peak <= 1.05 * budget
+
+
+@pytest.mark.usefixtures("hasty_xla")
+def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "Executable", each_once())
+    most = program("jax").memory.nbytes
+    p = program("jax", memory=most * 8 // 10)
+    assert p.memory.nbytes <= most * 8 // 10
+    np.testing.assert_allclose(p.run()["reward"], free()[1], rtol=1e-4)
+
+
+def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_budget, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
+    monkeypatch.setattr(memory_budget, "away", lambda *_: [])
+    with pytest.raises(PlanError, match="more than memory=1,000") as refused:
+        program(memory=1000)
+    least = str(refused.value).split('memory="')[1].split('"')[0]
+    assert program(held=BUDGET_MEMORY_PRICES[0]).memory.nbytes <= parse(least) <= 0.75 * free()[0]
+
+
+def test_what_the_user_decides_is_not_decided_anew() -> None:
+    assert len(list(again(CompileOptions()))) == len(BUDGET_MEMORY_PRICES) + len(BUDGET_TILE_ROWS)
+    assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
+    assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
+    plan = pictures().compiled.plan
+    every = list(worth(plan, Swap(least=0)))
+    found = list(away(CompileOptions(), plan))
+    held = [x.get("held") for x in found]
+    assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
+    tried = [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)]
+    assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
+    assert every[0] == "o"
+    for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
+        assert list(away(CompileOptions.of(decided), plan)) == []
+
+
+def pictures(backend: str = "numpy", **options: Any) -> Executable:
+    """Whose observations are most of what is kept: 4.7 MB of them."""
+    return learner(backend, picture=(3, 32, 32), **{"held": 1.0, "rows": 512, **options})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_pictures_go_to_the_disk(backend: str) -> None:
+    """Nothing else saves as much: they come from outside, and cannot be computed again."""
+    free = pictures(backend)
+    budget = free.memory.nbytes - (2 << 20)
+    p = pictures(backend, memory=budget)
+    assert p.memory.nbytes <= budget
+    assert "by o on a disk" in p.compiled.stages.decisions[-1]
+    np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
+    if backend == "numpy":
+        with counted() as count:
+            p.run(seed=3)
+        assert count.peak <= budget
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_small_program_is_swapped_too(backend: str) -> None:
+    """Its largest store is 9 KB; what cannot be met is refused with what can."""
+    free = learner(backend, held=1.0, rows=0)
+    swapped = learner(backend, held=1.0, rows=0, swap=Swap(least=0))
+    assert swapped.memory.nbytes < free.memory.nbytes
+    p = learner(backend, held=1.0, rows=0, memory=swapped.memory.nbytes)
+    assert p.memory.nbytes <= swapped.memory.nbytes
+    assert " on a disk" in p.compiled.stages.decisions[-1]
+    np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
+    with pytest.raises(PlanError, match="more than memory=1,024") as refused:
+        learner(backend, held=1.0, rows=0, memory="1KiB")
+    least = parse(str(refused.value).rpartition('memory="')[2].rpartition('"')[0])
+    assert learner(backend, held=1.0, rows=0, memory=least).memory.nbytes <= least
+
+
+def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways that hold as much, of which a byte costs more or less."""
+    budget = pictures().memory.nbytes - (1 << 20)
+    for tier, find in (("host", "again"), ("disk", "away")):
+        ways = [{"swap": Swap(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
+        monkeypatch.setattr(memory_budget, find, lambda *_, ways=ways: ways)
+    for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):
+        p = pictures(memory=budget, prices=replace(PRICES, disk=ns))
+        how, _, others = p.compiled.stages.decisions[-1].partition("; ")
+        assert how.endswith(f"by o on a {chosen}")
+        assert others.startswith(f"o on a {other} would take ")
+        assert others.endswith("times as long")

@@ -1,0 +1,112 @@
+"""Rows that the data end, joined, cut and reshaped: as each row alone, and their slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from everywhere import BACKENDS
+from recurra.errors import DomainError
+
+LENGTHS, MOST = (4, 1, 3), 5
+BASE = np.asarray([[np.sin(3 * b + t) - 0.3 for t in range(MOST)] for b in range(3)], np.float32)
+AT = np.cos(np.arange(2 * MOST + 2)).astype(np.float32)  # so that it matters where elements are
+
+Written = Callable[..., Any]
+ByHand = Callable[[np.ndarray], np.ndarray]
+MOVES: dict[str, tuple[Written, ByHand]] = {
+    "all": (lambda x, b, T: x[b, 0:T], lambda x: x),
+    "tile": (lambda x, b, T: x[b, 0:T].tile(2), lambda x: np.tile(x, 2)),
+    "repeat": (lambda x, b, T: x[b, 0:T].repeat(2, axis=0), lambda x: np.repeat(x, 2)),
+    "concat": (
+        lambda x, b, T: rc.concat([x[b, 0:T], x[b, 0:T] * 2.0]),
+        lambda x: np.concatenate([x, 2 * x]),
+    ),
+    "concat before": (
+        lambda x, b, T: rc.concat([x[b, 0:T], rc.constant([5.0, 6.0])]),
+        lambda x: np.append(x, [5, 6]),
+    ),
+    "concat after": (
+        lambda x, b, T: rc.concat([rc.constant([5.0, 6.0]), x[b, 0:T]]),
+        lambda x: np.append([5, 6], x),
+    ),
+    "reshape": (
+        lambda x, b, T: rc.stack([x[b, 0:T], x[b, 0:T] ** 2]).reshape(2 * T),
+        lambda x: np.append(x, x**2),
+    ),
+    "unit axes": (lambda x, b, T: x[b, 0:T].reshape(T, 1).reshape(1, T).sum(axis=0), lambda x: x),
+    "stack": (
+        lambda x, b, T: rc.stack([x[b, 0:T], x[b, 0:T] ** 2]).sum(axis=0),
+        lambda x: x + x**2,
+    ),
+    "the end": (lambda x, b, T: x[b, 0:T][T - 1 :], lambda x: x[-1:]),
+    "sort": (lambda x, b, T: x[b, 0:T].sort(), np.sort),
+    "roll": (lambda x, b, T: x[b, 0:T].roll(1), lambda x: np.roll(x, 1)),
+    "of concat": (
+        lambda x, b, T: rc.concat([x[b, 0:T], x[b, 0:T].flip()]).cumsum().flip(),
+        lambda x: np.cumsum(np.append(x, x[::-1]))[::-1],
+    ),
+}
+
+
+def weighed(y: np.ndarray) -> float:
+    return float((y * AT[: len(y)]).sum())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", MOVES)
+def test_each_row_is_moved_as_if_alone(name: str, backend: str) -> None:
+    written, move = MOVES[name]
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        w = rc.constant(1.5)
+        x = rc.constant(BASE).take(rc.value(b, "i32")).take(rc.value(t, "i32")) * w
+        y = written(x, b, T)
+        at = rc.arange(y.shape[0], dtype="f32").cos()
+        total = (y * at).sum()
+        total[0:B].sum().backward(wrt=[w])
+        assert w.grad is not None
+        rc.output(y=y, total=total, slope=w.grad)
+        last = rc.constant(LENGTHS, "i32").take(rc.value(b, "i32")) - 1
+        end = rc.until(rc.value(t, "i32") >= last, max=MOST)
+    got = ctx.run({B: 3, T: end}, backend=backend)
+    for b, n in enumerate(LENGTHS):
+        row = move(1.5 * BASE[b, :n])
+        np.testing.assert_allclose(got["y"][b, : len(row)], row, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(got["y"][b, len(row) :], 0.0)
+        np.testing.assert_allclose(got["total"][b], weighed(row), rtol=1e-4, atol=1e-5)
+    rows = [BASE[b, :n].astype(np.float64) for b, n in enumerate(LENGTHS)]
+    low, high = (sum(weighed(move((1.5 + e) * row)) for row in rows) for e in (-1e-6, 1e-6))
+    np.testing.assert_allclose(got["slope"], (high - low) / 2e-6, rtol=1e-4, atol=1e-4)
+
+
+def program(write: Callable[..., Any]) -> Any:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(b) + rc.value(t) - 20.0
+        rc.output(y=write(x, b, B, t, T))
+        end = rc.until(x >= -17.0, max=6)
+    return ctx.run({B: 3, T: end}, backend="numpy")["y"]
+
+
+def test_rows_are_summed_where_they_have_points() -> None:
+    rows = [-20.0 + b + np.arange(4 - b) for b in range(3)]
+    want = [sum(float(x[t]) for x in rows if t < len(x)) for t in range(6)]
+    np.testing.assert_allclose(program(lambda x, b, B, t, T: x[0:B, 0:T].sum(axis=0)), want)
+
+
+def test_points_past_all_ends_take_no_part_in_one_row() -> None:
+    """The loop has stopped before them; a program that reads one row alone knows that, too."""
+    found = program(lambda x, b, B, t, T: x[b, 0:T].sort()[0])
+    np.testing.assert_array_equal(found, [-20.0, -19.0, -18.0, -17.0, 0.0, 0.0])
+
+
+def test_elements_of_several_rows_are_not_joined() -> None:
+    with pytest.raises(
+        DomainError, match="would join elements of rows that end at different points"
+    ):
+        program(lambda x, b, B, t, T: x[0:B, 0:T].reshape(-1).sum())

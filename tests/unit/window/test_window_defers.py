@@ -1,0 +1,106 @@
+"""What programs do all the time is deferred, with other numbers, indices and types each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from random_torch import bits, expect_bits_of_eager
+from recurra.window.torch.concurrent import concurrent
+
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
+CALLS = 30
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(4, 32, 64, generator=GENERATOR)
+W = torch.randn(64, 64, generator=GENERATOR)
+AT = torch.randint(0, 32, (8,), generator=GENERATOR)
+LINEAR = torch.nn.Linear(64, 64, bias=False)
+
+
+def in_autocast(k: int) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return (torch.tanh(X) * 2 + k) @ W
+
+
+PROGRAMS: dict[str, tuple[int, Callable[[int], torch.Tensor]]] = {  # operators of a call
+    "matmul in 3 dims": (1, lambda k: X @ W),
+    "linear without bias": (1, lambda k: LINEAR(X)),
+    "integer indices": (1, lambda k: X[:, (AT + k) % 32]),
+    "indices written": (2, lambda k: torch.index_put(W * 1, (AT,), W[0])),
+    "alpha": (1, lambda k: torch.add(W, W, alpha=1.0 / (k + 1))),
+    "clamp": (1, lambda k: W.clamp(max=k + 0.5)),
+    "clamp in place": (2, lambda k: (W * 1).clamp_(max=k + 0.5)),
+    "pow": (2, lambda k: W.abs().pow(1.0 + k / 100)),
+    "autocast": (5, in_autocast),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_deferred(name: str) -> None:
+    operators, call = PROGRAMS[name]
+
+    def program() -> list[torch.Tensor]:
+        return [call(k) for k in range(CALLS)]
+
+    expected = program()
+    with concurrent(2, policy="always"):
+        call(0)
+    with concurrent(2, policy="always") as block:
+        found = program()
+    assert bits([x.float() for x in found]) == bits([x.float() for x in expected])
+    assert block.counts["deferred"] >= operators * (CALLS - 1)
+
+
+def test_numbers_of_other_types_give_other_types() -> None:
+    whole = torch.arange(6)
+
+    def program() -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for number in (2, 2.5, True, 3, 0.5):
+            found += [torch.pow(whole, number), whole * number, torch.clamp(whole, max=number)]
+            found.append(torch.arange(0, 6 * number, 1, out=torch.empty(0)))
+        return found
+
+    expect_bits_of_eager(program)
+
+
+def test_masks_and_indices_are_told_apart() -> None:
+    def program() -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for k in range(12):
+            w = torch.roll(W, k)
+            mask, at = w[:, 0] > 0, (AT + k) % 32
+            found += [w[mask] * 2, w[at] * 2]
+            w[mask] = 1.0
+            w[at] += 1.0
+            found.append(w * 1)
+        return found
+
+    expect_bits_of_eager(program)
+
+
+def test_it_is_explained() -> None:
+    """Of every operator: what became of its calls, why, and what that cost."""
+    seen = torch.zeros(4)
+    numbers = seen.numpy()
+    with concurrent(2, policy="always"):
+        (W @ W).sum()
+    with concurrent(2, policy="always", explain=True) as block:
+        for _ in range(5):
+            y = W @ W
+            seen.add_(1)
+            torch.bernoulli(W.abs().clamp(max=1))
+            y.sum().item()
+    assert numbers[0] == 5
+    told = {(f.operator, f.what): f for f in block.fates}
+    assert told["aten::mm", "deferred"].calls == 5
+    assert told["aten::bernoulli", "caller"].why == "it draws"
+    assert told["aten::add_.Tensor", "caller"].why == "somebody else sees memory of its arguments"
+    assert told["aten::_local_scalar_dense", "caller"].us > 0
+    assert block.fates == sorted(block.fates, key=lambda f: -f.us)
+    assert "somebody else sees memory" in str(block)
+    with concurrent(2, policy="always") as block:
+        W @ W
+    assert not block.fates

@@ -1,0 +1,182 @@
+"""PyTorch in a window under modes of its own: what runs later runs as it was called."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from random_torch import bits
+from recurra.window.torch.concurrent import SETTERS, concurrent
+
+pytestmark = [
+    pytest.mark.needs_compiler,
+    pytest.mark.usefixtures("pytorch_in_windows"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # transforms ask for TorchScript
+]
+Results = list[torch.Tensor]
+
+GENERATOR = torch.Generator().manual_seed(0)
+SLOW = torch.randn(300, 300, generator=GENERATOR) / 17
+
+
+def in_flight() -> torch.Tensor:
+    """Not computed yet, after work of a millisecond or so."""
+    x = SLOW
+    for _ in range(3):
+        x = torch.tanh(torch.mm(x, SLOW))
+    return x
+
+
+def equal(program: Callable[[], Results], names: Callable[[Results], Any] = bits) -> None:
+    """The same bits outside and inside, however many threads there are."""
+    expected = names(program())
+    for threads, slots in ((1, 4), (2, 32), (3, 64)):
+        for _ in range(3):
+            with concurrent(threads, slots, policy="always"):
+                program()  # learned
+                found = program()
+            assert names(found) == expected, (threads, slots)
+
+
+def test_autocast_around_operators_that_it_changes() -> None:
+    def program() -> Results:
+        x = in_flight()
+        before = torch.mm(x, x)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = torch.mm(x, x)
+            z = torch.addmm(x, x, x)
+            s = torch.softmax(y, -1)
+        return [before, y.float(), z.float(), s.float(), torch.mm(x, x)]
+
+    equal(program)
+
+
+def test_who_waits_inside_autocast_runs_what_was_called_outside_as_it_was_called() -> None:
+    def program() -> Results:
+        x = in_flight()
+        y = torch.mm(x, x)
+        with torch.autocast("cpu", torch.bfloat16):
+            total = y.sum().item()
+        return [y, torch.tensor(total)]
+
+    equal(program)
+
+
+def test_results_that_follow_the_default_type() -> None:
+    whole = torch.arange(6).reshape(2, 3)
+
+    def program() -> Results:
+        first = [whole / 3, torch.sqrt(whole)]
+        torch.set_default_dtype(torch.float64)
+        try:
+            then = [whole / 3, torch.sqrt(whole)]
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return [*first, *then, whole / 3]
+
+    equal(program)
+
+
+def test_how_many_threads_an_operator_uses_itself() -> None:
+    """Sums of other parts have other last bits: in a block, between blocks, on every thread."""
+    large = torch.randn(1 << 19, generator=GENERATOR)
+
+    def sums() -> Results:
+        return [(large * k).sum() for k in range(12)]
+
+    def program() -> Results:
+        one = sums()
+        torch.set_num_threads(2)
+        two = sums()
+        torch.set_num_threads(1)
+        return [*one, *two, *sums()]
+
+    equal(program)
+    torch.set_num_threads(2)
+    try:
+        equal(sums)
+    finally:
+        torch.set_num_threads(1)
+    equal(sums)
+
+
+IMAGES = torch.randn(4, 8, 30, 30, generator=GENERATOR)
+FILTERS = torch.randn(8, 8, 3, 3, generator=GENERATOR)
+
+
+def convolved() -> torch.Tensor:
+    return torch.nn.functional.conv2d(IMAGES * 2, FILTERS)
+
+
+def by_flags() -> Results:
+    with torch.backends.mkldnn.flags(enabled=False):
+        other = convolved()
+    return [other, convolved()]
+
+
+def by_assignment() -> Results:
+    torch.backends.mkldnn.enabled = False  # pyright: ignore[reportAttributeAccessIssue]
+    other = convolved()
+    torch.backends.mkldnn.enabled = True  # pyright: ignore[reportAttributeAccessIssue]
+    return [other, convolved()]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of TF32, which this processor does not have
+@pytest.mark.parametrize("program", [by_flags, by_assignment])
+def test_the_library_that_operators_use(program: Callable[[], Results]) -> None:
+    equal(program)
+
+
+def test_settings_are_given_back() -> None:
+    before = [getattr(owner, name) for owner, name in SETTERS]
+    with concurrent():
+        assert torch.set_num_threads is not before[0]
+    assert [getattr(owner, name) for owner, name in SETTERS] == before
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere it cannot be set")
+def test_denormals_are_flushed_where_the_caller_flushes_them() -> None:
+    small = torch.full((300, 300), 1e-38)
+
+    def program() -> Results:
+        before = [small * 0.01 for _ in range(4)]
+        assert torch.set_flush_denormal(True)
+        try:
+            flushed = [small * 0.01 for _ in range(20)]
+        finally:
+            torch.set_flush_denormal(False)
+        return [*before, *flushed, small * 0.01]
+
+    equal(program, lambda found: [float(x[0, 0]) for x in found])
+    assert float(small[0, 0] * 0.01) > 0  # nothing of it is left behind
+
+
+def test_derivatives_that_go_forward() -> None:
+    def program() -> Results:
+        with forward_ad.dual_level():
+            x = forward_ad.make_dual(in_flight(), in_flight() * 2)
+            y, dy = forward_ad.unpack_dual(torch.mm(x, x) * 2)
+            assert dy is not None
+            return [y + 0, dy + 0]
+
+    equal(program)
+
+
+TRANSFORMS: dict[str, Callable[[torch.Tensor], Results]] = {
+    "jvp": lambda x: list(torch.func.jvp(lambda a: (a * a).sum(0), (x,), (x,))),
+    "vmap": lambda x: [torch.func.vmap(lambda a: (a * 2).sum() + a.mean())(x)],
+    "vmap of vmap": lambda x: [torch.func.vmap(torch.func.vmap(torch.sin))(x)],
+    "vmap in place": lambda x: [torch.func.vmap(lambda a: a.add_(1))(x.clone())],
+    "jacfwd": lambda x: [torch.func.jacfwd(lambda a: a * a + a)(x[0, :20])],
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_functions(name: str) -> None:
+    """They put our dispatch key back where operators run alone; and who waits in one helps."""
+    equal(lambda: TRANSFORMS[name](in_flight()))
