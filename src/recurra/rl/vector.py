@@ -12,21 +12,24 @@ The mode is what the environment's metadata says.
 from __future__ import annotations
 
 import importlib
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from recurra.errors import RecurraError, here
+from recurra.errors import Loc, RecurraError, here
 from recurra.ir.values import fitted
 from recurra.rl.gym_spaces import Array, Values
 from recurra.runtime.checkpointing import Unsaved
 
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
+OTHERS = tuple(str(Path(f).parent) for f in (gymnasium.__file__, np.__file__, __file__))
 MODES = ("NextStep", "SameStep", "Disabled")
 
 
@@ -57,6 +60,19 @@ class Spec:
                     hint="gymnasium.pprint_registry() lists the ids",
                     loc=here(),
                 ) from None
+            except Exception as error:  # whatever a program that is not ours raises
+                raise self.failed("make", error) from error
+
+    def failed(self, what: str, error: Exception) -> RecurraError:
+        """The error that says what was raised, by the environment or about it, and where."""
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [x for x in frames if not x.filename.startswith(OTHERS)] or frames
+        return RecurraError(
+            f"{self} fails in {what}",
+            facts=f"{type(error).__name__}: {error}",
+            hint="gymnasium.utils.env_checker.check_env(env) says what an environment must give",
+            loc=Loc(theirs[-1].filename, theirs[-1].lineno or 0),
+        )
 
     def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
         """All rows of `env`, or of what takes its place, at the start of an episode."""
@@ -138,13 +154,22 @@ class Rows:
 
     def reset(self, seed: int) -> list[Array]:
         """All rows start anew."""
-        self.env, raw = self.spec.start(self.env, seed)
+        try:
+            self.env, raw = self.spec.start(self.env, seed)
+        except RecurraError:
+            raise
+        except Exception as error:
+            raise self.spec.failed("reset", error) from error
         self.waiting = np.zeros(self.env.num_envs, bool)
         return self.seen.arrays(raw)
 
     def step(self, actions: Sequence[Array]) -> Stepped:
         """Every row by one action, given as the program has them."""
-        raw, reward, term, trunc, info = self.env.step(self.taken.nested(actions))
+        given = self.taken.nested(actions)
+        try:
+            raw, reward, term, trunc, info = self.env.step(given)
+        except Exception as error:
+            raise self.spec.failed("step", error) from error
         o = final = self.seen.arrays(raw)
         reward, term, trunc = np.array(reward), np.array(term, bool), np.array(trunc, bool)
         real, ended = ~self.waiting, term | trunc
@@ -176,7 +201,10 @@ class Rows:
 
     def _restarted(self, rows: Array, before: Sequence[Array]) -> list[Array]:
         """The observations after a reset of some rows."""
-        raw, _ = self.env.reset(options={"reset_mask": rows.copy()})
+        try:
+            raw, _ = self.env.reset(options={"reset_mask": rows.copy()})
+        except Exception as error:
+            raise self.spec.failed("reset", error) from error
         after = self.seen.arrays(raw)
         for x, y in zip(before, after, strict=True):
             if not np.array_equal(x[~rows], y[~rows], equal_nan=x.dtype.kind == "f"):
