@@ -1,7 +1,7 @@
 # Two commands for users: `make demo` and `make test`. Each sets up everything it needs.
 PY := .venv/bin/python
 
-.PHONY: demo test check fuzz setup bless
+.PHONY: demo test slow test-all check fuzz setup bless
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
@@ -13,14 +13,19 @@ demo: .venv/ready
 	$(PY) examples/reinforce.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 2 -m "not fuzz"
+	$(PY) -m pytest -n 2 -m "not fuzz and not slow"
+
+slow: .venv/ready
+	$(PY) -m pytest -n 2 -m "slow and not fuzz"
+
+test-all: test slow
 
 check: .venv/ready
 	.venv/bin/ruff format --check src tests examples benchmarks
 	.venv/bin/ruff check src tests examples benchmarks
 	.venv/bin/pyright
 	.venv/bin/lint-imports
-	$(PY) -m pytest -n 2 -m "not fuzz"
+	$(MAKE) test
 
 fuzz: .venv/ready
 	PROGRAMS=$(PROGRAMS) SEED=$(SEED) $(PY) -m pytest -n 2 -m fuzz $(TESTS)

@@ -61,6 +61,7 @@ def test_programs_that_went_wrong(
     check(Edge(ctx, {B: rows, T: steps}, {"x": given}, options), backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_random_programs(first: int) -> None:
     for seed in range(first, first + 10):

@@ -57,6 +57,7 @@ def test_gradients_are_slopes(seed: int) -> None:
 
 
 # 5066: axes after folds; the others: a range without points where another dim begins late
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(10, 14), 5066, 40001000044, 51002000007])
 def test_passes_keep_the_answer(seed: int) -> None:
     by_passes(seed)
@@ -67,6 +68,7 @@ def test_numpy_agrees_with_the_oracle(seed: int) -> None:
     by_backend(seed, "numpy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("seed", range(30, 31))
 def test_backends_agree_with_the_oracle(seed: int, backend: str) -> None:

@@ -20,6 +20,7 @@ from recurra.backends.jax.region import JaxBackend
 ORDERS = st.lists(st.sampled_from(sorted(PASSES)), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_that_went_wrong(case: Case):
     want = oracle(case)
@@ -33,6 +34,7 @@ def test_a_program_that_went_wrong(case: Case):
     examine(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[::4])
 def test_a_program_that_went_wrong_on_jax(case: Case):
     on_jax(case, axes=True)
@@ -59,12 +61,14 @@ def on_jax(case: Case, axes: bool) -> None:
         compiled(case, JaxBackend(), oracle(case), chunk=2, axes=axes)
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs(), ORDERS)
 def test_passes_keep_the_answer(case: Case, order: list[str]):
     keeps(case, order)
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs())
 def test_programs_agree_with_the_oracle(case: Case):

@@ -49,6 +49,7 @@ def test_small_types_on_numpy(seed: int):
     check(seed, ("numpy",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 108))
 def test_small_types_on_every_backend(seed: int):
     check(seed, ("numpy", "jax", "torch"))

@@ -102,6 +102,7 @@ def is_counter_example(graph: Graph, message: str, env: Env) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(programs())
 def test_check_accepts_what_enumeration_accepts(case: tuple[Graph, Env]) -> None:

@@ -47,6 +47,7 @@ def run(block: Block, scope: dict[str, Any]) -> str:
     return shown.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RUNS, ids=name)
 def test_programs_print_what_is_shown(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def error(got: dict[str, np.ndarray], n: int | None = None) -> float:
     return max(abs(got[k][0] - x).max() / abs(x).max() for k, x in want.items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("last", [False, True])
@@ -38,6 +39,7 @@ def test_gradient_is_that_of_the_unrolled_program(last: bool, backend: str):
     assert error(results(last=last, backend=backend)) < 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 @pytest.mark.parametrize("n", [1, 3, 5, 30])
@@ -46,6 +48,7 @@ def test_gradient_of_n_steps(n: int, backend: str):
     assert error(results(n, backend=backend), n) < 1e-13
 
 
+@pytest.mark.slow
 def test_tiles_change_the_order_of_a_sum_and_nothing_else():
     whole = results()
     for rows in ROWS[:-1]:
@@ -67,6 +70,7 @@ def test_the_tiles_asked_for_are_the_tiles_made():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_kept_or_computed_again_the_gradient_is_the_same():
     """A held byte that costs nothing keeps every layer, one beyond price only what was drawn."""

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.core import recurra_program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_reinforce_learns_cartpole(seed: int):
     length = recurra_program.program(64, 200, 40, gradients=False).run(seed=seed)["length"]

@@ -90,6 +90,7 @@ def test_thresholds_are_in_one_table() -> None:
     assert {p: names for p, names in found.items() if names} == NO_THRESHOLDS
 
 
+@pytest.mark.slow
 def test_every_threshold_says_what_it_is_and_is_used() -> None:
     table = ROOT / "src" / "recurra" / "cost" / "thresholds.py"
     body = ast.parse(table.read_text()).body[2:]

@@ -38,12 +38,14 @@ def errors(file: Path, cache: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": error: " in line]
 
 
+@pytest.mark.slow
 def test_a_users_program_has_types(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "user.py"
     file.write_text(PROGRAM.read_text())
     assert errors(file, cache) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

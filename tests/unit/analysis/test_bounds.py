@@ -31,6 +31,7 @@ def program(n: int | None, given: int = 0, **options: object) -> Executable:
     return ctx.compile(bounds if n is not None else {**bounds, N: given}, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 5])
 def test_a_bound_is_the_number_that_it_is_given(n: int):
     bound, literal = program(None, n), program(n)

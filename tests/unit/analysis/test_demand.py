@@ -66,6 +66,7 @@ def test_effects_happen_where_a_branch_takes_them() -> None:
     assert {n: str(c) for n, c in chosen(graph).items()} == {"e": "t%50 == 0"}
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs())
 def test_what_the_interpreter_computes_has_been_asked_for(case: Case) -> None:
@@ -135,6 +136,7 @@ def test_the_gradient_of_two_steps_at_one(length: int) -> None:
     np.testing.assert_allclose(have, slope, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("begin", [0, 1, 5])
 def test_a_sum_of_the_later_steps_keeps_none_of_them(begin: int, backend: str) -> None:

@@ -149,6 +149,7 @@ def test_a_program_that_went_wrong_under_conditions(case: Case) -> None:
 QUICKER = settings(QUICK, max_examples=15)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_everywhere")
 @QUICK
 @given(programs())
@@ -156,6 +157,7 @@ def test_random_programs_under_conditions(case: Case) -> None:
     check(case, NumpyBackend())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_everywhere")
 @QUICKER
 @given(programs(ragged=False))

@@ -62,6 +62,7 @@ def emitted(B: int, T: int, n: int | None = None) -> Emitted:
     return Emitted(program.plan, region, compiled.as_text(), compiled.memory_analysis())
 
 
+@pytest.mark.slow
 @every_case
 def test_everything_donated_is_aliased(B: int, T: int, n: int | None):
     e = emitted(B, T, n)
@@ -128,6 +129,7 @@ def test_the_detector_sees_whole_stores(read: str, made: int):
     assert len(found) == made, found
 
 
+@pytest.mark.slow
 def test_temporaries_do_not_grow_with_time():
     """Tiles are a fixed number of rows; what a longer run needs more of is in its stores."""
     short, long = emitted(64, 200), emitted(64, 400)
@@ -136,6 +138,7 @@ def test_temporaries_do_not_grow_with_time():
     assert long.memory.temp_size_in_bytes < 512 * 1024
 
 
+@pytest.mark.slow
 def test_one_executable_runs_any_number_of_steps():
     """11 iterations in launches of 4 and a rest of 3; then again from the middle."""
     p = reinforce(8, 20, 11, chunk=4)
@@ -166,6 +169,7 @@ def differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
     return [k for k in a if a[k].tobytes() != b[k].tobytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_launches_do_not_change_a_bit(backend: str):
     runs = [run(reinforce(4, 12, 5, shown=("d_W1",), chunk=k, backend=backend)) for k in (1, 2, 8)]
@@ -176,6 +180,7 @@ def test_launches_do_not_change_a_bit(backend: str):
         assert differing(runs[0].variables, other.variables) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch"])
 def test_a_resumed_run_is_the_run_itself(backend: str):
     p = reinforce(4, 12, 5, shown=tuple(GRADIENTS), chunk=2, backend=backend)

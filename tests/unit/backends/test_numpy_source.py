@@ -36,6 +36,7 @@ def outputs(program: Program, backend: Any) -> dict[str, Any]:
             return end.value
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs())
 def test_the_source_gives_what_the_walk_gives(case: Case) -> None:

@@ -26,6 +26,7 @@ def test_a_program_that_went_wrong(case: Case, axes: bool):
     on_torch(case, axes)
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs(), st.booleans())
 def test_programs_agree_with_the_oracle(case: Case, axes: bool):

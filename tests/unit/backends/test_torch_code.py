@@ -64,6 +64,7 @@ def test_it_computes_what_jax_does():
             np.testing.assert_allclose(ours[name], x, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, in itself
 def test_fused_kernels_compute_the_same_and_are_told_of(monkeypatch: pytest.MonkeyPatch):
     terminal = told_at_once(monkeypatch)

@@ -89,6 +89,7 @@ def test_a_cpu_records_nothing() -> None:
     assert "_loop_" not in "".join(made.sources.values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, in itself
 def test_what_is_fused_is_compiled_once() -> None:
@@ -190,6 +191,7 @@ def test_loops_that_the_data_end_are_not_recorded() -> None:
     assert not recorder.recorded
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", [1, 5, 13])
 def test_rows_that_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

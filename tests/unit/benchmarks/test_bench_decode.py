@@ -22,6 +22,7 @@ from benchmarks.harness import Contestant
 SMALL = dict(L=2, D=32, H=4, KV=2, HD=8, F=48, V=61)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("B", "window"), [(1, 0), (2, 8)])
 def test_all_make_the_same_tokens(B: int, window: int) -> None:
@@ -55,6 +56,7 @@ def test_who_differs_or_fails_has_a_row_and_the_others_go_on() -> None:
     assert [(r.peer, r.checked) for r in rows] == [("other", "differs"), ("broken", "failed")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["ours", "Torch + SDPA"])
 def test_a_whole_decode_is_watched(who: str) -> None:
     """A launch compiles; then there is a time and a size after each, to the end of the text."""
@@ -94,6 +96,7 @@ def test_names_do_not_lie_on_each_other() -> None:
     )
 
 
+@pytest.mark.slow
 def test_compile_time_is_of_every_layer_count() -> None:
     """Figures 18 and 24 as they are measured, of very little."""
     found = figures.compiling(1)
@@ -103,6 +106,7 @@ def test_compile_time_is_of_every_layer_count() -> None:
     assert min(found.values()) >= 0
 
 
+@pytest.mark.slow
 def test_what_is_held_is_keys_values_and_little_that_does_not_grow() -> None:
     sizes = {**SMALL, "L": 1, "D": 64, "H": 8, "KV": 8}
     short, long = held(Work(1, 1024, **sizes)), held(Work(1, 2048, **sizes))

@@ -74,6 +74,7 @@ def test_ours_is_the_recipe_of_the_command():
     assert recurra_program.recipe("CartPole-v1", Settings()) == Ppo()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("who", PROGRAMS)
 def test_a_run_notes_its_episodes_and_its_work(who: str, monkeypatch, capfd):

@@ -27,6 +27,7 @@ HERE = "test_bench_memory"
 HOLDS = 300_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("n", [0, 2, 6])
 def test_every_scheme_computes_what_ours_does(n: int) -> None:
@@ -37,6 +38,7 @@ def test_every_scheme_computes_what_ours_does(n: int) -> None:
         assert check((here, answer), (them, them.answer())) == "exact"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "Executable", each_once())
@@ -48,6 +50,7 @@ def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch
     assert check((here, here.answer()), (fitted, fitted.answer())) == "exact"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_shuffled_samples_from_a_disk_are_those_in_memory() -> None:
     work = replace(SMALL, epochs=2, minibatches=3)
@@ -79,6 +82,7 @@ def started(limit: Limit) -> Process:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_system_ends_who_takes_more_and_nobody_else(
     grouped: bool, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +117,7 @@ def trained(steps: int, how: str, nbytes: int = 0) -> Limit:
     return limit
 
 
+@pytest.mark.slow
 def test_the_example_trains_under_a_limit_that_ends_it_otherwise() -> None:
     most = trained(2, "fit").most + 60_000_000
     assert not trained(140, "fit", most).killed

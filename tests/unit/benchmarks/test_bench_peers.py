@@ -85,6 +85,7 @@ def gradient_error(make, Zt, by_autodiff):
     return max(abs(answer[f"d_{k}"] - d).max() / abs(d).max() for k, d in gradient.items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("make", "Zt"), REGIONS)
 def test_gradient_is_that_of_the_unrolled_program(make, Zt, by_autodiff):
@@ -92,6 +93,7 @@ def test_gradient_is_that_of_the_unrolled_program(make, Zt, by_autodiff):
     assert gradient_error(make, Zt, by_autodiff) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "Zt"), REGIONS[::2])
 def test_a_wrong_gradient_is_seen(make, Zt, by_autodiff, monkeypatch):
     monkeypatch.setattr(kernels, "slope", jnp.ones_like)
@@ -103,6 +105,7 @@ def by_hand(B, T):
     return replace(batch_first(B, T, SEED), name="by hand")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_peers_agree_before_they_are_timed():
     ours = by_hand(16, 30)
@@ -118,6 +121,7 @@ def test_peers_agree_before_they_are_timed():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [batch_first, batch_last])
 def test_launches_of_a_few_iterations_are_one_launch_of_many(make):
     """`answer` cuts its three iterations in launches of 1 and 2, `run` takes 8 at once."""
@@ -125,6 +129,7 @@ def test_launches_of_a_few_iterations_are_one_launch_of_many(make):
     assert region.answer()["length"].tolist() == region.run(10)[:3].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [batch_last, scan_grad_jax_random])
 def test_it_learns(make):
     lengths = make(64, 100, SEED).run(20)
@@ -132,6 +137,7 @@ def test_it_learns(make):
     assert lengths[-1] > 80
 
 
+@pytest.mark.slow
 def test_measure_gives_rows(monkeypatch):
     monkeypatch.setattr(suite, "contestants", lambda B, T: [batch_last(B, T, SEED)])
     (data,) = suite.measure(name_of(by_hand), B=8, T=10, quick=True)
@@ -141,6 +147,7 @@ def test_measure_gives_rows(monkeypatch):
     assert row.ci95[0] <= row.ratio <= row.ci95[1]
 
 
+@pytest.mark.slow
 def test_peers_in_torch_compute_what_we_do():
     """Our environment is taken whole on JAX, and as equations on Torch."""
     answer = contestant(6, 24).answer()

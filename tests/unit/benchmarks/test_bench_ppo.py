@@ -74,6 +74,7 @@ def in_stores(form, work, theta, batch, dtype):
         yield k, np.swapaxes(x, 1, 2) if x.ndim == 3 and is_last(form) else x, store
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_the_gradient_of_a_stored_batch_is_the_oracles(form):
@@ -126,6 +127,7 @@ PROGRAMS = {k: partial(region_of, "region", form) for k, form in list(FORMS.item
 PROGRAMS["Python loop"] = python_loop
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_program_does_what_the_oracle_does(make):
@@ -136,6 +138,7 @@ def test_a_program_does_what_the_oracle_does(make):
     assert answer["env_steps"] == 48
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_wrong_slope_is_seen(monkeypatch):
     monkeypatch.setattr(kernels, "ENTROPY", 0.0)
@@ -144,6 +147,7 @@ def test_a_wrong_slope_is_seen(monkeypatch):
         assert error(region_of("region", LAST_KEPT, SMALL, dtype=jnp.float64).answer()) > 1e-4
 
 
+@pytest.mark.slow
 def test_many_launches_of_one_iteration_are_one_of_many():
     """`answer` launches one iteration, `run` four at once; six are launches of four and two."""
     one, many = batch_last_kept(SMALL), batch_last_kept(SMALL)
@@ -152,6 +156,7 @@ def test_many_launches_of_one_iteration_are_one_of_many():
     assert one.answer()["reward"] == singly[0]
 
 
+@pytest.mark.slow
 def test_it_learns():
     """Toward the action whose push raises the rewarded features."""
     rewards = batch_last_kept(Work(B=16, T=32, width=16, features=8)).run(160)
@@ -169,6 +174,7 @@ print(json.dumps({{k: x.tolist() for k, x in answer.items()}}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_shards_make_the_same_step():
     """On two devices, in a process that has them: to rounding what one device does."""
@@ -181,6 +187,7 @@ def test_shards_make_the_same_step():
 SCHEMES = [purejaxrl, purejaxrl_unshuffled, cleanrl, cleanrl_cached]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", SCHEMES)
 def test_a_published_scheme_makes_the_same_step(make):
@@ -188,12 +195,14 @@ def test_a_published_scheme_makes_the_same_step(make):
     assert error(make(SMALL).answer()) < 2e-5
 
 
+@pytest.mark.slow
 def test_a_published_scheme_learns():
     rewards = purejaxrl(Work(B=16, T=32, width=16, features=8)).run(160)
     assert len(rewards) == 160
     assert rewards[-8:].mean() > rewards[:8].mean() + 0.05
 
 
+@pytest.mark.slow
 def test_stores_stay_where_they_are():
     """Every leaf is donated; no loop writes a whole store."""
     form = LAST_KEPT
@@ -207,6 +216,7 @@ def test_stores_stay_where_they_are():
     assert not written_whole(compiled.as_text(), big)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_ours_is_the_program_by_hand() -> None:
     us, them = contestant(SMALL), batch_last_kept(SMALL)

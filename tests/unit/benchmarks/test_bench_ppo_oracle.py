@@ -63,6 +63,7 @@ def loss_in_jax(theta, batch, adv, target, depth):
 slopes_in_jax = jax.jit(jax.value_and_grad(loss_in_jax), static_argnums=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     st.builds(
@@ -112,6 +113,7 @@ def test_advantages_are_sums_of_errors_within_an_episode():
     assert target == pytest.approx(adv + batch.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 1.0], ids=["norm below 0.5", "norm held to 0.5"])
 def test_steps_of_adam_are_those_of_optax(scale):
     state = start(initial(SMALL))
@@ -129,6 +131,7 @@ def test_steps_of_adam_are_those_of_optax(scale):
             np.testing.assert_allclose(state.theta[k], x, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_a_policy_that_acted_itself_is_not_clipped():
     """In the first epoch every ratio is 1: the gradient is that of -A ln p and of ½ (v - R)²."""
     theta = theta_of(SMALL)

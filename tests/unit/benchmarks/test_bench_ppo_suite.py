@@ -210,6 +210,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(machine, "busy", lambda: 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_the_suite_gives_rows():
     """From front to back."""

@@ -43,12 +43,14 @@ def test_a_program_of_launch_agrees_with_the_form_by_hand(name: str, backend: st
     expect_agreement(Workload("launch", name), backend, backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", benchmarks.programs.NAMES)
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_program_from_a_paper_agrees_with_the_form_by_hand(name: str) -> None:
     expect_agreement(Workload("programs", name), "jax", "jax")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", benchmarks.host.NAMES)
 @pytest.mark.usefixtures("hasty_xla")
 def test_both_forms_step_the_environment_as_often_as_asked(name: str) -> None:

@@ -267,6 +267,7 @@ for i in itertools.count(start):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 3])
 def test_kills_lose_nothing_that_was_reported(tmp_path: Path, keep: int):
     """Ten kills at random moments (twenty in all): the newest reported one is there and whole."""

@@ -140,6 +140,7 @@ print(calls)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_line_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     """One in seven lines of a save that writes over a spare; all of them by hand."""
 

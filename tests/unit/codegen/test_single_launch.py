@@ -55,6 +55,7 @@ def test_one_launch_gives_results_in_the_order_they_were_written(backend: str) -
         np.testing.assert_array_equal(native[name], x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"single": False}, {"chunk": 8}, {"memory": "1MiB"}])
 def test_launches_of_several_steps_are_asked_for(options: dict[str, Any]) -> None:
     program = averages(**options)

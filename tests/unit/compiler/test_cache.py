@@ -152,6 +152,7 @@ def test_arguments_that_are_not_used_tell_regions_apart() -> None:
     assert text_of(other) != text_of(lowered[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["run", "islands"])
 def test_a_program_may_be_cut_into_regions_in_two_ways(folder: Path, first: str) -> None:
     """Their regions have the same names."""
@@ -180,6 +181,7 @@ for device in (*reversed(jax.devices()), *jax.devices()):
 """
 
 
+@pytest.mark.slow
 def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
     """Inputs may lie on another one."""
     devices = "--xla_force_host_platform_device_count=2"
@@ -286,6 +288,7 @@ print(json.dumps({**p.equations, "schedule": p.schedule_text, "host": p.source})
 """
 
 
+@pytest.mark.slow
 def test_a_program_compiles_to_the_same_texts_in_every_process() -> None:
     """Whatever the order of sets: else it would not be found again, and runs not resumed."""
     found: list[Any] = []
@@ -296,6 +299,7 @@ def test_a_program_compiles_to_the_same_texts_in_every_process() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
     """XLA cannot write what it has read: a third start would miss functions."""
     theirs = env(
@@ -317,6 +321,7 @@ def test_code_that_jax_has_kept_is_left_to_jax(tmp_path: Path) -> None:
     assert len(kept["first"]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_how_a_program_was_made_to_fit_is_remembered(
     folder: Path, monkeypatch: pytest.MonkeyPatch

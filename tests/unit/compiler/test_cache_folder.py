@@ -282,6 +282,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_of_and_the_program_runs(tmp_path: Path) -> None:
     theirs = env(RECURRA_CACHE=str(tmp_path))
     code = [sys.executable, "-c", FULL + STARTS]
@@ -328,6 +329,7 @@ def test_processes_that_write_read_and_make_room_at_once(tmp_path: Path) -> None
     assert sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()) <= 40_000
 
 
+@pytest.mark.slow
 def test_programs_that_start_at_once_share_it(tmp_path: Path) -> None:
     theirs = env(RECURRA_CACHE=str(tmp_path))
     code = [sys.executable, "-c", STARTS]

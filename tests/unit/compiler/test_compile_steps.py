@@ -62,6 +62,7 @@ def example(name: str, times: int) -> tuple[Graph, Mapping[str, int]]:
     return given.graph, given.sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in TINY_SIZES if LONG & TINY_SIZES[n].keys()])
 def test_a_hundred_times_as_long_takes_as_many_steps(name: str) -> None:
     few, many = (counted(*example(name, times)) for times in (TIMES, TIMES * MORE))

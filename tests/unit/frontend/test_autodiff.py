@@ -450,6 +450,7 @@ def check_program(lines: list[Any], seed: int) -> None:
 PAST_THE_END = [("y0", "plain", "add", ("c", (), "cumsum"), ("s", ("b:B", "b"), "cumsum"))]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(programs(), st.integers(0, 3))
 @example(PAST_THE_END, 0)  # s[b:B,b] has no reader at t >= B, nor B - t elements

@@ -151,6 +151,7 @@ def as_before(was: Compiled, now: Compiled, names: dict[str, str]) -> dict[str, 
     return back | {f"equation {x}": y for x, y in zip(new.nodes, old.nodes, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_names_decide_nothing(name: str) -> None:
     """Graph, loops and stores are the same but for names."""

@@ -273,6 +273,7 @@ def arrays(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree) if eqx.is_inexact_array(x)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("make", [equinox_mlp, flax_mlp, equinox_reader, flax_reader])
 def test_a_module_is_trained(make: Any) -> None:
@@ -315,6 +316,7 @@ def test_parameters_have_the_names_of_their_places() -> None:
 # ---- optax
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tx",
     [
@@ -356,6 +358,7 @@ def test_an_update_can_be_differentiated() -> None:
 # ---- as they are
 
 
+@pytest.mark.slow
 def test_an_opaque_function_has_a_gradient_too() -> None:
     """Of each result, by each operand that is a float; over dims that become axes."""
 

@@ -129,6 +129,7 @@ def test_gradients_of_two_dims(name: str, S: int, T: int) -> None:
 FREE = (Range("u", Sym("U")), Range("v", Sym("V")))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_every_reader_is_in_the_interval(data: st.DataObject) -> None:

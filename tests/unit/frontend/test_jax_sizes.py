@@ -32,6 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take", [rc.import_jax, rc.jax_fn])
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.usefixtures("hasty_xla")
@@ -103,6 +104,7 @@ def test_primitives(name: str) -> None:
 # ---- of sizes that change from point to point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("f", "want"),
     [

@@ -125,6 +125,7 @@ OURS: dict[str, tuple[Step, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_ours_are_those_of_optax(name: str) -> None:
     step, tx = OURS[name]
@@ -164,6 +165,7 @@ THEIRS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", THEIRS)
 def test_theirs_as_steps_of_a_program(name: str) -> None:
     tx = THEIRS[name]

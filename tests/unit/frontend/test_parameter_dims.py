@@ -105,6 +105,7 @@ def trained(
 CASES = [("linear", k) for k in OPTIMIZERS] + [(k, "adam") for k in MODULES if k != "linear"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "optimizer"), CASES, ids="-".join)
 def test_the_order_of_the_context_does_not_matter(module: str, optimizer: str) -> None:
     found: list[Arrays] = []

@@ -45,6 +45,7 @@ def loss(x: np.ndarray, past: Callable[[np.ndarray, np.ndarray, int], float]) ->
     return float((y * y * x).sum() + y[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("name", PASTS)
 def test_gradients_through_the_past(name: str, backend: str) -> None:

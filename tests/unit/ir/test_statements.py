@@ -198,6 +198,7 @@ def agree(case: Case, cuts: Any) -> None:
             np.testing.assert_array_equal(have[name], x, err_msg=name)
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs())
 def test_random_programs_as_statements(case: Case) -> None:

@@ -34,6 +34,7 @@ def g(folder: Path) -> Generator:
     return Generator(folder, backend="numpy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "prefix", "length", "new"),
     [
@@ -65,6 +66,7 @@ def test_draws_are_those_of_the_place_in_a_row(g: Generator):
     assert alone != g.generate([row], **{**ask, "seed": 4})[0].tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_a_prompt_is_read_at_once_for_one_new_token_too(folder: Path, backend: str):
     g = Generator(folder, backend=backend, unrolled=False)
@@ -129,6 +131,7 @@ def test_what_a_prompt_holds_back_is_no_text_of_what_follows():
     assert [decoder.put(parts[0]), decoder.end()] == ["", "�"]
 
 
+@pytest.mark.slow
 def test_one_may_stand_alone(g: Generator):
     def tokens(prompts: Any, **asked: Any) -> list[tuple[int, ...]]:
         return [c.tokens for c in g.generate(prompts, new=4, **asked)]

@@ -50,6 +50,7 @@ def made(g: Generator, rows: list[list[int]], **asked: Any) -> list[list[int]]:
     return [list(c.tokens) for c in g.generate(rows, Request(NEW, eos=()), **asked)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama, tied, llama3", "mistral", "gemma2", "gemma3", "qwen2"])
 def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path):
     two = TWO | ({"layer_types": models.MIXED[:2]} if kind.startswith("gemma") else {})
@@ -59,6 +60,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path):
     assert made(Generator(tmp_path, backend="numpy"), rows) == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["causal", "window:4", "sinks:2+3", "prefix:5"])
 def test_one_token_is_the_first_of_two(folder: Path, mix: str):
     """But for the rounding of another program, of the prompt alone."""
@@ -71,6 +73,7 @@ def test_one_token_is_the_first_of_two(folder: Path, mix: str):
         assert a.logprobs == pytest.approx((b.logprobs or ())[:1], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unrolled", [True, False])
 @pytest.mark.parametrize(
     "rope",
@@ -131,6 +134,7 @@ def g(folder: Path) -> Generator:
     return Generator(folder, backend="numpy", unrolled=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mix", ["causal", "window:4", "dilated:3", "linear", "chunk:4", "sinks:2+3", "prefix:5"]
 )
@@ -140,6 +144,7 @@ def test_a_row_is_what_it_is_alone(folder: Path, mix: str):
     assert made(g, rows) == [made(g, [row])[0] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["prefix:5", "prefix:99,window:4"])
 @pytest.mark.parametrize("lengths", [(7,), (9, 1, 4)])
 def test_a_prompt_that_sees_all_of_itself(folder: Path, mix: str, lengths: tuple[int, ...]):
@@ -157,6 +162,7 @@ def test_a_prompt_that_sees_all_of_itself(folder: Path, mix: str, lengths: tuple
         assert logits.argmax(-1).tolist() == new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["causal,chunk:4", "sinks:2+3", "prefix:3"])
 def test_one_program_for_prompts_of_many_lengths(folder: Path, mix: str):
     g = Generator(folder, attention=mix, backend="numpy", lengths=(10, 6))
@@ -310,6 +316,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, 
 FEW = ("--max-new-tokens", 6, "--backend", "numpy")
 
 
+@pytest.mark.slow
 def test_init_and_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     where = tmp_path / "m"
     code, out, _ = run(capsys, "llm", "init", "--config", "gemma-2", "--tiny", where)

@@ -141,6 +141,7 @@ def test_patterns_with_rows_of_their_own_length(word: str):
     close(case(Weights(c, w.arrays), ragged=True).run("numpy"), expected(c, named, True), True)
 
 
+@pytest.mark.slow
 def test_a_mix_of_patterns_by_jax():
     _, named, w = models.in_memory("qwen-3")
     c = with_patterns(w.config, patterns.parse_mix("sinks:2+3,window:3", 2))
@@ -188,6 +189,7 @@ def test_weights_of_16_bits():
     close(case(w, dtype="bf16").run("numpy"), expected(c, named), to=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_16_bits_are_nearer_than_those_of_transformers(kind: str, tmp_path: Path):
     """Weights, keys and values are bf16 in both, our sums f32: within 2 % of the largest logit."""

@@ -276,6 +276,7 @@ def test_pictures() -> None:
     assert len({color(k) for k in range(1000)}) > 900
 
 
+@pytest.mark.slow
 def test_the_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -391,6 +392,7 @@ def test_parts_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert "its parts are solve, steps, execute" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_bench_counts_steps() -> None:
     rows = suite.steps(instance("ppo_step"), PYTHON)
     assert [row.metric for row in rows] == ["steps_per_s"]

@@ -57,6 +57,7 @@ def test_jax_computes_on_rooms_of_a_device(name: str) -> None:
     assert same(execute(work, problem, answer, Device(name))[0], unmapped(work))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEVICES)
 def test_prices_are_measured_there(name: str) -> None:
     """And results compared; nothing may be gained where both memories are RAM."""

@@ -222,6 +222,7 @@ def test_a_function_of_jax_runs_piece_by_piece(tmp_path: Path) -> None:
         assert same(execute(work, problem, answer, Ram(tmp_path))[0], wanted)
 
 
+@pytest.mark.slow
 def test_models_of_the_library_are_workloads() -> None:
     work = workload_of("ppo_step")
     assert "ppo_step: " in str(work)

@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tensors_are_logical_buffers(name: str) -> None:
     function, arguments, donated = FUNCTIONS[name]

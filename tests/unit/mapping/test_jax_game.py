@@ -77,6 +77,7 @@ def agree(problem: Problem, seed: int, illegal: float = 0.0) -> int:
     return sum(at < j for told, _, _ in ours for j, (_, _, _, at) in enumerate(told, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_random_games_are_the_same() -> None:
     backed = sum(agree(random_problem(Random(seed), 24, 12), seed) for seed in (5, 11))
@@ -88,11 +89,13 @@ def test_what_is_not_legal_loses_here_too() -> None:
     agree(random_problem(Random(11), 24, 12), 3, illegal=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_real_model_is_the_same() -> None:
     agree(instance("ppo_step"), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_it_is_the_environment() -> None:
     problem = instance("ppo_step")

@@ -67,6 +67,7 @@ def at_random(random: np.random.Generator) -> Any:
     return decide
 
 
+@pytest.mark.slow
 def test_numbers_become_distributions_and_back() -> None:
     x = jnp.array([-1.0, -0.25, -1e-4, 0.0, 1e-6, 0.3, 1.0, 7.0])
     found = two_hot(x, 41)
@@ -254,6 +255,7 @@ def test_long_games_are_played_by_fewer_at_once() -> None:
     assert s.fitted(400).fitted(400) == s.fitted(400)
 
 
+@pytest.mark.slow
 def test_demonstrations_are_games_and_the_last_is_the_best() -> None:
     for k in range(6):
         problem = playable(k)
@@ -266,6 +268,7 @@ def test_demonstrations_are_games_and_the_last_is_the_best() -> None:
         assert rewards[-1] >= game.play([1] * len(problem.buffers))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("search", ["gumbel", "classic"])
 def test_planning_with_the_game_finds_what_is_best(search: Any) -> None:
@@ -306,6 +309,7 @@ def best_from(game: Game, problem: Problem, budget: int = 3000) -> int:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("planning", ["learned", "none"])
 def test_planners_keep_to_the_rules(planning: Any) -> None:
@@ -322,6 +326,7 @@ def test_planners_keep_to_the_rules(planning: Any) -> None:
         lanes.play(lambda _, found=found: found, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> None:
     f = flat(playable(4))
@@ -360,6 +365,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         GameLearner(f, PYTHON, TINY, 0).load(path)
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_learned() -> None:
     f = flat(playable(4))
     played = decided(f, PYTHON, np.random.default_rng(1).integers(0, 3, len(f.size)))
@@ -393,6 +399,7 @@ def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     assert np.allclose(rows["policy"].sum(-1), 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_actor_that_dies_is_replaced_and_the_best_is_kept() -> None:
     problem = playable(4)
     s = replace(TINY, pool="processes", actors=1, planning="none")
@@ -445,6 +452,7 @@ def test_agents_answer_with_their_own_games(planning: Any) -> None:
     assert told == sorted(set(told))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_what_a_short_run_learned_is_kept(rounds: int, tmp_path: Path) -> None:
     problem, path = playable(4), tmp_path / "checkpoint.npz"

@@ -50,6 +50,7 @@ def play_both(engine: engine_choice.Engine, problem: Problem, random: Random, st
             assert ours.step(action) == theirs.step(action)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_games_are_equal(native_engine: engine_choice.Engine) -> None:
     random = Random(1)
@@ -167,6 +168,7 @@ def test_without_a_compiler(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("nothing_is_known")
 def test_it_is_built_at_its_first_use(

@@ -110,6 +110,7 @@ def test_what_has_time_never_waits(random: Random) -> None:
         assert simulate(problem, game.solution()).stalls == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in LIBRARY if len(instance(n).buffers) < 1000])
 def test_real_models(name: str) -> None:
     problem = instance(name)

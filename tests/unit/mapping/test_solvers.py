@@ -37,6 +37,7 @@ def exact(problem: Problem, seconds: float = 60.0) -> tuple[Solution, bool]:
     return found.solution, proved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in SOLVERS if n not in ("pack", *LEARNERS)])
 def test_every_answer_holds(name: str) -> None:
     random = Random(name)
@@ -56,6 +57,7 @@ def answered(name: str, problem: Problem) -> list[int]:
     return told
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(randoms)
 def test_exact_is_not_beaten(random: Random) -> None:
@@ -106,6 +108,7 @@ def test_the_bound_proves_what_the_tree_does(random: Random) -> None:
     assert answer.reward(problem) == tree.reward
 
 
+@pytest.mark.slow
 def test_what_no_tree_ends_for_is_proved_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_tree(_: Search) -> bool:
         return False

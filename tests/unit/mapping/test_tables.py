@@ -213,6 +213,7 @@ def test_what_shares_a_place_is_in_fast_memory_together(clock: Clock, tmp_path: 
             assert abs(table.latency(one) - sum(whole) / 2) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
     """Whatever is in fast memory, and however often one is repeated that writes in place."""

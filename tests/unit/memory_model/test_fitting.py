@@ -43,6 +43,7 @@ def free() -> tuple[int, np.ndarray]:
     return p.memory.nbytes, p.run()["reward"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [2.0, 0.7])
 def test_no_more_is_allocated_than_the_budget(part: float) -> None:
     most, rewards = free()
@@ -60,6 +61,7 @@ def test_no_more_is_allocated_than_the_budget(part: float) -> None:
 LEARNERS = each_once()
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=4)
 @given(st.floats(0.2, 1.05))
 def test_within_random_budgets(part: float) -> None:
@@ -86,6 +88,7 @@ def tried(part: float) -> None:
     assert count.peak <= 1.05 * budget
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "Executable", each_once())
@@ -95,6 +98,7 @@ def test_jax_learns_the_same_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(p.run()["reward"], free()[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +131,7 @@ def pictures(backend: str = "numpy", **options: Any) -> Executable:
     return learner(backend, picture=(3, 32, 32), **{"held": 1.0, "rows": 512, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_pictures_go_to_the_disk(backend: str) -> None:
     """Nothing else saves as much: they come from outside, and cannot be computed again."""
@@ -142,6 +147,7 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
         assert count.peak <= budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_a_small_program_is_swapped_too(backend: str) -> None:
     """Its largest store is 9 KB; what cannot be met is refused with what can."""
@@ -158,6 +164,7 @@ def test_a_small_program_is_swapped_too(backend: str) -> None:
     assert learner(backend, held=1.0, rows=0, memory=least).memory.nbytes <= least
 
 
+@pytest.mark.slow
 def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways that hold as much, of which a byte costs more or less."""
     budget = pictures().memory.nbytes - (1 << 20)

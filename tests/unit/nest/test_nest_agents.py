@@ -287,6 +287,7 @@ FEW_WORDS = (
 SMALL = ["--tables", "2", "--depth", "2", "--rounds", "4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["fitted", "ppo"])
 def test_the_command(learner: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "nest"

@@ -151,6 +151,7 @@ def test_an_actor_that_hangs(world: World, ray: Ray) -> None:
     assert ray.actors[0].dead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
     [
@@ -195,6 +196,7 @@ def told(capsys: pytest.CaptureFixture[str], tmp_path: Path, *more: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_that_dies_does_not_spoil_the_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, ray: Ray
 ) -> None:

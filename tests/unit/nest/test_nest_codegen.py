@@ -54,6 +54,7 @@ def wrong(
     return found
 
 
+@pytest.mark.slow
 @HERE
 def test_random_pairs(on: VectorTarget) -> None:
     assert wrong(on, range(500)) == []
@@ -77,6 +78,7 @@ def test_many_random_pairs(on: VectorTarget, part: int) -> None:
     assert wrong(on, range(start, start + 1000)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [AVX512, AVX2], ids=str)
 def test_llvm_runs_the_same_programs(on: VectorTarget) -> None:
     """Another compiler of the same programs: also lanes that this machine may not have."""

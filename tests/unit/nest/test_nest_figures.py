@@ -38,6 +38,7 @@ def tables() -> list[Table]:
     return [tabulate(catalogue.matmul(*s), FEW, stub, 100.0) for s in sizes]
 
 
+@pytest.mark.slow
 def test_every_learner_has_as_many_actions(
     tables: list[Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:

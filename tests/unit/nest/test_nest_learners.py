@@ -73,6 +73,7 @@ def at_random(world: World) -> float:
     return float((world.shares[ends] / np.repeat(world.best, 70)).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 def test_learning_beats_chance_soon(name: str, tables: list[Table], world: World) -> None:
     points = list[learning.LearningPoint]()
@@ -82,6 +83,7 @@ def test_learning_beats_chance_soon(name: str, tables: list[Table], world: World
     assert points[-1].reward > points[0].reward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_a_run_that_stopped_goes_on(name: str, tables: list[Table], tmp_path: Path) -> None:
     """To the last bit: twelve rounds, and seven, then five more from the checkpoint."""
@@ -128,6 +130,7 @@ def processes(world: World, count: int, **options: Any) -> ActorProcesses:
     )
 
 
+@pytest.mark.slow
 def test_a_dead_actor_is_replaced(world: World) -> None:
     """Killed while it is idle, while it is asked; what it was asked is answered all the same."""
     said = list[str]()
@@ -193,6 +196,7 @@ def test_an_actor_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert said == ["actor 0 has not answered for 0 s: another process takes its place"]
 
 
+@pytest.mark.slow
 def test_learning_by_processes(tables: list[Table], world: World) -> None:
     """One that learns by gradients of others; what is left of it is nothing."""
     settings = replace(SHORT["a3c"], pool="processes", rounds=300)

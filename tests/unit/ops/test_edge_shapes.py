@@ -174,6 +174,7 @@ def is_refused(f: Callable[..., Any], x: np.ndarray) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("dtype", OPERATORS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -27,6 +27,7 @@ SIZE = 30  # rows of a program: they are compiled together
 PARTS = [ROWS[k : k + SIZE] for k in range(0, len(ROWS), SIZE)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is empty, NumPy gives its own
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -158,6 +159,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is hidden then
 @pytest.mark.parametrize("name", GROWING)
 def test_ranges_that_grow(name: str) -> None:
@@ -191,6 +193,7 @@ ROWS_THAT_END = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of what is hidden then
 @pytest.mark.parametrize("name", ROWS_THAT_END)
 def test_rows_that_end(name: str) -> None:
@@ -280,6 +283,7 @@ def test_halves(kind: str) -> None:
             )
 
 
+@pytest.mark.slow
 def test_draws() -> None:
     ctx = rc.Context(dims="t")
     with ctx as ((t, T),):

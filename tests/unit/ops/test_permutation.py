@@ -30,6 +30,7 @@ def test_each_key_and_seed_shuffles_anew() -> None:
         assert (first == other).mean() < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [7, 12, 60])
 def test_all_places_alike(n: int) -> None:
     """χ² of where each element goes, over many keys: below its 0.9999 quantile."""

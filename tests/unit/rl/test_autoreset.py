@@ -144,6 +144,7 @@ def test_native_cartpole_goes_on(seeds: list[int]):
     assert (got["live"].reshape(BOUNDS["B"], -1).sum(1) > 20).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", ["Walk-v0", "Walks-NEXT_STEP-v0"])
 def test_compiled_as_by_the_oracle(id: str):
     ctx = random_walk(id)

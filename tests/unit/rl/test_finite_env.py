@@ -95,6 +95,7 @@ def test_the_first_observation():
     assert "element [1]" in text.splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str):
     small = ["--rows", "2", "--steps", "8", "--iterations", "2", "--hidden", "4"]

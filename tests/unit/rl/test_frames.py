@@ -93,6 +93,7 @@ def test_as_gymnasium_stacks_them(monkeypatch: pytest.MonkeyPatch):
                 o, _ = env.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("learn", "slots"), [(False, 4), (True, BOUNDS["T"])])
 def test_an_observation_is_stored_once(learn: bool, slots: int):
     """Acting needs the four slots of the window; learning all steps, but never stacks of them."""

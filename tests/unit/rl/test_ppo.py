@@ -78,6 +78,7 @@ SIZES = ((2, 3, 2, 2, 4), (3, 2, 1, 1, 5), (2, 2, 3, 1, 3), (2, 2, 1, 4, 4))
 RUNS = [*((s, "numpy") for s in SIZES), (SIZES[0], "jax"), (SIZES[1], "torch")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("sizes", "backend"), RUNS, ids=str)
 def test_learning_is_that_of_a_learner_by_hand(sizes: tuple[int, ...], backend: str) -> None:
@@ -100,6 +101,7 @@ def test_learning_is_that_of_a_learner_by_hand(sizes: tuple[int, ...], backend: 
                 assert got["loss"][i, e, m] == pytest.approx(loss, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES[:2], ids=str)
 def test_every_way_to_compile_it_has_the_answer_of_the_oracle(sizes: tuple[int, ...]) -> None:
     want = None
@@ -154,6 +156,7 @@ def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
     assert np.isfinite(got["value_loss"]).all()
 
 
+@pytest.mark.slow
 def test_long_minibatches_run_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer over all samples of one fits no cache; nothing of that size is left."""
     monkeypatch.setattr(tile, "MAX_BLOCK_LAYER_BYTES", 1 << 10)

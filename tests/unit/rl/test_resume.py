@@ -99,6 +99,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", MODES + OTHERS)
 def test_to_the_last_bit(tmp_path: Path, env: Any, capsys: pytest.CaptureFixture[str]):
     whole, rest = resumed(learner(tmp_path, env), tmp_path)
@@ -109,6 +110,7 @@ def test_to_the_last_bit(tmp_path: Path, env: Any, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_to_the_last_bit_compiled(tmp_path: Path, backend: str):
     whole, rest = resumed(learner(tmp_path, MODES[0], backend), tmp_path)
@@ -409,6 +411,7 @@ def survive(kills: int, tmp_path: Path) -> int:
     return hits
 
 
+@pytest.mark.slow
 def test_twenty_kills(tmp_path: Path):
     """Whenever a run is killed, it goes on to the very metrics of one that was not."""
     assert survive(20, tmp_path) == 20

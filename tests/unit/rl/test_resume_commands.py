@@ -62,6 +62,7 @@ def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunFolder, "log", stopped)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize(("algo", "backend"), EVERY)
 def test_hints_work_when_they_are_pasted(
@@ -178,6 +179,7 @@ def started(algo: str, out: Path) -> tuple[subprocess.Popen[str], Path]:
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_a_run_goes_on_after_a_signal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], algo: str

@@ -40,6 +40,7 @@ def learner(
     return ctx.compile({I: iterations}, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("past", PASTS)
 def test_a_run_is_extended_to_the_last_bit(

@@ -21,6 +21,7 @@ def rows_of(out: Path, *options: str) -> list[dict[str, Any]]:
     return RunFolder(folder).rows()
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_episodes_before_one_has_ended(tmp_path: Path):
     """A pendulum that is not swung up ends after 500 steps, with a return of -500."""
     small = ["--env", "Acrobot-v1", "--rows", "2", "--steps", "100", "--hidden", "4"]
@@ -42,6 +43,7 @@ def test_nothing_is_said_of_episodes_before_one_has_ended(tmp_path: Path):
         assert r["charts/SPS"] > 0
 
 
+@pytest.mark.slow
 def test_lengths_and_returns_of_episodes_are_true(tmp_path: Path):
     """CartPole rewards every step with 1, and an episode is longer than an iteration here."""
     small = ["--rows", "3", "--steps", "7", "--hidden", "4", "--iterations", "12"]

@@ -190,6 +190,7 @@ def trained(out: Path, *options: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 def test_what_training_has_learned(tmp_path: Path, algo: str):
     """The parameters are the last ones, and draws come as often as the softmax says."""
@@ -228,6 +229,7 @@ def test_normals_are_drawn_with_their_deviation(tmp_path: Path):
     assert drawn.dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_action_takes_microseconds(tmp_path: Path, greedy: bool):
     """At most 20 µs for two layers of 64, in the fastest of several tries."""
@@ -259,6 +261,7 @@ def test_what_has_no_policy(tmp_path: Path):
     assert "many points at once" in why
 
 
+@pytest.mark.slow
 def test_observations_that_do_not_fit(tmp_path: Path):
     policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "4"))
     why = refused(lambda: policy.act(np.zeros(3)))
@@ -266,6 +269,7 @@ def test_observations_that_do_not_fit(tmp_path: Path):
     assert "shows [4]" in why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_a_program_that_saves_its_module_saves_its_policy(tmp_path: Path, backend: str):
     """At its end, too: with the parameters of the next iteration, which is not there."""

@@ -86,6 +86,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "seen", "taken"), CASES)
 def test_training(tmp_path: Path, algo: str, seen: str, taken: str):
     """From the command to an action of the policy that it has made."""

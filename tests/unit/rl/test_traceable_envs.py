@@ -126,6 +126,7 @@ def by_hand(env: Walk, kind: str, got: Arrays) -> Arrays:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", ["b i t", "i b t", "t i b"])
 def test_episodes_go_on_along_the_last_dim_that_is_written(dims: str) -> None:
     """reset(domain=(b, i)): along i, whatever order the context has."""
@@ -152,6 +153,7 @@ def test_episodes_go_on_along_the_last_dim_that_is_written(dims: str) -> None:
     assert len(np.unique(begin[:, 0, 0])) == 2, "every row begins its own episode"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("kind", ["absorbing", "autoreset"])
 @pytest.mark.parametrize("make", [Walk, OldWalk])
@@ -165,6 +167,7 @@ def test_both_signatures(make: type[Walk], kind: str):
     assert want["trunc"].any() == (make is Walk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["absorbing", "autoreset"])
 def test_compiled_as_by_the_oracle(kind: str):
     ctx = program(Walk(), Params(edge=0.8), kind)

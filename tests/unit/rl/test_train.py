@@ -143,6 +143,7 @@ def test_unknown_environment(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_it_trains_with_torch(tmp_path: Path):
     done = train(replace(SMALL, out=tmp_path, backend="torch"))
     meant = train(replace(SMALL, out=tmp_path, backend="numpy"))

@@ -190,6 +190,7 @@ def test_run_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "two ways to run a program" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A learning rate beyond all reason; the environment is on the host."""
     sizes = ["--rows=2", "--steps=6", "--iterations=3", "--hidden", "4", "--checkpoint-every=1"]

@@ -118,6 +118,7 @@ del step
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "code"), [("end", 0), ("error", 1), ("exit", 3), ("callback", 0)])
 def test_a_process_ends_with_its_own_code(way: str, code: int):
     """A generator that nobody closes is alive when Python ends."""
@@ -129,6 +130,7 @@ def test_a_process_ends_with_its_own_code(way: str, code: int):
     assert "terminate" not in done.stderr
 
 
+@pytest.mark.slow
 def test_short_commands_end_by_themselves(tmp_path: Path):
     """Of such processes every fourth one ended by abort, once its text was printed."""
     model = tmp_path / "tiny"

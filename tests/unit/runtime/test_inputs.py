@@ -34,6 +34,7 @@ def test_every_example_is_there() -> None:
     assert set(TINY_SIZES) == set(EXAMPLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", TINY_SIZES)
 @pytest.mark.usefixtures("hasty_xla")
@@ -307,6 +308,7 @@ def test_two_inputs_of_one_name() -> None:
             rc.input(rc.f32, (t,), name="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cuda", "abacus"])
 def test_jax_without_a_device(platform: str) -> None:
     code = "import recurra as rc\nwith (ctx := rc.Context()):\n    rc.output(x=rc.constant(1.0))\n"

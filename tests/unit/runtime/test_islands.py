@@ -19,6 +19,7 @@ from recurra.runtime.executor import Execution
 from small_learner import learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_every_loop_of_a_step_is_told_of(backend: str) -> None:
     program = learner(backend)
@@ -37,6 +38,7 @@ def test_every_loop_of_a_step_is_told_of(backend: str) -> None:
     assert set(row) >= {"predicted ms", "measured ms"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_a_program_in_islands_computes_the_same(backend: str) -> None:
     program = learner(backend)
@@ -61,6 +63,7 @@ def test_islands_of_a_mesh() -> None:
     assert any(island.name == "i / t" for island in found)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_report_shows_them(tmp_path: Path) -> None:
     settings = Reinforce(env="CartPole-v1", iterations=3, rows=2, steps=8, out=tmp_path)

@@ -108,6 +108,7 @@ PROGRAMS: list[Callable[[str, int], list[Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("make", PROGRAMS)
 def test_nothing_stays_of_programs_that_are_gone(

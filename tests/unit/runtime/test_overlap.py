@@ -55,6 +55,7 @@ def taking_turns() -> Execution:
     return Execution(program.compiled.program, Returns())
 
 
+@pytest.mark.slow
 def test_the_groups_of_rows_act_beside_the_calls_of_others() -> None:
     plain, threads = ended(taking_turns()), Threads()
     names = beside(taking_turns().program)
@@ -72,6 +73,7 @@ def test_the_groups_of_rows_act_beside_the_calls_of_others() -> None:
                 np.testing.assert_array_equal(x[name], y[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_jax_gives_the_same_beside_calls_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     program = actor_critic("autoreset").compile(dict(B=4, I=2, T=3), groups=2)
@@ -86,6 +88,7 @@ class Broken(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_what_fails_beside_a_call_is_raised() -> None:
     def failing(name: str, run: Any) -> Any:
         def launch(*given: Any) -> Any:
@@ -123,6 +126,7 @@ print(program.run()["y"].tolist(), program.backend.threaded)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "ends"), [("", True), ("jax.numpy.ones(3)", False)])
 def test_launches_end_at_their_return_if_jax_has_made_nothing(before: str, ends: bool) -> None:
     done = subprocess.run(

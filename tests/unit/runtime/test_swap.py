@@ -33,6 +33,7 @@ from recurra.support.filesystem import file_system
 from swapped_learner import IMAGE, SMALL, learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_to_the_last_bit(backend: str) -> None:
     want = learner(backend).run(seed=1)["loss"]
@@ -57,6 +58,7 @@ def test_no_more_points_are_there_than_said() -> None:
     assert count.peak <= 1.05 * p.memory.nbytes
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs(), st.sampled_from(["host", "disk"]), st.integers(2, 4))
 def test_random_programs(case: Case, tier: Any, room: int) -> None:
@@ -144,6 +146,7 @@ def test_jax_never_takes_the_memory_of_an_array_of_numpy() -> None:
         assert (np.asarray(made) == 1).all()
 
 
+@pytest.mark.slow
 def test_pinned_memory_of_the_host() -> None:
     """As where the device has memory of its own; on a CPU, XLA's pinned memory is apart as well."""
     backend: Any = JaxBackend(pinned=True)
@@ -258,6 +261,7 @@ def test_a_folder_that_cannot_be_written_to() -> None:
     assert "hint: name another folder" in str(told.value)
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_is_known_before_the_first_step(tmp_path: Path) -> None:
     text = f"""
 import resource
@@ -278,6 +282,7 @@ except Exception as error:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["pwrite", "preadv", "fdatasync"])
 def test_a_disk_that_fails_ends_the_run_and_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
@@ -366,6 +371,7 @@ store.take_early("call", lambda: (np.arange(2), np.zeros(2)), lambda: np.arange(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [LEFT, LEFT + WAITING], ids=["idle", "waiting for samples"])
 def test_a_run_that_is_never_ended_ends_with_the_process(code: str) -> None:
     command = [sys.executable, "-c", code]

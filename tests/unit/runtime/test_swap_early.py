@@ -115,6 +115,7 @@ def test_what_fails_early_is_told_when_asked_for(store: Paged) -> None:
         asked_for(store, np.array([6]), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_all_but_the_first_of_an_iteration_are(
     backend: str, monkeypatch: pytest.MonkeyPatch

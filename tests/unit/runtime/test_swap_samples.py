@@ -84,6 +84,7 @@ def unmoved(in_blocks: bool) -> Any:
     return p.run(seed=1)["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_to_the_last_digits(backend: str, in_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +101,7 @@ def test_to_the_last_digits(backend: str, in_blocks: bool, monkeypatch: pytest.M
         assert p.run(seed=1)["loss"].tobytes() == p.run(seed=1)["loss"].tobytes()
 
 
+@pytest.mark.slow
 def test_a_minibatch_is_there_and_a_few_points() -> None:
     p, all_ = learner(swap=MOVED), learner()
     assert all_.memory.nbytes - p.memory.nbytes > 4 * 4 * int(np.prod(PIXELS))
@@ -109,6 +111,7 @@ def test_a_minibatch_is_there_and_a_few_points() -> None:
     assert 0.8 * p.memory.nbytes <= count.peak <= 1.05 * p.memory.nbytes
 
 
+@pytest.mark.slow
 def test_random_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other program in blocks; some have samples that the host takes, some none."""
     found = 0
@@ -168,6 +171,7 @@ def test_a_disk_that_fails_while_samples_are_taken(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_budget_takes_samples_from_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a budget finds for shuffled samples is what `swap=` would do."""
     kept = learner()

@@ -34,12 +34,14 @@ def refused(case: Case, axes: bool) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [True, False])
 def test_programs_that_went_wrong(axes: bool):
     every = [refused(p.values[0], axes) for p in CASES]
     assert sum(every) <= len(every) / 2
 
 
+@pytest.mark.slow
 def test_random_programs():
     """Most of them are scheduled, all of those rightly."""
     every: list[bool] = []
@@ -55,6 +57,7 @@ def test_random_programs():
     assert sum(every) < len(every) / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [5, None])
 def test_reinforce(n: int | None):
     """Both schedulers: learning follows acting at a delay of n - 1, or in a loop of its own."""
@@ -111,6 +114,7 @@ SMALL = {  # bounds of the examples; newton's T is what its data end
 PPO = {"E": 3, "M": 2, "N": 12}  # which takes isl more than a second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """isl schedules each of them, in a few seconds, and its answers are those of our schedule."""
@@ -135,6 +139,7 @@ def test_a_statement_inside_of_a_loop_that_it_has_no_dim_of_is_refused() -> None
         of["ctx"].compile(bounds, backend="numpy", scheduler="isl")
 
 
+@pytest.mark.slow
 def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
     """By the time of a processor, so that it is the same on a busy machine; once, and once more
     of fewer statements."""

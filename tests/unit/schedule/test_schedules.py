@@ -67,6 +67,7 @@ def test_learning_follows_acting_at_a_delay_of_n_less_one(n: int):
     assert [x.dim for x in loops(c.schedule.items)] == ["i", "t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", STEPS)
 def test_n_steps_need_n_slots_however_long_the_run(n: int):
     c = compiled(64, 300, n)
@@ -92,6 +93,7 @@ def test_the_plan_is_right_point_by_point(n: int | None):
     assert validate(compiled(2, 9, n).plan) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 @pytest.mark.parametrize("n", [1, 3, 5])
 def test_n_steps_by_the_oracle(n: int, backend: str):

@@ -79,6 +79,7 @@ def kept(plan: StoragePlan) -> dict[str, int]:
     return {s.name: s.nbytes(plan.sizes) for s in stores if not (s.given or s.output)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
 @pytest.mark.parametrize("past", BOTH)
 @pytest.mark.parametrize(("T", "P"), [(60, 50), (72, 65)])

@@ -170,6 +170,7 @@ def _seen(x: Any, how: str, i: Any, t: Any, T: Any) -> Any:
             return x[i, t]
 
 
+@pytest.mark.slow
 def test_chains() -> None:
     """Bytes do change hands in most of them: else this would say nothing."""
     shared: list[int] = []
@@ -190,6 +191,7 @@ def test_chains() -> None:
     assert sum(n > 0 for n in shared) > len(shared) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PEAK_SIZES))
 def test_numpy_allocates_what_is_predicted(name: str) -> None:
     of = scope(name)

@@ -57,6 +57,7 @@ def together(program: str) -> list[Any]:
     return [json.loads(text.splitlines()[-1]) for text in out]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_processes_do_what_one_does() -> None:
     wants = ppo(8, backend="numpy").run(seed=5), lengths(backend="numpy")

@@ -222,6 +222,7 @@ def failing(graph: Graph) -> bool:
     return graph_reducer.by_pass(CANONICALIZE)(graph_reducer.Case(graph, {})) is not None
 
 
+@pytest.mark.slow
 def test_reduce_by_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The command fails where a graph has a sum that reads a range of t."""
     script = tmp_path / "check.py"

@@ -20,6 +20,7 @@ LIMITS = np.array([3.0, 6.0, 5.0], np.float32)
 MOST = 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "every"), [(5, 3), (13, 5), (1011, 4)])
 @BACKENDS
 def test_every_row_is_what_it_is_alone(seed: int, every: int, backend: str) -> None:
@@ -47,6 +48,7 @@ def counting(every: int | None, most: int | None = MOST, learns: bool = False) -
     return ctx, {B: len(LIMITS), T: ends}
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize(("most", "learns"), [(MOST, True), (MOST, False), (None, False)])
 def test_what_is_put_out_does_not_depend_on_it(backend: str, most: Any, learns: bool) -> None:

@@ -117,6 +117,7 @@ def check_tower(seed: int, backend: str) -> None:
     check(backend, L, T, widths, ends=pick.random() < 0.5, counted=counted, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_backends(backend: str) -> None:
     want = tower("numpy", counted=()).run(inputs=inputs())

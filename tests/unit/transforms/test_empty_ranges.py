@@ -47,6 +47,7 @@ def test_what_is_read_of_none_is_zero(span: str, use: str, by_data: bool) -> Non
     check(span, use, "numpy", by_data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("use", USES)
 def test_compiled(use: str, backend: str) -> None:

@@ -64,6 +64,7 @@ def check(seed: int, backend: str) -> None:
     same(program.run(inputs=mine), expected(rows, sums))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40, 64, 2))
 def test_random_programs(seed: int) -> None:
     check(seed, "numpy")
@@ -84,6 +85,7 @@ def test_many_random_programs(seeds: range, backend: str) -> None:
 # ---- what is seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "chunk", "behind"),
     [*(("numpy", c, n) for c in (1, 4, 7) for n in (0, 3)), ("jax", 4, 3), ("torch", 4, 3)],
@@ -97,6 +99,7 @@ def test_results_are_those_of_one_launch(backend: str, chunk: int, behind: int) 
     equal(program.run(seed=5), whole.run(seed=5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "every"), [("numpy", 2), ("numpy", 5), ("jax", 5), ("torch", 5)]
 )

@@ -19,6 +19,7 @@ def host(program: Any) -> str:
     return program.execution.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("episodes", ["autoreset", "absorbing"])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

@@ -179,6 +179,7 @@ def programs(draw: st.DrawFn) -> tuple[Any, ...]:
     return read, chosen, draw(st.booleans()), reduce, einsum, draw(st.booleans())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(programs(), st.sampled_from(SIZES))
 def test_random_programs(program: tuple[Any, ...], sizes: Mapping[str, int]) -> None:

@@ -51,6 +51,7 @@ def test_branches_that_are_statements_of_their_own(backend: str) -> None:
     np.testing.assert_allclose(found["rest"], y[:, ::-1].cumsum(axis=1)[:, ::-1], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_gradients_through_windows_and_points_near_the_start(backend: str) -> None:
     """Conditions of gradients that hold at every point of a row are no choices by data."""

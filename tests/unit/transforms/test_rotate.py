@@ -21,6 +21,7 @@ def loop_of(ctx: rc.Context, backend: str) -> tuple[Executable, list[HostLoop]]:
     return made, [it for it in outer.body if isinstance(it, HostLoop)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_results_and_operands_are_those_of_the_oracle(backend: str, kind: str) -> None:
@@ -61,6 +62,7 @@ def test_the_outermost_loop_is_left_as_it_is() -> None:
     assert str(made.compiled.schedule).index("tanh") < str(made.compiled.schedule).index("World")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_what_no_call_waits_for_is_launched_behind_it(backend: str, kind: str) -> None:

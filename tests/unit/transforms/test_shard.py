@@ -252,6 +252,7 @@ def test_mistakes_with_workers() -> None:
         ctx.compile(sizes, backend="numpy", workers=2, check="nan")
 
 
+@pytest.mark.slow
 def test_rows_keep_their_state() -> None:
     """Of the environments, and of a run that is resumed: by as many workers."""
     work = Work(B=4, T=6, width=4, features=8)
@@ -265,6 +266,7 @@ def test_rows_keep_their_state() -> None:
         np.testing.assert_allclose(again[name], x[2:], rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_host_functions_see_all_rows() -> None:
     """Gymnasium's rows are one environment, whatever the workers."""
     from recurra.rl.recipes import Ppo, Reinforce
@@ -299,6 +301,7 @@ print(json.dumps([{k: x.tolist() for k, x in r.items()} for r in runs]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_devices_do_what_one_does() -> None:
     """JAX on four devices, in a process that has four."""

@@ -130,6 +130,7 @@ def keeps(case: Case, chunk: int, rows: int) -> None:
     compiled(case, NumpyBackend(), want, strip=2, chunk=chunk, given=1, rows=rows)
 
 
+@pytest.mark.slow
 @given(prompts(), st.integers(1, 3), st.integers(0, 4))
 @QUICK
 def test_random_prompts(case: Case, chunk: int, rows: int) -> None:
@@ -238,6 +239,7 @@ def data(T: int, B: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
 @pytest.mark.parametrize("past", [*PAST, "linear"])
 def test_a_prompt_on_backends(backend: Any, past: str) -> None:
@@ -250,6 +252,7 @@ def test_a_prompt_on_backends(backend: Any, past: str) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"chunk {chunk}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("past", ["all", "window"])
 def test_rows_that_the_data_end_have_prompts_too(past: str) -> None:
     given = data(50, 3)

@@ -107,12 +107,14 @@ def keeps(case: Case, size: int) -> None:
         compiled(case, NumpyBackend(), want, strip=points, chunk=3)
 
 
+@pytest.mark.slow
 @given(attentions(RANGES), st.integers(1, 4))
 @QUICK
 def test_random_folds(case: Case, size: int) -> None:
     keeps(case, size)
 
 
+@pytest.mark.slow
 @given(attentions(WINDOWS), st.integers(1, 4))
 @QUICK
 def test_random_windows(case: Case, size: int) -> None:
@@ -193,6 +195,7 @@ def by_hand(T: int, given: dict[str, np.ndarray], past: str = "causal") -> np.nd
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
 @pytest.mark.parametrize("past", ["causal", "window", "chunk"])
@@ -230,6 +233,7 @@ def test_by_cost_only_long_ranges_are_tiled() -> None:
     assert said(600) == ["0:t+1: tiles of 256 for 6 equations"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("B", [1, 4])
 @pytest.mark.parametrize("past", ["causal", "window", "chunk", "long window", "long chunk"])
 def test_no_step_copies_a_cache_or_a_tile(past: str, B: int) -> None:

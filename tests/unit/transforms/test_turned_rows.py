@@ -42,6 +42,7 @@ def program(kind: str) -> tuple[rc.Context, Any, Any, Any]:
     return ctx, B, T, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TURNED)
 def test_every_row_is_what_it_is_alone(kind: str) -> None:
     rng = np.random.default_rng(0)

@@ -28,7 +28,7 @@ def words(x: Any) -> Any:
     XLA's CPU has no floats of 16 bits: it moves them as f32, and passes over all of x for that.
     What is held from launch to launch and from step to step is words there.
     """
-    return jax.tree.map(_word, x)
+    return jax.tree.map(word, x)
 
 
 def floats(x: Any) -> Any:
@@ -36,7 +36,8 @@ def floats(x: Any) -> Any:
     return jax.tree.map(_float, x)
 
 
-def _word(x: Any) -> Any:
+def word(x: Any) -> Any:
+    """One array of `words`."""
     kind = WORDS.get(_kind(x))
     return x if kind is None or devices()[0].platform != "cpu" else _seen_as(kind, x)
 

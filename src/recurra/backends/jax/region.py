@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from recurra.backends.jax.array_namespace import JaxNamespace, floats, in_words, moved, words
+from recurra.backends.jax.array_namespace import JaxNamespace, floats, in_words, moved, word, words
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
 from recurra.backends.numpy.backend import NumpyMachine
@@ -240,7 +240,7 @@ class JaxBackend:
         if not isinstance(x, np.ndarray):
             return x if isinstance(x, jax.Array) else self.borrow(x)
         lent = x.nbytes > MAX_PASSED_BYTES and row_by_row(x)
-        return self.borrow(x) if lent else words(x)
+        return self.borrow(x) if lent else word(x)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
@@ -271,9 +271,8 @@ class JaxBackend:
 
     def array(self, x: Any) -> Any:
         with bits_of(x):
-            made = jnp.array(
-                words(x), copy=True
-            )  # device_put lends an aligned array, also if it may not
+            # device_put lends an aligned array, also if it may not
+            made = jnp.array(words(x), copy=True)
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
