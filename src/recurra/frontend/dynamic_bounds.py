@@ -16,6 +16,8 @@ from recurra.frontend.dims import Index, is_condition, unwrap
 from recurra.frontend.read import Read
 from recurra.ir.expr import Expr, evaluate, symbols
 
+MOST_POINTS = 2**31 - 1  # of a dim: they are counted in i32
+
 
 def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
@@ -78,7 +80,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
     """Bounds, with numbers for those that are made of others: {B: 2, T: 3, N: B * T}.
 
-    Raises DomainError where what one is made of has no number.
+    Raises DomainError where what one is made of has no number, and for one that is too large.
     """
     out = {name: v for name, v in given.items() if not isinstance(v, Index)}
     numbers = {name: n for name, v in out.items() if (n := _whole(v)) > 0}
@@ -97,6 +99,14 @@ def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"give it a number itself: {name}: 10",
             loc=here(),
         )
+    for name, n in numbers.items():
+        if n > MOST_POINTS:
+            raise DomainError(
+                f"the bound {name} is {n}",
+                facts=f"points are counted in 32 bits: there are {MOST_POINTS} at most",
+                hint=f"give a smaller number: {name}: 1000",
+                loc=here(),
+            )
     return {name: out[name] for name in given}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -125,22 +125,27 @@ class Runner:
             names = {c.outputs[o]: name for name, o in c.written.logs.items()}
             watch = Check(c.compiled.program, names, seed, inputs, resume)
             execution = watch.recorded(execution)
+        told = set[str]()
         seen = request.on_step is not None or watch is not None or bool(c.written.checks)
         steps = execution.steps(
             seed, inputs=inputs, resume=resume, native=request.native, watched=seen
         )
         with Behind() as behind, closing(steps):  # now: who catches an error may keep its frames
             while isinstance(made := self.launch(steps), Step):
-                if request.on_step is not None:
+                shown = self.shown(made)
+                if request.on_step is not None and shown:
                     for first, metrics in self.metrics(made):
+                        told |= metrics.keys()
                         request.on_step(first, metrics)
                 self.expect_indices(made.outputs, made)
                 if watch is not None:
                     watch.step(made)
                 if made.variables or not saver.border:
                     saver.state(made, seed, behind, request.folder)
-                if request.on_state is not None and made.variables:
+                if request.on_state is not None and made.variables and shown:
                     request.on_state(made)
+        if request.on_step is not None and (left := self.left(made, told)):
+            request.on_step(0, left)
         self.expect_indices(made)
         if watch is not None:
             watch.end(made)
@@ -157,6 +162,31 @@ class Runner:
         line = f"{s.dim} {s.lo}..{s.hi - 1}: {ms:.1f} ms"
         self.compilation.compiled.stages.tell("launches", line)
         return s
+
+    @cached_property
+    def log_dims(self) -> frozenset[str]:
+        """The dims that metrics are told along: those of logs that are one number at each point."""
+        written = self.compilation.written
+        logged = [written.graph[o] for o in written.logs.values()]
+        return frozenset(n.domain.dims[0] for n in logged if len(n.domain.dims) == 1)
+
+    def shown(self, step: Step) -> bool:
+        """Is a launch a part of what metrics are told along, if there are any?
+
+        A dim of one point is no loop: launches are then of a loop inside of that point.
+        """
+        return not self.log_dims or step.dim in self.log_dims
+
+    def left(self, made: Mapping[str, Any], told: Collection[str]) -> dict[str, Any]:
+        """The metrics along dims of one point, which no launch was a part of."""
+        c = self.compilation
+        sizes, graph = c.written.sizes, c.written.graph
+        one = {
+            name: o
+            for name, o in c.written.logs.items()
+            if [r.size(sizes) for r in graph[o].domain] == [1] and name not in told
+        }
+        return {name: np.atleast_1d(c.arrange(o, made[c.outputs[o]])) for name, o in one.items()}
 
     def metrics(self, step: Step) -> list[tuple[int, dict[str, Any]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""

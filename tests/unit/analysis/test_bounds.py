@@ -149,3 +149,14 @@ def test_truth_values_end_rows(backend: str) -> None:
         assert got["mean"] == got["n"].mean()
     with pytest.raises(RecurraError, match=r"rc\.until takes a tensor of truth values, not f32"):
         ctx.compile({B: 5, T: n}, backend=backend)
+
+
+def test_a_bound_that_no_index_can_hold_is_refused() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32[()], (t,))
+        x[0] = 1.0
+        x[t + 1] = x * 0.5
+        rc.output(y=x[T - 1])
+    with pytest.raises(RecurraError, match=r"(?s)the bound T is 1\d*\n.*counted in 32 bits"):
+        ctx.compile({T: 10**20}, backend="numpy")

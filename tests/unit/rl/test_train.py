@@ -137,6 +137,19 @@ def test_the_program_runs(tmp_path: Path):
     assert last["losses/entropy"] == pytest.approx(np.log(2), abs=1e-3)
 
 
+def test_one_iteration_is_told_and_gone_on_with(tmp_path: Path):
+    """Its dim has one point and is no loop; launches are steps of the episode, which are not."""
+    one = train(replace(SMALL, iterations=1, out=tmp_path / "one"))
+    rows = RunFolder(Path(one["run"])).rows()
+    assert [row["step"] for row in rows] == [1]
+    more = train(replace(SMALL, iterations=3, resume=Path(one["run"])))
+    whole = train(replace(SMALL, iterations=3, out=tmp_path / "whole"))
+    kept, wanted = (RunFolder(Path(x["run"])).rows() for x in (more, whole))
+    loss = "losses/policy_loss"
+    assert [(row["step"], row[loss]) for row in kept] == [(r["step"], r[loss]) for r in wanted]
+    assert rows[0][loss] == pytest.approx(wanted[0][loss], rel=1e-4, abs=1e-6)
+
+
 def test_unknown_environment(tmp_path: Path):
     with pytest.raises(RecurraError, match="cannot make NoSuch-v0"):
         train(replace(SMALL, env="NoSuch-v0", out=tmp_path), Interpreted)

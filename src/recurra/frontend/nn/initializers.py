@@ -91,8 +91,10 @@ def orthonormal(x: Any) -> Any:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many elements go into one of the result, and come from one of the operand."""
-    if len(shape) == 2:
-        return shape
+    """How many elements go into one of the result, and come from one of the operand.
+
+    At least one: of no elements nothing is scaled.
+    """
     window = prod(shape[2:])
-    return prod(shape[1:2]) * window, shape[0] * window
+    into, out = shape[:2] if len(shape) == 2 else (prod(shape[1:2]) * window, shape[0] * window)
+    return max(into, 1), max(out, 1)
