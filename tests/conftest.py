@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ os.environ["RECURRA_CACHE"] = "0"  # programs are compiled, also in processes th
 # Native extensions are built once for all runs of the tests: that takes half a minute.
 os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "recurra-tests-cache")
 gc.set_threshold(100_000, 20, 50)
+# A shell has jobs in its background ignore Ctrl-C, and so would all processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

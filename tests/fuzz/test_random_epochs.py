@@ -41,6 +41,7 @@ def by_backend(seed: int, backend: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_passes_keep_the_answer(seed: int) -> None:
     by_passes(seed)

@@ -75,6 +75,7 @@ def test_programs_agree_with_the_oracle(case: Case):
     on_numpy(case)
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=6)
 @given(programs(), st.booleans())
 def test_programs_agree_with_the_oracle_on_jax(case: Case, axes: bool):

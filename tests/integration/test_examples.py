@@ -248,6 +248,7 @@ def test_kalman_filter() -> None:
         close(got["x"][:, t], given(t, T), 2e-3)
 
 
+@pytest.mark.slow
 def test_ppo() -> None:
     """Learning itself: see test_ppo."""
     got = program(scope("ppo", "k"), B=2, I=2, E=3, M=2, N=4, T=4).run()

@@ -84,6 +84,7 @@ def test_kept_or_computed_again_the_gradient_is_the_same():
     assert "tanh" in again.split("again")[1]
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_is_seen():
     got = results()
     assert error(got | {"d_W2": got["d_W2"] * (1 + 1e-9)}) > 1e-10

@@ -31,6 +31,7 @@ def test_no_file_is_long() -> None:
     assert not long
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_one_name() -> None:
     homes = dict[str, list[str]]()
     for path in (p for p in OURS if ROOT / "src" in p.parents):
@@ -40,6 +41,7 @@ def test_no_two_classes_have_one_name() -> None:
     assert not {what: where for what, where in homes.items() if len(where) > 1}
 
 
+@pytest.mark.slow
 def test_every_module_says_what_it_is() -> None:
     mute: list[str] = []
     for path in OURS:

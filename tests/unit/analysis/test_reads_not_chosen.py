@@ -75,6 +75,7 @@ def ends(k: Any, T: Any, low: Callable[..., Any], high: Callable[..., Any]) -> d
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ends(0, 1, min, max))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients_of_clamped_reads_are_those_of_torch(name: str, backend: str) -> None:

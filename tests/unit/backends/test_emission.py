@@ -70,6 +70,7 @@ def test_everything_donated_is_aliased(B: int, T: int, n: int | None):
     assert e.memory.alias_size_in_bytes == e.bytes
 
 
+@pytest.mark.slow
 def test_what_is_donated_is_the_state_and_the_plan():
     """Parameters and moments, 18 arrays, 3 x 1282 numbers; the stores of the plan; nothing else."""
     e = emitted(512, 250)
@@ -79,6 +80,7 @@ def test_what_is_donated_is_the_state_and_the_plan():
     assert e.memory.argument_size_in_bytes - e.bytes < 100
 
 
+@pytest.mark.slow
 @every_case
 def test_no_loop_writes_a_whole_store(B: int, T: int, n: int | None):
     e = emitted(B, T, n)

@@ -37,6 +37,7 @@ def test_all_make_the_same_tokens(B: int, window: int) -> None:
     assert others == []
 
 
+@pytest.mark.slow
 def test_who_differs_or_fails_has_a_row_and_the_others_go_on() -> None:
     work = Work(1, 160, **SMALL)
     us = contestant(work)

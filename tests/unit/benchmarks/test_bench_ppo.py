@@ -81,6 +81,7 @@ def test_the_gradient_of_a_stored_batch_is_the_oracles(form):
     assert stored_batch_error(form, SMALL) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_the_gradient_of_deep_networks():
     with jax.enable_x64(True):

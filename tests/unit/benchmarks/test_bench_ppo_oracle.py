@@ -145,6 +145,7 @@ def test_a_policy_that_acted_itself_is_not_clipped():
     assert state.n == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [-1, 0])
 def test_the_environment_is_the_same_in_numpy_and_jax(axis):
     rng = np.random.default_rng(3)

@@ -25,6 +25,7 @@ from benchmarks.ppo.table import per_doubling, together
 from benchmarks.ppo.workload import Work
 from benchmarks.process import Ended, Process
 from benchmarks.worker import find
+from documents import SUPPORT
 from ppo_contestants import TINY, broken, other, steady, tired, wrong
 from recurra.errors import RecurraError
 
@@ -36,8 +37,8 @@ def peer(function: Any, real: bool = False) -> Peer:
 
 
 @pytest.fixture(autouse=True)
-def found_by_children(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
-    monkeypatch.setenv("PYTHONPATH", str(request.path.parent))
+def found_by_children(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
 
 
 def test_a_contestant_in_a_process_answers_and_is_timed():

@@ -67,6 +67,7 @@ def test_help_is_fast_and_needs_nothing():
     assert all(name in out for name in cli.COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_help_with_an_example(name: str, capfd: pytest.CaptureFixture[str]):
     assert code_of([*name.split(), "--help"]) == 0
@@ -284,6 +285,7 @@ def test_output_that_is_closed_or_full_is_no_traceback(tmp_path: Path):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_python_ignores_comes_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

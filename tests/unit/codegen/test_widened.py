@@ -88,6 +88,7 @@ def decoder(folder: Path, layers: int, words: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unrolled", [True, False])
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_no_matrix_is_held_in_more_bits(dtype: str, unrolled: bool, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ print(g.weights.nbytes, int(told.split()[1]) * 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_weights_are_in_memory_once(backend: str, tmp_path: Path) -> None:
     """What a process takes for more weights, beside one that runs the same program of fewer."""

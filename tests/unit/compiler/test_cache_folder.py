@@ -314,6 +314,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_read_and_make_room_at_once(tmp_path: Path) -> None:
     theirs = env()
     command = [sys.executable, "-c", WRITES, str(tmp_path)]

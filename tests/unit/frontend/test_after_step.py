@@ -36,6 +36,7 @@ def limited(p: Any, new: Any) -> Any:
     return new * rc.constant(MASK) if new.shape == MASK.shape else new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_targets_averages_and_limits_are_those_of_torch(name: str, backend: str) -> None:

@@ -280,6 +280,7 @@ def adam_in_jax(w: Any, u: Any, x: Any, steps: int, lr: float) -> list[Any]:
     return trace
 
 
+@pytest.mark.slow
 def test_learning_an_rnn_is_jax_on_the_unrolled_program() -> None:
     w0, u0, x0 = draws(3, 3) * 0.5, draws(2, 3), draws(B, 4, 2)
     with tracing("ibt") as (tracer, (i, b, t)):

@@ -42,6 +42,7 @@ def written(span: str, by_data: bool, backend: str, batch: bool = False) -> np.n
     return np.asarray(ctx.run({rows: B, steps: end if by_data else T}, backend=backend)["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("by_data", [False, True])
 @pytest.mark.parametrize("span", RANGES)

@@ -188,6 +188,7 @@ def test_every_primitive_has_a_case() -> None:
     assert set(PRIMITIVES) - found == unseen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradient(name: str) -> None:
     f, xs = CASES[name]
@@ -305,6 +306,7 @@ def test_a_module_is_trained(make: Any) -> None:
         trained = jax.tree.map(lambda p, g: p - 0.1 * g, trained, grads)
 
 
+@pytest.mark.slow
 def test_parameters_have_the_names_of_their_places() -> None:
     with rc.Context(num_dims=1) as ((i, I),):
         f, model = equinox_mlp()

@@ -83,6 +83,7 @@ NUMBERS = {  # what is written for three rows, and what asks for their number
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LATE)
 def test_primitives(name: str) -> None:
     """The first axis of every operand, where they are of one length, with a size to come."""

@@ -70,6 +70,7 @@ def forward(p: Any, x: Any) -> Any:
     return jnp.tanh(x @ p["layers.0.weight"] + p["layers.0.bias"]) @ p["layers.2.weight"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepped", ["at once", "at the end"])
 def test_an_actor_a_critic_and_a_target(stepped: str) -> None:
     """Two modules with an optimizer each, a target that follows, and one that is frozen."""

@@ -180,6 +180,7 @@ def ours(pair: Pair, weights: dict[str, np.ndarray], x: Any, g: Any, backend: st
     return ctx.compile(bounds, backend=backend).run(inputs={"z": x, "w": g})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_value_and_gradients(name: str) -> None:
     pair = PAIRS[name]

@@ -172,6 +172,7 @@ def test_theirs_as_steps_of_a_program(name: str) -> None:
     agree(ours(lambda params, i: o.from_optax(tx, params).step()), by_optax(tx))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_other_backends_step_as_well(backend: str) -> None:
     tx = THEIRS["clipped adamw with a schedule"]

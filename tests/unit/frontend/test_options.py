@@ -192,6 +192,7 @@ def close(p: Executable) -> None:
         np.testing.assert_allclose(got, want[p.logs[name]], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", VALUES)
 def test_the_answer_is_the_interpreters(option: str) -> None:
     write, value = VALUES[option]

@@ -120,6 +120,7 @@ def test_the_order_of_the_context_does_not_matter(module: str, optimizer: str) -
     assert (changes > 0).all(), "every member is trained"
 
 
+@pytest.mark.slow
 def test_members_are_trained_as_in_jax() -> None:
     ctx, bounds = trained("i e", "linear", "optax")
     got = ctx.compile(bounds, backend="jax").run(inputs={"x": X})

@@ -37,11 +37,13 @@ def by_interpreter(seed: int) -> None:
 WENT_WRONG = (1011, 1118, 1198)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(30), *WENT_WRONG])
 def test_every_row_is_what_it_is_alone(seed: int) -> None:
     by_interpreter(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 @pytest.mark.parametrize("seed", [*range(0, 24, 3), *WENT_WRONG])
 @BACKENDS
@@ -80,6 +82,7 @@ def by_rows_alike(seed: int, backend: str) -> None:
         np.testing.assert_allclose(got[name], alike, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_of_rows_alike(seed: int) -> None:
     by_rows_alike(seed, "numpy")
@@ -118,6 +121,7 @@ def on_host(backend: str, ends: tuple[int, ...], bound: int, dynamic: bool = Tru
     return ctx.compile({B: len(ends), I: 3, T: end}, backend=backend).run(), len(calls)
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_the_host_is_not_called_once_all_rows_have_ended(backend: str) -> None:
     got, calls = on_host(backend, (5, 5), 9)
@@ -275,6 +279,7 @@ def test_rows_over_a_loop_go_on_from_the_end_of_the_row_before(backend: str) -> 
     np.testing.assert_allclose(got["total"], total, rtol=1e-5)
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("points", [1, 2, 3, 5])
 def test_all_rows_end_at_one_point(points: int, backend: str) -> None:
@@ -333,6 +338,7 @@ def rows_of_rows(u: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 @BACKENDS
 @pytest.mark.parametrize("dims", ["b s t", "s b t", "s t b"])
 def test_rows_of_rows(dims: str, backend: str) -> None:

@@ -27,6 +27,7 @@ def compiled(name: str, **options: Any) -> Compiled:
     return of["ctx"].compile(bounds, backend="numpy", **options).compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_equal_to_their_copies(name: str) -> None:
     made = compiled(name)
@@ -65,6 +66,7 @@ def test_two_compilations_are_equal(scheduler: str) -> None:
     assert (one.schedule, one.plan, one.program) == (other.schedule, other.plan, other.program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_loops_have_ids_of_their_own(name: str) -> None:
     made = compiled(name)

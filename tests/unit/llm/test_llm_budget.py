@@ -31,6 +31,7 @@ def total(g: Generator, ask: Request) -> int:
     return sum(s["bytes"] for s in g.prepared(PROMPT, ask)[0].stores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mix", "part"), [("sinks:2+3", 0.5), ("window:8,causal", 0.7)])
 def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
     two_layers(tmp_path / "m")

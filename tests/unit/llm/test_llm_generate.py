@@ -95,6 +95,7 @@ def test_positions_past_those_that_were_trained(
     assert [of_transformers(plain, [row])[0] for row in rows] != want
 
 
+@pytest.mark.slow
 def test_positions_past_the_stretched_ones_are_refused(tmp_path: Path):
     rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 12}
     more = {"rope_parameters": {**rope, "rope_theta": 1e4}, "max_position_embeddings": 12}
@@ -226,6 +227,7 @@ def test_it_stops_when_no_row_goes_on(g: Generator, monkeypatch: pytest.MonkeyPa
     assert launches == [(0, 3)]
 
 
+@pytest.mark.slow
 def test_ends_inside_the_program_are_those_of_the_stream(g: Generator):
     """Beside a program that never ends by itself; what is past a row's end is zero."""
     rows = prompts(5, 3)
@@ -385,6 +387,7 @@ def test_models_that_are_wrong_are_one_sentence(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

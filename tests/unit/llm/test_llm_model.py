@@ -98,6 +98,7 @@ def test_families(name: str):
     close(case(w).run("numpy"), expected(c, named))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend"), [("llama-3.2-1b", "numpy"), ("mistral", "numpy"), ("qwen-3", "jax")]
 )
@@ -118,6 +119,7 @@ PATTERNS = "causal window:4 chunk:4 sinks:2+3 dilated:3 linear"
 EDGES = "window:1 sinks:1+1 dilated:1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [*PATTERNS.split(), *EDGES.split()])
 def test_patterns(word: str):
     _, named, w = models.in_memory("llama-3.2-1b")
@@ -125,6 +127,7 @@ def test_patterns(word: str):
     close(case(Weights(c, w.arrays)).run("numpy"), expected(c, named))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [*PATTERNS.split(), "prefix:5", "prefix:1", "prefix:99"])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_patterns_of_what_is_all_given(word: str, ragged: bool):
@@ -134,6 +137,7 @@ def test_patterns_of_what_is_all_given(word: str, ragged: bool):
     close(made.run("numpy"), expected(c, named, ragged), ragged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", [*PATTERNS.split(), "chunk:3", "sinks:1+1", "sinks:6+2"])
 def test_patterns_with_rows_of_their_own_length(word: str):
     _, named, w = models.in_memory("qwen-2")
@@ -278,6 +282,7 @@ def test_stores_are_as_long_as_positions_are_waited_for():
         assert int(str(found["k_3"]).split()[-1]) >= length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "mix", "ragged"),
     [

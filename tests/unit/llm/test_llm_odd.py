@@ -115,6 +115,7 @@ def test_rope_that_says_nothing_is_plain(copy: Path):
     assert (rope.mscale, rope.truncate) == (0.0, False)
 
 
+@pytest.mark.slow
 def test_a_token_of_padding_that_is_none_changes_nothing(copy: Path, folder: Path):
     """As models whose vocabulary has grown say; rows of several lengths and ends have padding."""
     given = json.loads((copy / CONFIG).read_text())
@@ -181,6 +182,7 @@ def test_a_generator_of_no_folder(given: Any):
         Generator(given)
 
 
+@pytest.mark.slow
 def test_limits(folder: Path):
     """The last position is used; more of the most likely than there are tokens are all."""
     g = Generator(folder, backend="numpy")
@@ -245,6 +247,7 @@ def test_init_of_a_seed_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.startswith("seed is -1, and must be 0 or more\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [("cut", 1, ""), (signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, -15, "")],

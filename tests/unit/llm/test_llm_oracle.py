@@ -26,6 +26,7 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
     np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", models.KINDS)
 def test_logits_of_transformers(kind: str, tmp_path: Path):
     model = models.make(kind, tmp_path)

@@ -107,6 +107,7 @@ def test_random_decoders(seed: int):
     check(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_random_generation(seed: int):
     check_generation(seed)

@@ -226,6 +226,7 @@ def test_matrices_of_8_bits_have_scales(folder: Path):
     assert np.isinf(one[1])  # what is not finite shows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", weights.HELD)
 def test_the_files_are_not_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str

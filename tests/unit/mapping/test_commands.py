@@ -321,6 +321,7 @@ def test_who_is_above_ours_has_a_star() -> None:
     assert row("greedy", "greedy") == [share, share]
 
 
+@pytest.mark.slow
 def test_a_bench_that_was_stopped_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,7 @@ def test_random_games_are_the_same() -> None:
     assert backed > 0, "no game went back: nothing was tested of it"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
 def test_what_is_not_legal_loses_here_too() -> None:
     agree(random_problem(Random(11), 24, 12), 3, illegal=0.1)

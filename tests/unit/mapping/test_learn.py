@@ -351,6 +351,7 @@ def test_learning_goes_on_from_a_checkpoint_to_the_last_bit(tmp_path: Path) -> N
         assert told
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     f, path = flat(playable(4)), tmp_path / "checkpoint.npz"
     ours = GameLearner(f, PYTHON, TINY, 0)
@@ -436,6 +437,7 @@ def test_without_actors_the_best_so_far_is_the_answer(monkeypatch: Any, capsys: 
     assert "the best answer so far is given" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planning", ["learned", "true", "none"])
 def test_agents_answer_with_their_own_games(planning: Any) -> None:
     problem = playable(4)

@@ -48,6 +48,7 @@ def test_every_model_is_tried() -> None:
         assert (entry.module, entry.function) == made, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_what_is_donated_comes_back(name: str) -> None:
     function, arguments, donated = SMALL[name]()

@@ -68,6 +68,7 @@ def test_games_are_equal_for_a_million_steps(native_engine: engine_choice.Engine
         play_both(native_engine, random_problem(random, 60), random, 1000)
 
 
+@pytest.mark.slow
 @needs_compiler
 @settings(max_examples=150)
 @given(randoms)

@@ -176,6 +176,7 @@ def test_programs_gain(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reward > solver_of("xla-like")(problem, 1, 0, None, PYTHON).reward(problem)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_engines_repack_alike(native_engine: engine_choice.Engine) -> None:
     random = Random(3)

@@ -43,6 +43,7 @@ def example(name: str, backend: str) -> Executable:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PEAK_SIZES))
 def test_numpy_allocates_what_is_predicted(name: str) -> None:
     p = example(name, "numpy")
@@ -55,6 +56,7 @@ def test_numpy_allocates_what_is_predicted(name: str) -> None:
 ON_OTHERS = ("diffusion", "edit_distance", "kalman_filter", "newton", "td_lambda")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_OTHERS)
 def test_torch_allocates_what_is_predicted(name: str) -> None:
     p = example(name, "torch")
@@ -62,6 +64,7 @@ def test_torch_allocates_what_is_predicted(name: str) -> None:
     assert p.memory.nbytes == pytest.approx(on_torch(p), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_OTHERS)
 def test_jax_holds_what_is_predicted(name: str) -> None:
     p = example(name, "jax")
@@ -69,6 +72,7 @@ def test_jax_holds_what_is_predicted(name: str) -> None:
     assert p.memory.nbytes == pytest.approx(on_jax(p), rel=0.05)
 
 
+@pytest.mark.slow
 @QUICK
 @given(programs())
 def test_random_programs_allocate_what_is_predicted(case: Case) -> None:
@@ -126,6 +130,7 @@ def test_what_is_told_of_a_peak() -> None:
 # ---- budgets
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recurra.runtime.memory_budget.away", lambda *_: [])  # in memory alone
     of = scope("bptt_rnn")
@@ -223,6 +228,7 @@ def test_history_has_the_peak() -> None:
     assert max(p.nbytes for p in peak.history) == peak.nbytes
 
 
+@pytest.mark.slow
 def test_of_several_workers_it_is_what_one_takes() -> None:
     one, two = one_and_two("numpy")
     assert two == pytest.approx(one, rel=0.05)

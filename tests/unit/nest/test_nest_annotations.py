@@ -169,6 +169,7 @@ def test_inputs_are_packed_while_that_is_faster() -> None:
 # Threads
 
 
+@pytest.mark.slow
 @HERE
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_change_no_answer(on: VectorTarget, threads: int) -> None:

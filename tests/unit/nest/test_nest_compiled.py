@@ -435,6 +435,7 @@ def test_new_kernels_run_in_a_child_first(backend: Any, monkeypatch: pytest.Monk
     np.testing.assert_array_equal(multiply(a, b), a @ b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "facts"),
     [

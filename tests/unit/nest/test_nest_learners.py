@@ -168,6 +168,7 @@ def test_an_actor_that_raises(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     pool.close()
 
 
+@pytest.mark.slow
 def test_actors_that_die_in_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     said = list[str]()
     pool = odd(Dying, world, monkeypatch, said.append)
@@ -298,6 +299,7 @@ def test_every_actor_explores_by_an_epsilon_of_its_own(world: World) -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tune", "train", "--folder", str(tmp_path), "--tables", "2", "--depth", "2"]
     command += ["--learner", "dqn", "--rounds", "8", "--json"]

@@ -107,6 +107,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["used", "new"])
 def test_children_of_a_fork_have_threads_of_their_own(before: str) -> None:
     """Children, their children, and the parent afterwards: none waits for threads that are gone."""

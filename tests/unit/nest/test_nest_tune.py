@@ -34,6 +34,7 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert nest.order == report["nests"][report["best"]]["order"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("p", "seconds", "at_most"),
     [

@@ -99,6 +99,7 @@ def test_every_draw_has_its_own_id_and_numbers_look_uniform() -> None:
     assert abs(out["n"].std() - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_a_categorical_sample_follows_its_probabilities() -> None:
     with tracing("bt") as (tracer, (b, t)):
         logits = given(Type("f32", (3,)), (b, t), "logits")

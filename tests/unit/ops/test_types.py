@@ -262,6 +262,7 @@ ROWS = np.array(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_nan_wins(dtype: str):
     ctx = rc.Context(dims="t")

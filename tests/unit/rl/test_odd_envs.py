@@ -74,6 +74,7 @@ def train(algo: str, out: Path, *more: str) -> int:
     return cli.main(["train", algo, *few, "--backend", "numpy", "--out", str(out), *more])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 @pytest.mark.parametrize(
@@ -92,6 +93,7 @@ def test_what_fails_is_told(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_environment_that_ends_at_once_is_fine(odd: str, tmp_path: Path):
     assert train("ppo", tmp_path, "--env", f"{odd}/fine-v0", "--minibatches", "1") == 0

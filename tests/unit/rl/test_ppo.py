@@ -147,6 +147,7 @@ def test_many_minibatches_keep_the_parameters_in_place() -> None:
     assert not [s for s in held if s.startswith(("Wc", "Wa2", "bc", "ba"))]
 
 
+@pytest.mark.slow
 def test_the_recipe_of_cartpole_compiles_and_counts_its_samples() -> None:
     with pytest.raises(rc.errors.RecurraError, match="--minibatches 3 does not divide 512 samples"):
         Ppo(minibatches=3).program()

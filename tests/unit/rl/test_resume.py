@@ -451,6 +451,7 @@ with registered():
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path):
     command = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parent)]
     said = subprocess.check_output(command, text=True, env=env())

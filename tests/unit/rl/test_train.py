@@ -137,6 +137,7 @@ def test_the_program_runs(tmp_path: Path):
     assert last["losses/entropy"] == pytest.approx(np.log(2), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_one_iteration_is_told_and_gone_on_with(tmp_path: Path):
     """Its dim has one point and is no loop; launches are steps of the episode, which are not."""
     one = train(replace(SMALL, iterations=1, out=tmp_path / "one"))

@@ -77,6 +77,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_launched_is_there_when_a_run_is_left(way: str):
     seen: list[Any] = []

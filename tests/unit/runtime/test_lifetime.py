@@ -133,6 +133,7 @@ def grown(backend: str, programs: int) -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ten_programs_leave_less_than_one_of_their_constants(backend: str) -> None:
     code = f"import test_lifetime; print(test_lifetime.grown({backend!r}, 10))"

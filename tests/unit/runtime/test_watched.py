@@ -22,6 +22,7 @@ def recorded(folder: Path, backend: str, **options: Any) -> Rows:
     return json.loads((folder / "compiled.json").read_text())["launches"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_every_step_is_there(backend: str, tmp_path: Path) -> None:
     rows = recorded(tmp_path, backend)
@@ -34,6 +35,7 @@ def test_every_step_is_there(backend: str, tmp_path: Path) -> None:
     assert "Launches" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_moves_are_beside_launches(tmp_path: Path) -> None:
     rows = recorded(tmp_path, "jax", swap="disk")
     moves = [r["statement"] for r in rows if r["phase"] == "copy"]

@@ -248,6 +248,7 @@ def has_ended(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["asked", "at work"])
 def test_a_compiler_that_hangs(
     when: str, extension: Extension, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -357,6 +358,7 @@ def test_processes_at_once(extension: Extension, tmp_path: Path) -> None:
     assert cache(tmp_path) == WHOLE
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed(
     extension: Extension, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_random_programs(case: Case) -> None:
         np.testing.assert_allclose(found["next"], want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [NumpyBackend, JaxBackend, TorchBackend])
 @pytest.mark.parametrize("past", ["causal", "window", "chunk"])
 @pytest.mark.parametrize("ragged", [False, True])
@@ -61,6 +62,7 @@ def test_one_row_on_torch() -> None:
     assert "min(t + 1, 11)" in source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [0.0, 2.0])
 @pytest.mark.parametrize("mask", ["", "kn", "gn"])
 @pytest.mark.parametrize("wide", [5, 6])

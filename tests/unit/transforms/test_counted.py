@@ -89,6 +89,7 @@ def check(backend: str, L: int, T: int, widths: tuple[int, ...], **options: Any)
     close(p.run(inputs=given), {"top": want[p.logs["top"]]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("L", "widths"), [(4, (0, 3)), (5, (0, 3)), (7, (3, 0, 2)), (3, (3,)), (5, (3, 0, 0, 3))]
 )
@@ -164,6 +165,7 @@ def test_a_buffer_is_read_where_it_lies() -> None:
     assert not np.allclose(np.sort(after, axis=None), np.sort(before, axis=None))
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_rows_that_the_data_end(backend: str) -> None:
     given = inputs(T=40)

@@ -29,6 +29,7 @@ def of(shape: tuple[int, ...], xp: Any = np) -> tuple[Uniform, Draws]:
     return op, draws
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
 @pytest.mark.parametrize("order", ["up", "down", "anyhow"])
 def test_each_is_the_draw_of_its_step(shape: tuple[int, ...], order: str) -> None:

@@ -70,6 +70,7 @@ def test_random_programs(seed: int) -> None:
     check(seed, "numpy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [41])
 @BACKENDS
 def test_random_programs_on_backends(seed: int, backend: str) -> None:

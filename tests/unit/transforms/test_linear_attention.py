@@ -42,6 +42,7 @@ def by_jax(x: np.ndarray, normalized: bool) -> Any:
     return jax.value_and_grad(loss)([jnp.asarray(w) for w in WEIGHTS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_gradients_are_those_of_all_pairs(backend: str, normalized: bool) -> None:

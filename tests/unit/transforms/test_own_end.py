@@ -38,6 +38,7 @@ def by_hand(step: Step, lengths: tuple[int, ...], size: int, w: float) -> np.nda
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("by_data", [False, True])
 @pytest.mark.parametrize("name", STEPS)

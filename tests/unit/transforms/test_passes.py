@@ -132,6 +132,7 @@ def test_titles_are_told_apart(path: Path) -> None:
     assert len(set(titles)) == len(titles)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order", [tuple(PASSES), ("rematerialize", "tile", "canonicalize"), ("rematerialize", "pad")]
 )

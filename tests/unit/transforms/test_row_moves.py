@@ -57,6 +57,7 @@ def weighed(y: np.ndarray) -> float:
     return float((y * AT[: len(y)]).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MOVES)
 def test_each_row_is_moved_as_if_alone(name: str, backend: str) -> None:
@@ -137,6 +138,7 @@ RANGES: dict[str, tuple[Written, Callable[[np.ndarray, int], float]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", RANGES)
 def test_ranges_that_only_the_data_know(name: str, backend: str) -> None:

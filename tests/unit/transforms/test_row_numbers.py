@@ -61,6 +61,7 @@ def loss(x: np.ndarray) -> float:
     return float(inside + np.square(r["middle"]).sum())
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_numbers_of_rows(backend: str) -> None:
     ctx, bounds = program()

@@ -73,6 +73,7 @@ def trained(options: dict[str, Any]) -> dict[str, np.ndarray]:
     return p.run(seed=3, inputs={"a": recorded()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 def test_every_way_to_run_it_learns_the_same(options: dict[str, Any]) -> None:
     """Parameters after ten steps to 1e-10, draws to the last bit."""

@@ -63,6 +63,7 @@ def test_every_row_is_what_it_is_alone(kind: str) -> None:
     np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 @pytest.mark.parametrize("least", [0.0, 0.3])
 def test_rows_are_sorted_with_what_is_no_number_last(least: float, backend: str) -> None:

@@ -26,11 +26,13 @@ def by_backend(seed: int, backend: str) -> bool:
     return "skew" in program.compiled.stages.graphs
 
 
+@pytest.mark.slow
 def test_random_tables() -> None:
     """Many of them are large enough for a diagonal, and read at more than their edges."""
     assert sum(by_backend(seed, "numpy") for seed in range(40)) > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_random_tables_compiled(seed: int, backend: str) -> None:
@@ -99,6 +101,7 @@ def test_what_only_diagonals_order(bounds: tuple[int, int, int], recurs: bool) -
         np.testing.assert_array_equal(x, want[program.logs[name]])
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_gradients_go_back_along_diagonals(backend: str) -> None:
     """Soft dynamic time warping (Cuturi and Blondel, 2017): one table there, one back."""
@@ -123,6 +126,7 @@ def test_gradients_go_back_along_diagonals(backend: str) -> None:
         np.testing.assert_allclose(x, want[program.logs[name]], rtol=1e-4)
 
 
+@pytest.mark.slow
 @BACKENDS
 def test_gradients_of_borders_go_back_along_diagonals(backend: str) -> None:
     """The first row and the first column have equations of their own, and all cells are summed."""

@@ -242,6 +242,7 @@ def told(x: Any) -> Any:
     return x.dtype, tuple(x.shape), plain.view(torch.uint8).numpy().tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["always", "learn"])
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_as_in_eager_mode(case: Callable[[], Iterator[Any]], policy: Any) -> None:

@@ -101,6 +101,7 @@ print("equal")
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_process_ends(name: str) -> None:
     done = subprocess.run(

@@ -57,6 +57,7 @@ def as_kernel(memory: np.ndarray, number: int, task: Task) -> tuple[Any, list[An
     return mix, reads, writes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["learn", "always", "never"])
 def test_random_programs_as_in_order(policy: Any, native: bool) -> None:
     for seed in range(25):

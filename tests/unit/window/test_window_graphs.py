@@ -107,6 +107,7 @@ def test_what_the_driver_refuses_goes_to_streams_and_is_said(call: str) -> None:
     assert not broken([x.task for x in CHAIN] * 4, driver)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fault_at_every_call_with_graphs(seed: int) -> None:
     """While a graph is made it is a refusal; else nothing more is issued."""

@@ -124,6 +124,7 @@ def sanitized(
     )
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("kind", ["thread", "address"])
 def test_threads_under_a_sanitizer(kind: str, tmp_path: Path) -> None:

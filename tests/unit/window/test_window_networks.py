@@ -151,6 +151,7 @@ def expect_same(found: list[Tensor], want: list[Tensor]) -> None:
         assert torch.equal(a, b), f"tensor {k}: {(a - b).abs().max()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_training_is_eager_training(kind: type[nn.Module], way: str) -> None:

@@ -114,6 +114,7 @@ def equal_anew(run: Callable[[], Any]) -> bool:
     return same(bits(found), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operator_that_pytorch_describes(part: int) -> None:
     checked, unlike = 0, list[str]()

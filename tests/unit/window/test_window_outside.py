@@ -265,6 +265,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_functions_that_are_compiled_inside_first(policy: str) -> None:
     done = subprocess.run(
@@ -355,6 +356,7 @@ with torch.no_grad(), window.concurrent(policy=sys.argv[1], folder=Path(sys.argv
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_numpy_saw_does_not_lie_between_free_memory(policy: str) -> None:
     """A few bytes that were kept of each result had every large one take new memory: 1 GB."""
@@ -395,6 +397,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="there it is not told")
 def test_the_peak_is_that_of_eager() -> None:
     """But for what is in flight."""

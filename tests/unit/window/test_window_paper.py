@@ -17,6 +17,7 @@ def rows() -> dict[str, paper.ComparedFigure]:
     return {row.what: row for row in comparison(kernels=SHORT)}
 
 
+@pytest.mark.slow
 def test_every_figure_is_near(rows: dict[str, paper.ComparedFigure]) -> None:
     assert len(rows) >= 15
     assert not [str(row) for row in rows.values() if not row.holds]
@@ -71,6 +72,7 @@ def test_training_by_amdahl() -> None:
     assert end_to_end(2.0, share=1.0) == 2
 
 
+@pytest.mark.slow
 def test_costs_that_rise_do_not_help() -> None:
     found = {(r.family, r.assumption): r.gains for r in sensitivity(("acs-sw",), kernels=60)}
     assert len(found) == 3 * len(paper.ASSUMPTIONS)

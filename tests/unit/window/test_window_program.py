@@ -74,6 +74,7 @@ def slowed(program: Executable, seed: int) -> Executable:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_whatever_takes_how_long(kind: str, backend: str) -> None:
@@ -84,6 +85,7 @@ def test_the_same_bits_whatever_takes_how_long(kind: str, backend: str) -> None:
         assert violations(run.tasks, run.events, slots=slots) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_an_environment_is_stepped_in_order(backend: str, groups: int) -> None:
@@ -216,6 +218,7 @@ def test_launches_touch_what_is_told(kind: str) -> None:
     equal(finished(watched(apart(kind).execution)), finished(apart(kind).execution))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 2])
 def test_so_do_those_of_groups(groups: int) -> None:
     program = actor_critic("autoreset").compile(ROWS, backend="numpy", groups=groups)
@@ -237,6 +240,7 @@ def hosted(case: Case, counted: bool) -> Execution | None:
     return Execution(made, backend)
 
 
+@pytest.mark.slow
 @given(case=programs(), counted=st.booleans(), slots=st.sampled_from([1, 3, 32]))
 @settings(max_examples=40)
 def test_random_programs(case: Case, counted: bool, slots: int) -> None:
@@ -345,6 +349,7 @@ def test_runs_at_the_same_time_are_judged_apart() -> None:
     assert judged.stretch.judgment is one.judgment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launches", [2, 3, 7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_when_the_window_goes_on_and_off(kind: str, launches: int) -> None:

@@ -135,6 +135,7 @@ def undescribed() -> Watch:
     return watch
 
 
+@pytest.mark.slow
 def test_what_schemas_do_not_say_is_in_the_rule() -> None:
     watches = [described(part) for part in range(PARTS)] + [undescribed()]
     met = set[str]().union(*(w.met for w in watches))

@@ -281,6 +281,7 @@ def workers_that_load_data() -> list[Tensor]:
     return [batch.sum(0) * slow()[0] for batch in DataLoader(rows, 4, num_workers=1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_of_strangers(name: str) -> None:
     expected = [bits(PROGRAMS[name]()) for _ in range(2)]

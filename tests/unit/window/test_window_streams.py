@@ -49,6 +49,7 @@ def test_the_checker_sees_a_missing_wait() -> None:
     assert violations(program, events([(0, 0.0, 5.0), (1, 1.0, 2.0)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_fault_at_every_call(seed: int) -> None:
     program = random_program(seed, 25)
@@ -143,6 +144,7 @@ def test_several_callers() -> None:
     assert not broken([told[k] for k in range(len(told))], driver)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "address"])
 def test_the_issuing_thread_under_a_sanitizer(kind: str, tmp_path: Path) -> None:
     program = build_stress(tmp_path, kind, "stress_streams")

@@ -50,6 +50,7 @@ def equal_programs(seeds: range) -> dict[str, float]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
 def test_random_programs_are_equal_to_the_last_bit(part: int) -> None:
     counts = equal_programs(range(1000 * part, 1000 * (part + 1)))
@@ -381,6 +382,7 @@ def script(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_fork_finds_nothing_in_flight(tmp_path: Path) -> None:
     done = script(
         "from pathlib import Path\n"
@@ -396,6 +398,7 @@ def test_fork_finds_nothing_in_flight(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
 
 
+@pytest.mark.slow
 def test_a_forked_child_may_go_on() -> None:
     done = script(
         "from pathlib import Path\n"
@@ -414,6 +417,7 @@ def test_a_forked_child_may_go_on() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n1.0\n", "")
 
 
+@pytest.mark.slow
 def test_the_interpreter_ends_inside_a_block() -> None:
     done = script(
         "from pathlib import Path\n"
@@ -440,6 +444,7 @@ def test_a_script_is_run_inside(
     assert main(["window", "run", str(tmp_path / "nothing.py")]) == 2
 
 
+@pytest.mark.slow
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path) -> None:
     """It has no form in Python."""
     here = {"XDG_CACHE_HOME": str(tmp_path), "CXX": "no-such-compiler"}

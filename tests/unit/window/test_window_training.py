@@ -108,6 +108,7 @@ def same(found: list[Tensor], want: list[Tensor]) -> None:
         assert torch.equal(a, b), f"tensor {k}: {(a - b).abs().max()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Images, Words, Cells])
 def test_gradients_are_equal_to_the_last_bit(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
@@ -159,6 +160,7 @@ def random_function(seed: int) -> Callable[..., Tensor]:
     return f
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_functions(seed: int) -> None:
     start = [torch.randn(6, 6, generator=torch.Generator().manual_seed(k)) for k in range(3)]

@@ -173,6 +173,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_collectives(tmp_path: Any, policy: str) -> None:
     workers = [

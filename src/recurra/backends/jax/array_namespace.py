@@ -99,13 +99,11 @@ class JaxNamespace:
         if by is None:
             return self.einsum(labels, *(x.astype(dtype) for x in xs))
         length, size, axis = by.length, by.size, by.axis
+        whole = words(xs[by.operand])
 
         def body(k: Any, made: Any) -> Any:
             start, some = jnp.minimum(k * length, size - length), list(xs)
-            some[by.operand] = moved(
-                lambda bits: lax.dynamic_slice_in_dim(bits, start, length, axis),
-                here(xs[by.operand], k),
-            )
+            some[by.operand] = floats(lax.dynamic_slice_in_dim(here(whole, k), start, length, axis))
             part = self.einsum(labels, *(x.astype(dtype) for x in some))
             return lax.dynamic_update_slice_in_dim(made, part, start, by.out)
 

@@ -50,7 +50,7 @@ class TunedJax(JaxBackend):
         if kernel is None:
             return None
         name = f"recurra_contraction_{len(_handlers)}"
-        handler = self.door.Handler(kernel, _version())
+        handler = self.door.KernelHandler(kernel, _version())
         kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         function = kind(handler.address)
         _handlers.append((handler, function))
