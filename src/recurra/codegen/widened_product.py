@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.cost.thresholds import MAX_WIDENED_BYTES
+from recurra.cost.thresholds import MAX_WIDENED_BYTES, WIDENED_PART_BYTES
 from recurra.ops.contraction import numpy_einsum, result_shape
 
 Array = Any
@@ -58,7 +58,8 @@ def parts(labels: str, dtype: str, *xs: Array) -> OperandParts | None:
         return None
     axis = max(free, key=lambda a: xs[k].shape[a])
     size = int(xs[k].shape[axis])
-    length = max(1, size * MAX_WIDENED_BYTES // nbytes)
+    # Two at least: XLA would widen all of what is read whole ahead of the loop around the product.
+    length = max(1, min(size * WIDENED_PART_BYTES // nbytes, -(-size // 2)))
     return OperandParts(k, axis, out.index(mine[k][axis]), size, length)
 
 

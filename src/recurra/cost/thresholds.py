@@ -45,12 +45,14 @@ SCATTERED_ELEMENT_NS = 10.0
 
 # ---- operands of fewer bits (transforms/fuse_casts.py, codegen/widened_product.py)
 
-MAX_WIDENED_BYTES = 1 << 22
-"""Bytes in which an operand of a product is held in more bits than it has. Machines differ. Under
-XLA, of 44M weights in bf16: parts of 1 MiB take 14 ms, of 256 KiB 33, of 4 MiB 21, and weights that
-were widened once 17 (AMD EPYC, jaxlib 0.10.2). 16 tokens of 68M weights: parts of 1 MiB take 1.6 s,
-of 4 MiB 0.98, of 8 MiB 0.89, of 16 MiB 0.87 (Xeon with AVX-512); PyTorch 1.36, 1.44, 1.10, 1.04;
-NumPy 2.1, 1.9, 2.0, 1.8."""
+MAX_WIDENED_BYTES = 1 << 20
+"""Bytes in which an operand of a product is held, beside a loop, in more bits than it has."""
+WIDENED_PART_BYTES = 1 << 22
+"""Bytes in which a part of an operand is held in more bits than it has, while a product reads it.
+Machines differ. Under XLA, of 44M weights in bf16: parts of 1 MiB take 14 ms, of 256 KiB 33, of 4
+MiB 21, and weights that were widened once 17 (AMD EPYC, jaxlib 0.10.2). 16 tokens of 68M weights:
+parts of 1 MiB take 1.6 s, of 4 MiB 0.98, of 8 MiB 0.89, of 16 MiB 0.87 (Xeon with AVX-512); PyTorch
+1.36, 1.44, 1.10, 1.04; NumPy 2.1, 1.9, 2.0, 1.8."""
 
 # ---- ranges that grow, in tiles (transforms/growing_ranges.py)
 

@@ -63,6 +63,13 @@ def test_a_matrix_in_parts(lies: str, dtype: str, backend: str) -> None:
     np.testing.assert_allclose(got, by_hand(lies, w), rtol=2e-5, atol=2e-4)
 
 
+def test_a_matrix_of_less_than_a_part_is_read_in_two() -> None:
+    """What is read whole is widened ahead of a loop, and held there."""
+    found = parts(LABELS["vd"], "float32", np.zeros(300, np.float32), np.zeros((1030, 300), "i1"))
+    assert found is not None
+    assert (found.size, found.length) == (1030, 515)
+
+
 def test_numpy_allocates_what_is_predicted() -> None:
     program, w = looped("vd", "bf16", "numpy"), matrix("vd", "bf16")
     program.run(inputs={"w": w})  # what is made once for all runs
