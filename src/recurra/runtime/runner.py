@@ -132,8 +132,8 @@ class Runner:
         )
         with Behind() as behind, closing(steps):  # now: who catches an error may keep its frames
             while isinstance(made := self.launch(steps), Step):
-                shown = self.shown(made)
-                if request.on_step is not None and shown:
+                is_told = self.is_told(made)
+                if request.on_step is not None and is_told:
                     for first, metrics in self.metrics(made):
                         told |= metrics.keys()
                         request.on_step(first, metrics)
@@ -142,10 +142,10 @@ class Runner:
                     watch.step(made)
                 if made.variables or not saver.border:
                     saver.state(made, seed, behind, request.folder)
-                if request.on_state is not None and made.variables and shown:
+                if request.on_state is not None and made.variables and is_told:
                     request.on_state(made)
-        if request.on_step is not None and (left := self.left(made, told)):
-            request.on_step(0, left)
+        if request.on_step is not None and (rest := self.untold_metrics(made, told)):
+            request.on_step(0, rest)
         self.expect_indices(made)
         if watch is not None:
             watch.end(made)
@@ -170,14 +170,14 @@ class Runner:
         logged = [written.graph[o] for o in written.logs.values()]
         return frozenset(n.domain.dims[0] for n in logged if len(n.domain.dims) == 1)
 
-    def shown(self, step: Step) -> bool:
+    def is_told(self, step: Step) -> bool:
         """Is a launch a part of what metrics are told along, if there are any?
 
         A dim of one point is no loop: launches are then of a loop inside of that point.
         """
         return not self.log_dims or step.dim in self.log_dims
 
-    def left(self, made: Mapping[str, Any], told: Collection[str]) -> dict[str, Any]:
+    def untold_metrics(self, made: Mapping[str, Any], told: Collection[str]) -> dict[str, Any]:
         """The metrics along dims of one point, which no launch was a part of."""
         c = self.compilation
         sizes, graph = c.written.sizes, c.written.graph

@@ -17,7 +17,7 @@ from recurra.backends.jax.devices import devices
 from recurra.codegen.widened_product import parts
 from recurra.ops.contraction import result_shape
 
-# of types that programs have not
+# Whole numbers of 16 bits, which programs do not have, stand for floats of 16 bits.
 WORDS: dict[Any, Any] = {ml_dtypes.bfloat16: np.uint16, np.float16: np.int16}
 FLOATS = {word: number for number, word in WORDS.items()}
 

@@ -57,34 +57,11 @@ _MOVES = (
     *(Sum, Max, Min, CumSum, DiscountedSum, Discounts),
 )
 _TOTAL = (
-    *(
-        *_PRODUCT,
-        *_ODD[:5],
-        el.Square,
-        el.HyperbolicTangent,
-        el.Sin,
-        el.Cos,
-        el.Logistic,
-        el.Cast,
-        el.Detach,
-    ),
-    *(special.Erf, special.Erfc),
+    *(*_PRODUCT, *_ODD[:5], el.Square, el.Sin, el.Cos, el.Cast, el.Detach),
+    *(el.HyperbolicTangent, el.Logistic, special.Erf, special.Erfc),
     *(*_LINEAR, *_MOVES, el.Where, el.Comparison, el.Logical, Softmax, LogSoftmax, move.Pad),
-    *(
-        ArgMax,
-        ArgSort,
-        SearchSorted,
-        Sort,
-        TopK,
-        CumMax,
-        Any_,
-        All,
-        OneHot,
-        Value,
-        Uniform,
-        Permutation,
-        Data,
-    ),
+    *(ArgMax, ArgSort, SearchSorted, Sort, TopK, CumMax, Any_, All, OneHot),
+    *(Value, Uniform, Permutation, Data),
 )  # finite of finite operands, unless they grow from step to step
 _BOUNDED = (
     *(el.HyperbolicTangent, el.Sin, el.Cos, el.Logistic, el.Sign, Softmax, Uniform),
