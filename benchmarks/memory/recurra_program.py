@@ -190,9 +190,9 @@ def shuffled(work: Work, iterations: int, gradients: bool = False, **options: An
 
 
 def contestant(work: Work) -> Contestant:
-    """The compiled program; with `memory`, or `swap`, it is made to fit."""
+    """The compiled program; with `memory`, or `offload`, it is made to fit."""
     steps: list[Any] = []
-    options = {"memory": work.memory, "swap": work.swap}
+    options = {"memory": work.memory, "offload": work.offload}
     how: dict[str, Any] = {k: x for k, x in options.items() if x} | {"backend": "jax"}
 
     made = shuffled if work.shuffled else program

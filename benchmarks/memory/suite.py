@@ -96,7 +96,7 @@ def ways(side: int) -> dict[str, Work]:
     whole = Work(side=side, n=Work().T)
     return {
         "Monte Carlo": whole,
-        "Monte Carlo, on a disk": replace(whole, swap="disk"),
+        "Monte Carlo, on a disk": replace(whole, offload="disk"),
         **{f"{n} steps": replace(whole, n=n) for n in (64, 8)},
     }
 
@@ -153,7 +153,7 @@ def own(make: str, work: Work = SMALL) -> int:
 def fit(mine: str, quick: bool) -> list[Row]:
     """Ours and peers with all the memory they want, then ours within the budget, enforced."""
     agreed((mine, *PEERS), SMALL)
-    agreed((mine, PEERS[0]), replace(SMALL, swap="disk"))
+    agreed((mine, PEERS[0]), replace(SMALL, offload="disk"))
     rows: list[Row] = []
     for side in QUICK_SIDES if quick else SIDES:
         work = Work(side=side)
@@ -179,16 +179,16 @@ def fit(mine: str, quick: bool) -> list[Row]:
 def shuffled(mine: str, quick: bool) -> list[Row]:
     """What samples hold that the host takes from elsewhere, and what that takes."""
     small = replace(SMALL, **EPOCHS)
-    agreed((mine,), small, replace(small, swap="disk"))
+    agreed((mine,), small, replace(small, offload="disk"))
     work, base = Work(side=64 if quick else 128, **EPOCHS), own(mine, small)
     kept = used(mine, work).nbytes - base
-    disk = used(mine, replace(work, swap="disk"), base + SHUFFLED)
+    disk = used(mine, replace(work, offload="disk"), base + SHUFFLED)
     ended = "killed" if used(mine, work, base + SHUFFLED).killed else "ends"
     case = f"{work} on a disk, in {SHUFFLED / MB:.0f} MB"
     if disk.killed:
         return [without(case, "peak_mb", disk.name, "failed")]
     rows = [_peak(case, disk.nbytes - base, f"kept, {ended} in that", kept, 1.0)]
-    moved = {tier: replace(work, swap=tier) for tier in SLOWER}
+    moved = {tier: replace(work, offload=tier) for tier in SLOWER}
     return rows + timed(mine, "without", work, moved, 3 if quick else 6, SLOWER)
 
 
@@ -205,7 +205,7 @@ def speed(mine: str, quick: bool) -> list[Row]:
     rows = timed(
         mine, "without", FITS, {"budget": replace(FITS, memory=PROGRAM)}, rounds, {"budget": 1.05}
     )
-    moved = {tier: replace(MOVED, swap=tier) for tier in SLOWER}
+    moved = {tier: replace(MOVED, offload=tier) for tier in SLOWER}
     return rows + timed(mine, "without", MOVED, moved, rounds, SLOWER)
 
 

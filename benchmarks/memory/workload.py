@@ -31,7 +31,7 @@ class Work:
     """B rows, T steps, pictures `side` wide; returns over `n` steps, 0: PPO, T: Monte Carlo.
 
     PPO learns from all samples in each of its `epochs`, in shuffled `minibatches`, or at once.
-    Ours is compiled for a budget of `memory`, or to `swap`, where they are given.
+    Ours is compiled for a budget of `memory`, or to `offload`, where they are given.
     """
 
     side: int = 64
@@ -41,7 +41,7 @@ class Work:
     epochs: int = 1
     minibatches: int = 1
     memory: str = ""
-    swap: str = ""
+    offload: str = ""
 
     def __str__(self) -> str:
         how = "Monte Carlo" if self.n >= self.T else f"{self.n} steps" if self.n else "PPO"

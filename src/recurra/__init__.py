@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from recurra.frontend.jax.importer import import_jax
     from recurra.frontend.tensor import RecurrentTensor as Tensor
     from recurra.ir.types import Type
-    from recurra.storage.offload import Swap
+    from recurra.storage.offload import Offload
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,7 @@ _HOME = {
     "recurra.frontend.host_calls": "call",
     "recurra.frontend.dynamic_bounds": "until",
     "recurra.frontend.tensor": "Tensor=RecurrentTensor",
-    "recurra.storage.offload": "Swap",
+    "recurra.storage.offload": "Offload",
     "recurra.frontend.context": "Context jax_fn",
 }
 _WHERE = {
@@ -73,7 +73,8 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         importlib.import_module("recurra.frontend.tensor")  # the table of operators
-        return importlib.import_module("recurra.frontend.words").only("recurra", __all__)(name)
+        words = importlib.import_module("recurra.frontend.words")
+        return words.only("recurra", __all__, {"Swap": "Offload"}, __name__)(name)
     module, own = _WHERE[name]
     if name in ("nest", "nn", "optim", "rl"):
         found: Any = importlib.import_module(f"{module}.{own}")
@@ -89,7 +90,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Context",
-    "Swap",
+    "Offload",
     "Tensor",
     "Tuning",
     "Type",

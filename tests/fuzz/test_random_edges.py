@@ -12,9 +12,9 @@ import recurra as rc
 from everywhere import BACKENDS
 from fuzzing import each, seeded_at_length
 from random_edges import Edge, check, compare
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
-SWAPPED = {"swap": Swap("host", least=0, room=2)}
+OFFLOADED = {"offload": Offload("host", least=0, room=2)}
 
 
 def one_step_of_the_host(x: Any, b: Any, B: Any, t: Any, T: Any) -> None:
@@ -43,8 +43,8 @@ def a_call_read_once(x: Any, b: Any, B: Any, t: Any, T: Any) -> None:
 
 
 WENT_WRONG: list[tuple[Callable[..., None], int, int, dict[str, Any]]] = [
-    (one_step_of_the_host, 1, 1, {"rows": 4, "chunk": 1, **SWAPPED}),
-    (loops_turned_over, 8, 8, {"axes": False, **SWAPPED}),
+    (one_step_of_the_host, 1, 1, {"rows": 4, "chunk": 1, **OFFLOADED}),
+    (loops_turned_over, 8, 8, {"axes": False, **OFFLOADED}),
     (a_call_read_once, 2, 2, {}),
 ]
 

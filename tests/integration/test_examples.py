@@ -11,7 +11,7 @@ from documents import ROOT, fenced, fill, sections
 from example_programs import EXAMPLES, program, scope
 from recurra.cost.tuning import Tuning
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
 
 def drawn(*shape: int, times: int, by: float) -> list[Any]:
@@ -77,10 +77,10 @@ def test_big_observations() -> None:
         place = np.where(ends, 0, place)
     w = scope("big_observations", "a", "r", "d")
     bounds = {w[k]: n for k, n in {"B": B, "I": 2, "T": T}.items()}
-    how = Swap("disk", least=1, stores=("o",))
-    swapped = w["ctx"].compile(bounds, backend="numpy", swap=how)
-    assert any("o: " in x and "to the disk" in x for x in swapped.compiled.stages.decisions)
-    for name, x in swapped.run().items():
+    how = Offload("disk", least=1, stores=("o",))
+    offloaded = w["ctx"].compile(bounds, backend="numpy", offload=how)
+    assert any("o: " in x and "to the disk" in x for x in offloaded.compiled.stages.decisions)
+    for name, x in offloaded.run().items():
         close(x, got[name])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import recurra as rc
 from everywhere import interpreted
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
 WORDS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x.tanh(),
@@ -271,7 +271,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "chunk": (1, 3),
     "last": (True, False),
     "given": (1,),
-    "swap": (Swap("host", least=0, room=2), Swap("disk", least=0)),
+    "offload": (Offload("host", least=0, room=2), Offload("disk", least=0)),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from recurra.backends.protocol import Backend
 from recurra.errors import RecurraError, here
+from recurra.support.optional_packages import needed_by
 
 BACKENDS = {
     "jax": "recurra.backends.jax.region:JaxBackend",
@@ -31,14 +32,9 @@ def backend_of(backend: str | Backend) -> Backend:
         return backend
     one_of("backend", backend, BACKENDS)
     module, _, name = BACKENDS[backend].partition(":")
-    try:
+    with needed_by(f"the backend {backend!r}"):
         given = [importlib.import_module(DOORS[backend])] if backend in DOORS else []
         return getattr(importlib.import_module(module), name)(*given)
-    except ModuleNotFoundError as error:
-        hint = f'pip install "recurra[{backend.replace("+", ",")}]"'
-        raise RecurraError(
-            f"the backend {backend!r} needs a package", facts=str(error), hint=hint, loc=here()
-        ) from None
 
 
 def mesh_of(backend: Backend, workers: int) -> Backend:

@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 
 import recurra
 from recurra.errors import Interrupted, RecurraError
+from recurra.support.optional_packages import without
 
 # name → (where its options are, or a program of the benchmarks; what it does)
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -102,6 +103,10 @@ def exit_code(command: Callable[[], int]) -> int:
             out.flush()
         return code
     except RecurraError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except ModuleNotFoundError as missing:
+        error = without(missing, "this command")
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

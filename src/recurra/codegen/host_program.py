@@ -12,7 +12,7 @@ from recurra.ir.expr import TRUE, Expr
 from recurra.schedule.dependences import dependences
 from recurra.schedule.legality import waited
 from recurra.schedule.tree import Loop
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 from recurra.storage.storage_plan import StoragePlan
 
 
@@ -99,7 +99,7 @@ class Program:
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
     places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
-    swap: Swap | None = None  # where the points of swapped stores are that are not in memory
+    offload: Offload | None = None  # where points of offloaded stores are that are not in memory
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -202,8 +202,8 @@ class _HostWriter:
         return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
 
     def taking(self, name: str, region: Region) -> str:
-        """How a launch gets a point that it writes: of a swapped store any memory does, unless it
-        reads what was there."""
+        """How a launch gets a point that it writes: of an offloaded store any memory does, unless
+        it reads what was there."""
         plan = self.program.plan
         store = plan.stores[name]
         if not store.room:

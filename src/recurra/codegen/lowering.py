@@ -45,7 +45,7 @@ def lower(
     counted: frozenset[str] = frozenset(),
     prices: Prices = PRICES,
     behind: float = inf,
-    swapped: Mapping[str, str] = MappingProxyType({}),
+    offloaded: Mapping[str, str] = MappingProxyType({}),
     room: int = 0,
     every: frozenset[str] | None = None,
 ) -> Program:
@@ -55,17 +55,17 @@ def lower(
     runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
     `counted` by the host, and what is kept of their points is in buffers of their own. What no host
     call waits for is launched apart where it takes `behind` nanoseconds: it runs during the next
-    call. Stores that are `swapped` are cut along a dim that the host then counts. `every` is what
+    call. Stores that are `offloaded` are cut along a dim that the host then counts. `every` is what
     runs (None: all of which anything comes).
     """
-    cut = _Lower(plan, chunk, prices, behind, apart, counted.union(swapped.values()))
+    cut = _Lower(plan, chunk, prices, behind, apart, counted.union(offloaded.values()))
     every = needed(plan) if every is None else every
     cut.wanted = cut.collect(plan.schedule.items, every, ())
     cut.wanted |= cut.asked(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(TOP, plan.schedule.items, every)
     found = regions_of(items)
-    stores, places = divided(plan, found, calls_of(items), cut.stores, counted, swapped, room)
+    stores, places = divided(plan, found, calls_of(items), cut.stores, counted, offloaded, room)
     return Program(replace(plan, stores=stores), items, starts, places)
 
 

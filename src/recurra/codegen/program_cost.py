@@ -25,15 +25,15 @@ def program_ns(program: Program, prices: Prices) -> float:
 
 
 def moves_ns(program: Program, prices: Prices) -> float:
-    """Every swapped point is written and read once in a step of the main loop, and rows of it as
+    """Every offloaded point is written and read once in a step of the main loop, and rows of it as
     often as samples are taken."""
-    if program.swap is None:
+    if program.offload is None:
         return 0.0
     plan, main = program.plan, program.main
     steps = main.hi - main.lo if main is not None else 1
     stores = (s for s in plan.stores.values() if s.room)
     bytes_ = 2 * steps * sum(s.nbytes(plan.sizes) for s in stores)
-    price = prices.disk if program.swap.tier == "disk" else prices.host
+    price = prices.disk if program.offload.tier == "disk" else prices.host
     return (bytes_ + _taken(plan)) * price
 
 

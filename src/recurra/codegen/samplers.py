@@ -1,4 +1,4 @@
-"""Samplers: the calls that take rows of a swapped store by number."""
+"""Samplers: the calls that take rows of an offloaded store by number."""
 
 from __future__ import annotations
 

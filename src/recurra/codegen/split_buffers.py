@@ -34,32 +34,34 @@ def divided(
     calls: Mapping[str, tuple[Loop, ...]],
     stores: Mapping[str, Store],
     dims: Collection[str],
-    swapped: Mapping[str, str] = MappingProxyType({}),
+    offloaded: Mapping[str, str] = MappingProxyType({}),
     room: int = 0,
 ) -> tuple[dict[str, Store], Places]:
     """The stores that can be, along one of `dims`, and where each region finds its buffer.
 
     So can those of which every launch, and every one of `calls` (and the loops around it), touches
-    one point. Those to be `swapped` are cut along their own dim; `room` of their points are in
+    one point. Those to be `offloaded` are cut along their own dim; `room` of their points are in
     memory at once, and calls that take samples of them are given all.
     """
     found = list(regions)
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
     for name, store in stores.items():
-        along = {*dims, *([swapped[name]] if name in swapped else [])}
+        along = {*dims, *([offloaded[name]] if name in offloaded else [])}
         axis = next((a for a in store.kept if a.dim in along and a.kind == "block"), None)
         if axis is None or store.output:
             continue
         mine = {
             r.name: place(plan, r, name, axis.dim) for r in found if name in (*r.stores, *r.reads)
         }
-        takes = samplers(plan, store) if name in swapped else set[str]()
+        takes = samplers(plan, store) if name in offloaded else set[str]()
         readers = {n.name for n, _ in plan.graph.readers[name]} & calls.keys() - takes
         mine |= {c: _one(plan, (c,), calls[c], name, axis.dim) for c in readers}
         if None in mine.values():
             continue
         lone = tuple(replace(a, kind="apart") if a is axis else a for a in store.axes)
-        out[name] = replace(store, axes=lone, room=min(room, axis.slots) if name in swapped else 0)
+        out[name] = replace(
+            store, axes=lone, room=min(room, axis.slots) if name in offloaded else 0
+        )
         for r, at in mine.items():
             if at is not None:
                 where.setdefault(r, {})[name] = lin([(at, 1), (-axis.lo, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +19,7 @@ from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
 from recurra.storage.arena_solvers import Asked
-from recurra.storage.offload import Swap, Tier
+from recurra.storage.offload import Offload, Tier
 
 KNOBS = frozenset(f.name for f in fields(Tuning))
 Scheduler = Literal["own", "isl"]
@@ -40,8 +41,8 @@ class CompileOptions:
     """Devices that share the rows of a dim that orders nothing; each has some of them."""
     groups: int = 1
     """Groups of rows of host environments: while one is stepped, the others act."""
-    swap: Swap | Tier | None = None
-    """Large stores lie on the "host" or a "disk"; a `recurra.Swap` says which, and where."""
+    offload: Offload | Tier | None = None
+    """Large stores lie on the "host" or a "disk"; a `recurra.Offload` says which, and where."""
     placement: Asked | None = None
     """Stores lie in one block of memory, where a solver puts them: "greedy", "exact", "mapping", a
     file of offsets, or a function of the problem."""
@@ -74,12 +75,24 @@ class CompileOptions:
         return self.but({name: x for name, x in given.items() if is_default(name)})
 
 
+RENAMED = {"swap": "offload"}
+
+
+def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
+    """Options by the names that they have now; an old one gives a DeprecationWarning."""
+    for name in RENAMED.keys() & given.keys():
+        told = f"the option {name} is called {RENAMED[name]} now; the old name goes with the next"
+        warnings.warn(f"{told} release", DeprecationWarning, stacklevel=3)
+    return {RENAMED.get(name, name): x for name, x in given.items()}
+
+
 def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
     """Read options as text, such as `strip=4 backend=torch`, and what they aim at.
 
     The target is that of the backend if one is named, else a plain one.
     """
-    given = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
+    named = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
+    given = by_new_names(named)
     expect_known(given, ())
     options = CompileOptions.of(given)
     target = backend_of(options.backend).target if "backend" in given else PLAIN
@@ -193,15 +206,15 @@ def placed(options: CompileOptions, backend: Backend) -> CompileOptions:
 
 
 def expect_alone(options: CompileOptions) -> None:
-    """Raises RecurraError if stores of several workers are to be swapped, or watched."""
+    """Raises RecurraError if stores of several workers are to be offloaded, or watched."""
     if options.workers == 1:
         return
     facts = f"the program is compiled for {options.workers} workers"
-    if options.swap is not None:
+    if options.offload is not None:
         raise RecurraError(
-            "stores of several workers cannot be swapped",
+            "stores of several workers cannot be offloaded",
             facts=facts,
-            hint="leave workers out, or swap",
+            hint="leave workers out, or offload",
             loc=here(),
         )
     if options.check == "nan":

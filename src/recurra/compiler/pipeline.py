@@ -32,7 +32,7 @@ from recurra.schedule.tree import Schedule
 from recurra.storage.arena_solvers import Asked, in_arena
 from recurra.storage.copy_coalescing import coalesced
 from recurra.storage.duplicate_stores import without_duplicates
-from recurra.storage.offload import Swap, moved, stays, swap_of, worth
+from recurra.storage.offload import Offload, moved, offload_of, stays, worth
 from recurra.storage.storage_plan import StoragePlan, plan
 from recurra.storage.verifier import validate
 from recurra.transforms.batch_groups import BATCH_GROUPS
@@ -112,10 +112,10 @@ def compile_graph(
     sizes = known_bounds(graph, sizes)
     graph = without_untaken(check(without_negative(graph, sizes), sizes), sizes)
     graph, sizes = bound(graph, sizes)
-    swap = swap_of(options.swap)
-    likely = None if swap is None else swap.likely(graph, sizes)
+    offload = offload_of(options.offload)
+    likely = None if offload is None else offload.likely(graph, sizes)
     schedules = Schedules()
-    cx = context(sizes, replace(options, swap=likely), target, schedules)
+    cx = context(sizes, replace(options, offload=likely), target, schedules)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
@@ -132,7 +132,7 @@ def compile_graph(
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]
-    program = _lowered(p, cx, swap, sees_inputs=options.check == "nan")
+    program = _lowered(p, cx, offload, sees_inputs=options.check == "nan")
     program = _placed(program, options.placement, p if stages.asked.check else None)
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
@@ -166,7 +166,7 @@ def context(
 ) -> CompileContext:
     """What the passes of one compilation are given."""
     options = options or CompileOptions()
-    tuning, swap = options.tuning, swap_of(options.swap)
+    tuning, offload = options.tuning, offload_of(options.offload)
     return CompileContext(
         sizes,
         schedules or Schedules(),
@@ -174,7 +174,7 @@ def context(
         target,
         options.workers,
         options.groups,
-        None if swap is None else swap.wants,
+        None if offload is None else offload.wants,
     )
 
 
@@ -193,9 +193,9 @@ def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
 
 
 def _lowered(
-    plan: StoragePlan, cx: CompileContext, swap: Swap | None, sees_inputs: bool
+    plan: StoragePlan, cx: CompileContext, offload: Offload | None, sees_inputs: bool
 ) -> Program:
-    """The program; of what is worth swapping, what can be swapped is, large stores if there are."""
+    """The program; of what is worth it, what can be offloaded is, large stores if there are."""
     target = cx.target
     counted = _counted(plan, cx)
     make = partial(
@@ -208,20 +208,20 @@ def _lowered(
         every=frozenset(members(plan.schedule.items)) if sees_inputs else None,
     )
     told = list[str]()
-    for choice in swap.choices() if swap is not None else ():
+    for choice in offload.choices() if offload is not None else ():
         asked = worth(plan, choice)
         if not asked:
             told = [stays(plan, choice)]
             continue
-        program = make(swapped=asked, room=choice.room)
+        program = make(offloaded=asked, room=choice.room)
         told = moved(program.plan, asked, choice)
         waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
         kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
         told = [x for x in told if kept == asked or x.partition(":")[0] not in waiting]
         if kept:
             cx.remark(*told)
-            program = program if kept == asked else make(swapped=kept, room=choice.room)
-            return replace(program, swap=choice)
+            program = program if kept == asked else make(offloaded=kept, room=choice.room)
+            return replace(program, offload=choice)
     cx.remark(*told)
     return make()
 

@@ -172,7 +172,7 @@ BUDGET_MEMORY_PRICES = (16.0, 256.0, 4096.0)
 """The same where a program has to fit a budget, one after the other. A guess."""
 BUDGET_TILE_ROWS = (128, 32)
 """Rows of a tile where that does not do: a quarter, and a sixteenth, of `ROWS_PER_TILE`."""
-MIN_SWAPPED = "1MiB"
+MIN_OFFLOADED = "1MiB"
 """Bytes of a store that is worth a launch for each of its points whatever else is kept: a guess."""
 DISK_PAGE = "4KiB"
 """Bytes that a disk moves at least."""

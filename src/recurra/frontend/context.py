@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recurra.cost.tuning import Knobs, Tuning
     from recurra.runtime.executable import Executable
     from recurra.storage.arena_solvers import Asked
-    from recurra.storage.offload import Swap, Tier
+    from recurra.storage.offload import Offload, Tier
 
 Pairs = tuple[tuple[Index, Index], ...]
 
@@ -131,7 +131,7 @@ class Context:
         check: Literal["", "nan", "bounds"] | None = None,
         workers: int = 1,
         groups: int = 1,
-        swap: Swap | Tier | None = None,
+        offload: Offload | Tier | None = None,
         placement: Asked | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
@@ -151,7 +151,7 @@ class Context:
                 by data that leaves its axis is.
             workers: devices that share the rows of a dim that orders nothing.
             groups: groups of rows of host environments, which take turns.
-            swap: "host" or "disk", where large stores lie; or a `rc.Swap`.
+            offload: "host" or "disk", where large stores lie; or an `rc.Offload`.
             placement: the solver that places stores in one block of memory.
             scheduler: "own", or "isl" for the order that isl's scheduler finds.
             tuning: knobs for experts; each of them is a keyword, too (docs/options.md).
@@ -159,7 +159,7 @@ class Context:
         Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
         it runs.
         """
-        from recurra.compiler.options import CompileOptions, expect_known
+        from recurra.compiler.options import CompileOptions, by_new_names, expect_known
         from recurra.cost.tuning import Tuning
         from recurra.runtime.executable import Executable
         from recurra.runtime.memory_budget import fitted
@@ -167,19 +167,20 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, bounds or {})
         sizes = self._sizes(bounds or {})
-        expect_known(knobs, [d.name.upper() for d in self.tracer.dims])
+        more = by_new_names(knobs)
+        expect_known(more, [d.name.upper() for d in self.tracer.dims])
         options = CompileOptions(
             backend=backend,
             memory=memory,
             check=check,
             workers=workers,
             groups=groups,
-            swap=swap,
+            offload=offload,
             placement=placement,
             scheduler=scheduler,
             tuning=tuning or Tuning(),
         )
-        options = options.but(knobs).filled(_OPTIONS.get())
+        options = options.but(more).filled(_OPTIONS.get())
         return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
 
     def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
@@ -213,7 +214,7 @@ class Context:
         check: Literal["", "nan", "bounds"] | None = None,
         workers: int = 1,
         groups: int = 1,
-        swap: Swap | Tier | None = None,
+        offload: Offload | Tier | None = None,
         placement: Asked | None = None,
         scheduler: Scheduler = "own",
         tuning: Tuning | None = None,
@@ -227,7 +228,7 @@ class Context:
             check=check,
             workers=workers,
             groups=groups,
-            swap=swap,
+            offload=offload,
             placement=placement,
             scheduler=scheduler,
             tuning=tuning,

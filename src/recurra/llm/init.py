@@ -15,6 +15,7 @@ from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.presets import preset, tiny
 from recurra.llm.weights import DTYPES, WeightPart, parts
+from recurra.support.optional_packages import needed_by
 from recurra.support.safetensors_file import write
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
@@ -64,7 +65,8 @@ def init(
 
 def byte_tokenizer() -> Any:
     """Every byte is a token; so any text comes back as it was."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    with needed_by("a model's tokenizer"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {word: k for k, word in enumerate((*SPECIAL, *letters))}

@@ -9,6 +9,7 @@ from typing import Any
 
 from recurra.errors import RecurraError
 from recurra.llm.config import FILE, DecoderConfig
+from recurra.support.optional_packages import needed_by
 
 TOKENIZER = "tokenizer.json"
 
@@ -22,12 +23,8 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
             facts="text needs the tokenizer that the model was trained with",
             hint="save it beside the model: tokenizer.save_pretrained(folder)",
         )
-    try:
+    with needed_by("text"):
         from tokenizers import Tokenizer
-    except ModuleNotFoundError:
-        raise RecurraError(
-            "text needs the package tokenizers", hint="pip install recurra[llm]"
-        ) from None
     try:
         out: Any = Tokenizer.from_file(str(path))
     except Exception as error:  # of its own kind, whatever is wrong with the file

@@ -84,7 +84,7 @@ def _axis(
 
 
 class Few(list[ArrayView]):
-    """A swapped store: as many buffers as are in memory at once, whichever points they are of."""
+    """An offloaded store: as many buffers as are in memory at once, of any of its points."""
 
     def __getitem__(self, k: Any) -> Any:
         return super().__getitem__(k % len(self))

@@ -14,6 +14,7 @@ from recurra.errors import BackendError
 from recurra.nest.native import function
 from recurra.nest.program import Constant, NestCode
 from recurra.nest.target import VectorTarget
+from recurra.support.optional_packages import needed_by
 
 NAME = "kernel"
 
@@ -25,13 +26,8 @@ def available() -> bool:
 
 @cache
 def _llvm() -> Any:
-    if not available():
-        raise BackendError(
-            "the LLVM backend needs llvmlite",
-            facts="it is not installed",
-            hint='pip install -c constraints.txt "recurra[nest]"',
-        )
-    import llvmlite.binding as llvm
+    with needed_by("the LLVM backend", BackendError):
+        import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

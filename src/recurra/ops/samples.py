@@ -18,7 +18,7 @@ FUNCTION = HostFunction("samples")  # without a value: the op says what is done
 class Samples(Call):
     """y = rows of x, x: [*points, *row], k: [*n] -> [*n, *row]; k numbers points as axes in `order`
 
-    As a call, because only the rows that are taken are read from a disk (`memory.swap`).
+    As a call, because only the rows that are taken are read from a disk (`memory.offload`).
     """
 
     order: tuple[int, ...] = ()

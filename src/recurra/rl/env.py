@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recurra.errors import RecurraError, here
 from recurra.rl.transitions import Env, Stepped, TraceableEnv, Transition, require_known
+from recurra.support.optional_packages import needed_by
 
 __all__ = [
     "Env",
@@ -42,13 +42,8 @@ def from_envpool(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
 
 def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> Env:
     require_known(episodes)
-    try:
+    with needed_by("an environment of Gymnasium's or EnvPool's"):
         from recurra.rl import host, vector
-    except ModuleNotFoundError as error:
-        hint = "pip install recurra[rl]"
-        raise RecurraError(
-            "Gymnasium is missing", facts=str(error), hint=hint, loc=here()
-        ) from None
     return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
 
 

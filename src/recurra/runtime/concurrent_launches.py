@@ -146,11 +146,11 @@ def _expect(execution: Execution) -> None:
     """Raises RecurraError where the launches cannot go through a window."""
     backend: Any = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
-    if execution.program.swap is not None:
+    if execution.program.offload is not None:
         raise RecurraError(
-            "a program that swaps cannot go through a window",
+            "a program that offloads cannot go through a window",
             facts="what is moved is moved in the order of its launches",
-            hint="leave window out, or swap",
+            hint="leave window out, or offload",
             loc=here(),
         )
     if execution.program.plan.arena is not None:

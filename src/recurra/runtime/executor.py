@@ -78,7 +78,7 @@ class Execution:
     shards: Shards | None = None
     regions: dict[str, Function] = field(default_factory=dict[str, Function])
     around: Wrap | None = None  # of every host call
-    mover: Mover | None = None  # of the last run: what was swapped, and when
+    mover: Mover | None = None  # of the last run: what was offloaded, and when
 
     def __post_init__(self) -> None:
         self.text = written(self.program)
@@ -104,8 +104,8 @@ class Execution:
         return made
 
     def compiled(self, region: Region) -> Callable[..., Any]:
-        """A launch that reads a swapped store, or samples of one, is waited for: those ahead would
-        hold its points, and more samples than two."""
+        """A launch that reads an offloaded store, or samples of one, is waited for: those ahead
+        would hold its points, and more samples than two."""
         plan, wait = self.program.plan, self.backend.wait
         launch = self.backend.compile(plan, region)
         if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
@@ -165,7 +165,7 @@ class _ExecutorRun:
                 hint="steps(inputs={name: array}), one array [*dims, *shape] for each rc.input",
             )
         self.walk, self.mover = Walk(self.plan, execution.backend.machine), Mover()
-        self.swap = execution.program.swap
+        self.offload = execution.program.offload
         self.streamed = streamed(execution.program)
         self.pieces: dict[str, list[np.ndarray]] = {n: [] for n in self.streamed}
         self.spans: dict[str, tuple[Loop, int, int]] = {}
@@ -375,13 +375,13 @@ class _ExecutorRun:
         given = Given(self.plan, self.backend, self.inputs, self.shards)
         found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
         return tuple(
-            views[s.name] if s.name in views else self.swapped(s) if s.room else given.store(s)
+            views[s.name] if s.name in views else self.offloaded(s) if s.room else given.store(s)
             for s in found
         )
 
-    def swapped(self, store: Store) -> Paged:
-        assert self.swap is not None
-        return self.mover.store(store, self.swap, self.plan.sizes, self.backend)
+    def offloaded(self, store: Store) -> Paged:
+        assert self.offload is not None
+        return self.mover.store(store, self.offload, self.plan.sizes, self.backend)
 
     def variables(self, *names: str) -> tuple[Any, ...]:
         """Before anything has run constants have their value, the rest is zero."""

@@ -31,7 +31,7 @@ def called(
     statement: str,
     seed: int,
 ) -> Callable[..., tuple[Any, ...]]:
-    """f(times, *operands): variables, stores that it reads from, or all points of a swapped one."""
+    """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = (

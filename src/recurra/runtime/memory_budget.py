@@ -27,7 +27,7 @@ from recurra.memory_model.budget import expect_room
 from recurra.memory_model.host_run import footprint
 from recurra.memory_model.peak import Peak
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Swap, worth
+from recurra.storage.offload import Offload, worth
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.byte_units import parse
 
@@ -46,10 +46,10 @@ class BudgetCandidate:
     ns: float
 
     def __str__(self) -> str:
-        how = [f"{k}={x:g}" for k, x in self.more.items() if k != "swap"]
-        swap = self.more.get("swap")
-        if isinstance(swap, Swap):
-            how.append(f"{' and '.join(swap.stores or ('all that can',))} on a {swap.tier}")
+        how = [f"{k}={x:g}" for k, x in self.more.items() if k != "offload"]
+        offload = self.more.get("offload")
+        if isinstance(offload, Offload):
+            how.append(f"{' and '.join(offload.stores or ('all that can',))} on a {offload.tier}")
         return ", ".join(how)
 
 
@@ -149,13 +149,13 @@ def away(given: CompileOptions, plan: StoragePlan) -> Iterator[dict[str, Any]]:
     """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
     dear.
     """
-    if given.swap is not None or given.workers > 1 or given.check:
+    if given.offload is not None or given.workers > 1 or given.check:
         return
-    names = tuple(worth(plan, Swap(least=0)))
+    names = tuple(worth(plan, Offload(least=0)))
     for k in sorted({min(1 << k, len(names)) for k in range(len(names))}):
-        yield {"swap": Swap(least=0, stores=names[:k])}
+        yield {"offload": Offload(least=0, stores=names[:k])}
     if names and given.tuning.held is None:
-        yield {"held": BUDGET_MEMORY_PRICES[-1], "swap": Swap(least=0)}
+        yield {"held": BUDGET_MEMORY_PRICES[-1], "offload": Offload(least=0)}
 
 
 def told(

@@ -98,7 +98,7 @@ class OverlappedLaunches:
 def overlapping(execution: Execution) -> Generator[Execution]:
     """The execution, with launches beside host calls if there are any, for one run."""
     program, inner = execution.program, execution.backend
-    may_be = inner.threaded and execution.shards is None and program.swap is None
+    may_be = inner.threaded and execution.shards is None and program.offload is None
     results = beside(program) if may_be else {}
     if not results:
         yield execution

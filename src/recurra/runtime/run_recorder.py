@@ -16,7 +16,7 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.runtime.concurrency_policy import RunLaunches
-from recurra.runtime.offload.paged_buffer import swapped
+from recurra.runtime.offload.paged_buffer import offloaded
 from recurra.runtime.profiler import Span, watching
 from recurra.runtime.run_request import RunRequest
 from recurra.runtime.runner import Runner
@@ -43,7 +43,7 @@ def record(
             keep_compiled(run, program)
             if program.preflight is not None:
                 print(f"memory: {program.preflight['text'].splitlines()[0]}")
-            print(swapped(runner.compilation.compiled.program), end="")
+            print(offloaded(runner.compilation.compiled.program), end="")
             request = replace(request, resume=resume, seed=seed)
             return _recorded(runner, program, run, launches, request)
 

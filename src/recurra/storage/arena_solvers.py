@@ -2,7 +2,7 @@
 
     ctx.compile({B: 64, T: 200}, backend="numpy", placement="exact")
 
-Those that are the caller's, inputs and outputs, stay apart, and so do swapped ones. A solver is
+Those that are the caller's, inputs and outputs, stay apart, and so do offloaded ones. A solver is
 "greedy", "exact", a function of a `Problem`, or a file of offsets as minimalloc writes it, of what
 `to_csv` gives it.
 """

@@ -2,7 +2,7 @@
 
     o: t: 1000, 4 of them here of u8[32,3,64,64], others on the disk
 
-What is swapped is moved where a launch ends (section 5.2 of TEMPO), so the host counts its dim:
+What is offloaded is moved where a launch ends (section 5.2 of TEMPO), so the host counts its dim:
 every point is a buffer of its own, and a launch is given the one that it reads or writes.
 """
 
@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from recurra.cost.thresholds import DISK_PAGE, MIN_SWAPPED
+from recurra.cost.thresholds import DISK_PAGE, MIN_OFFLOADED
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Type
@@ -29,7 +29,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Swap:
+class Offload:
     """Where stores go, and which.
 
     `least` bytes make a store worth it (None: 1 MiB, and where nothing of that size can go, 4 KiB).
@@ -49,9 +49,9 @@ class Swap:
             parse(self.least)
         if self.tier not in get_args(Tier):
             raise RecurraError(
-                f"nothing can be swapped to {self.tier!r}",
+                f"nothing can be offloaded to {self.tier!r}",
                 facts="there are the host's memory and a disk",
-                hint='write swap="disk", or swap="host"',
+                hint='write offload="disk", or offload="host"',
                 loc=here(),
             )
         if self.room < 2:
@@ -63,16 +63,16 @@ class Swap:
             )
         if self.folder is not None and not Path(self.folder).is_dir():
             raise RecurraError(
-                f"there is no folder {self.folder} to swap to", hint="make it first", loc=here()
+                f"there is no folder {self.folder} to offload to", hint="make it first", loc=here()
             )
 
-    def choices(self) -> tuple[Swap, ...]:
+    def choices(self) -> tuple[Offload, ...]:
         """The same with what `least` can mean, to be tried in this order until something goes."""
         if self.least is not None:
             return (self,)
-        return tuple(replace(self, least=least) for least in (MIN_SWAPPED, DISK_PAGE))
+        return tuple(replace(self, least=least) for least in (MIN_OFFLOADED, DISK_PAGE))
 
-    def likely(self, graph: Graph, sizes: Mapping[str, int]) -> Swap:
+    def likely(self, graph: Graph, sizes: Mapping[str, int]) -> Offload:
         """The first of the choices for which a range that is read holds enough, else the last."""
         reads = (a for n in graph.nodes.values() for a in n.args)
         most = max((_bytes_over_ranges(graph, a, sizes) for a in reads), default=0)
@@ -85,7 +85,9 @@ class Swap:
 
     def wants(self, name: str, nbytes: int) -> bool:
         """Tell whether a store may go, and is large enough."""
-        return self.may(name) and nbytes >= parse(MIN_SWAPPED if self.least is None else self.least)
+        return self.may(name) and nbytes >= parse(
+            MIN_OFFLOADED if self.least is None else self.least
+        )
 
 
 def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
@@ -97,29 +99,29 @@ def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
     return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
 
 
-def swap_of(x: Any) -> Swap | None:
-    """What an option means: a Swap, a tier, or None."""
-    if x is None or isinstance(x, Swap):
+def offload_of(x: Any) -> Offload | None:
+    """What an option means: an Offload, a tier, or None."""
+    if x is None or isinstance(x, Offload):
         return x
-    return Swap(x)
+    return Offload(x)
 
 
-def worth(plan: StoragePlan, swap: Swap) -> dict[str, str]:
-    """The stores that may be swapped, largest first, and the dim along which each is cut."""
-    return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, swap)}
+def worth(plan: StoragePlan, offload: Offload) -> dict[str, str]:
+    """The stores that may be offloaded, largest first, and the dim along which each is cut."""
+    return {s.name: s.kept[0].dim for s in _by_size(plan) if not _obstacle(plan, s, offload)}
 
 
 def _by_size(plan: StoragePlan) -> list[Store]:
     return sorted(plan.stores.values(), key=lambda s: -s.nbytes(plan.sizes))
 
 
-def _obstacle(plan: StoragePlan, store: Store, swap: Swap) -> str:
+def _obstacle(plan: StoragePlan, store: Store, offload: Offload) -> str:
     """Why a store does not go; nothing if it does.
 
     A tensor of one temporal dim only is always needed, and never goes: that is the papers' rule.
     So neither do outputs and inputs, nor what lives no longer than a step in blocks.
     """
-    if not swap.may(store.name):
+    if not offload.may(store.name):
         return "is not one of those that may go"
     if store.given:
         return "is given by the caller"
@@ -134,31 +136,34 @@ def _obstacle(plan: StoragePlan, store: Store, swap: Swap) -> str:
         return f"is over {first.dim} alone"
     if first.dim in outer_dims(plan.graph):
         return f"lives no longer than a block of {first.dim}"
-    if not swap.wants(store.name, store.nbytes(plan.sizes)):
-        return f"is less than {swap.least}"
+    if not offload.wants(store.name, store.nbytes(plan.sizes)):
+        return f"is less than {offload.least}"
     return ""
 
 
-def stays(plan: StoragePlan, swap: Swap) -> str:
-    """Why nothing is swapped: what keeps the largest stores where they are."""
-    unknown = [f"{n} is no store" for n in swap.stores or () if n not in plan.stores]
-    named = [s for s in _by_size(plan) if swap.may(s.name)]
-    why = [f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, swap)}" for s in named]
+def stays(plan: StoragePlan, offload: Offload) -> str:
+    """Why nothing is offloaded: what keeps the largest stores where they are."""
+    unknown = [f"{n} is no store" for n in offload.stores or () if n not in plan.stores]
+    named = [s for s in _by_size(plan) if offload.may(s.name)]
+    why = [f"{s.name}, {s.nbytes(plan.sizes):,} B, {_obstacle(plan, s, offload)}" for s in named]
     told = [*unknown, *why[:SHOWN]]
     if len(why) > SHOWN:
         told.append(f"{len(why) - SHOWN} more are {named[SHOWN].nbytes(plan.sizes):,} B or less")
-    return f"swap: nothing goes to the {swap.tier}: {'; '.join(told) or 'there are no stores'}"
+    return (
+        f"offload: nothing goes to the {offload.tier}: {'; '.join(told) or 'there are no stores'}"
+    )
 
 
-def moved(plan: StoragePlan, stores: Mapping[str, str], swap: Swap) -> list[str]:
-    """What was swapped, and what could not be, a line each; `plan` is that of the program."""
+def moved(plan: StoragePlan, stores: Mapping[str, str], offload: Offload) -> list[str]:
+    """What was offloaded, and what could not be, a line each; `plan` is that of the program."""
     lines: list[str] = []
     for name, dim in stores.items():
         s = plan.stores[name]
         bytes_ = f"{s.nbytes(plan.sizes):,} B"
         if s.room:
             lines.append(
-                f"{name}: {bytes_} to the {swap.tier}, {s.room} points of {dim} in memory at once"
+                f"{name}: {bytes_} to the {offload.tier}, "
+                f"{s.room} points of {dim} in memory at once"
             )
         else:
             lines.append(f"{name}: {bytes_} stay, some launch reads more than one point of {dim}")

@@ -72,7 +72,7 @@ class Store:
     output: bool = False
     given: bool = False  # filled by the caller before the program starts
     order: tuple[int, ...] = ()
-    room: int = 0  # of a swapped one: so many points are in memory at once
+    room: int = 0  # of an offloaded one: so many points are in memory at once
 
     @property
     def kept(self) -> tuple[StoredAxis, ...]:

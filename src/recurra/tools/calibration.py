@@ -151,7 +151,7 @@ def _traffic(backend: str) -> float:
 
 
 def _moved(tier: str, told: Callable[[str], None]) -> float:
-    """A byte moved to where swapped stores are, or back: the least of some runs, by the clock."""
+    """A byte moved to where offloaded stores are, or back: the least of some runs, by the clock."""
     told(tier)
     x, backend = np.ones(POINT, np.uint8), backend_of("numpy")
     there: Slow = HostTier(backend)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from recurra.support.optional_packages import needed_by
 from recurra.window import paper
 from recurra.window.gpu import GPUS, Gpu
 from recurra.window.hlo import read_hlo
@@ -58,12 +59,8 @@ class WindowRunCommand:
     def __call__(self) -> int:
         if not self.script.is_file():
             raise WindowError(f"there is no file {self.script}")
-        try:
+        with needed_by("recurra window run", WindowError):
             from recurra.window.torch.concurrent import without_gradients
-        except ModuleNotFoundError as missing:
-            raise WindowError(
-                "recurra window run needs PyTorch", facts=str(missing), hint="pip install torch"
-            ) from None
         sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(self.script.parent))
         policy = "always" if self.always else "learn"
@@ -286,13 +283,9 @@ def _file(path: Path, gpu: Gpu) -> Trace:
 def _recorded(name: str, gpu: Gpu, batch: int) -> Trace:
     from recurra.window.workloads import make
 
-    try:
+    with needed_by(f"torch:{name}", WindowError):
         from recurra.window.torch.lower import lower
         from recurra.window.torch.record import record
-    except ModuleNotFoundError as missing:
-        raise WindowError(
-            f"torch:{name} needs PyTorch", facts=str(missing), hint="pip install recurra[torch]"
-        ) from None
     return lower(name, record(make(name, batch=batch).run), gpu)
 
 

@@ -54,7 +54,7 @@ def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("hasty_xla")
 def test_shuffled_samples_from_a_disk_are_those_in_memory() -> None:
     work = replace(SMALL, epochs=2, minibatches=3)
-    here, moved = contestant(work), contestant(replace(work, swap="disk"))
+    here, moved = contestant(work), contestant(replace(work, offload="disk"))
     assert "4 epochs" in str(replace(work, epochs=4))
     answer = here.answer()
     assert check((here, answer), (moved, moved.answer())) == "exact"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import recurra as rc
 from recurra import cli
 from recurra.cli.commands import RENAMED_PASSES
+from recurra.compiler.options import read_options
 from recurra.compiler.pipeline import PASSES
 
 RENAMED = {
+    "Swap": "Offload",
     "nn.initialise": "nn.initializers",
     "nest.Problem": "nest.NestProblem",
     "optim.Optimiser": "optim.Optimizer",
@@ -22,12 +25,28 @@ RENAMED = {
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_old_names_are_the_new_ones(old: str, new: str) -> None:
-    module, _, name = old.partition(".")
-    _, _, now = new.partition(".")
+    package, _, name = old.rpartition(".")
+    module = getattr(rc, package) if package else rc
     with pytest.warns(DeprecationWarning, match=rf"recurra\.{old} is called recurra\.{new} now"):
-        found = getattr(getattr(rc, module), name)
-    assert found is getattr(getattr(rc, module), now)
-    assert name not in getattr(rc, module).__all__
+        found = getattr(module, name)
+    assert found is getattr(module, new.rpartition(".")[2])
+    assert name not in module.__all__
+
+
+def test_old_names_of_options_are_the_new_ones() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.like(rc.f32, (t,))
+        x[0] = 1.0
+        x[t + 1] = x * 2.0
+        rc.output(x=x)
+    old: dict[str, Any] = {"swap": "host"}
+    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+        program = ctx.compile({T: 3}, backend="numpy", **old)
+    assert any("offload: " in line for line in program.compiled.stages.decisions)
+    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+        options, _ = read_options(["swap=disk"])
+    assert options.offload == "disk"
 
 
 def test_old_names_of_passes_run_the_new_ones(

@@ -22,7 +22,7 @@ from recurra.errors import RecurraError
 from recurra.frontend.context import Context, compiling
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
 Written = tuple[Context, dict[str, Any]]
 
@@ -158,7 +158,7 @@ VALUES: dict[str, tuple[Callable[[], Written], Any]] = {
     "check": (learning, "nan"),
     "workers": (learning, 2),
     "groups": (stepped_on_the_host, 2),
-    "swap": (learning, Swap("host", least=1)),
+    "offload": (learning, Offload("host", least=1)),
     "placement": (learning, "greedy"),
     "scheduler": (learning, "isl"),
     "tuning": (looking_back, Tuning(axes=False, chunk=2)),
@@ -226,7 +226,7 @@ def test_what_is_given_goes_before_what_is_set_around_it() -> None:
         ({"workers": 0}, "a program cannot run on 0 workers"),
         ({"groups": "two"}, "a program cannot run on 'two' groups"),
         ({"workers": 2, "check": "nan"}, "check='nan' looks at one worker only"),
-        ({"workers": 2, "swap": "host"}, "stores of several workers cannot be swapped"),
+        ({"workers": 2, "offload": "host"}, "stores of several workers cannot be offloaded"),
         ({"scheduler": "mine"}, "there is no scheduler 'mine'"),
         ({"strip": -1}, "there are no tiles of -1 points"),
     ],

@@ -489,5 +489,5 @@ def test_wrong_wishes_are_told(tmp_path: Path, monkeypatch: Any) -> None:
     with pytest.raises(RecurraError, match="nothing to go on with"):
         MapTrainCommand("ppo_step", folder=tmp_path / "none", resume=True)()
     monkeypatch.setitem(sys.modules, "mctx", None)
-    with pytest.raises(RecurraError, match="agents that plan need mctx"):
+    with pytest.raises(RecurraError, match="an agent that plans needs the package mctx"):
         mctx_module()

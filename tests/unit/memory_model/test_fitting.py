@@ -16,6 +16,7 @@ from benchmarks.ppo import recurra_program as ppo
 from benchmarks.ppo.workload import Work
 from compiled_once import each_once
 from numpy_memory import counted
+from offloaded_learner import learner
 from random_cases import QUICK
 from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
@@ -24,9 +25,8 @@ from recurra.errors import PlanError
 from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
 from recurra.runtime.memory_budget import again, away
-from recurra.storage.offload import Swap, worth
+from recurra.storage.offload import Offload, worth
 from recurra.support.byte_units import parse
-from swapped_learner import learner
 
 WORK = Work(B=64, T=50)
 
@@ -115,14 +115,14 @@ def test_what_the_user_decides_is_not_decided_anew() -> None:
     assert all("held" not in x for x in again(CompileOptions.of({"held": 1.0})))
     assert list(again(CompileOptions.of({"held": 1.0, "rows": 64}))) == []
     plan = pictures().compiled.plan
-    every = list(worth(plan, Swap(least=0)))
+    every = list(worth(plan, Offload(least=0)))
     found = list(away(CompileOptions(), plan))
     held = [x.get("held") for x in found]
     assert held == [*[None] * (len(found) - 1), BUDGET_MEMORY_PRICES[-1]]
-    tried = [x["swap"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)]
+    tried = [x["offload"].stores for x in away(CompileOptions.of({"held": 1.0}), plan)]
     assert tried == [tuple(every[:k]) for k in (1, 2, 4, 5)]
     assert every[0] == "o"
-    for decided in ({"swap": "host"}, {"workers": 2}, {"check": "nan"}):
+    for decided in ({"offload": "host"}, {"workers": 2}, {"check": "nan"}):
         assert list(away(CompileOptions.of(decided), plan)) == []
 
 
@@ -152,10 +152,10 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
 def test_a_small_program_is_swapped_too(backend: str) -> None:
     """Its largest store is 9 KB; what cannot be met is refused with what can."""
     free = learner(backend, held=1.0, rows=0)
-    swapped = learner(backend, held=1.0, rows=0, swap=Swap(least=0))
-    assert swapped.memory.nbytes < free.memory.nbytes
-    p = learner(backend, held=1.0, rows=0, memory=swapped.memory.nbytes)
-    assert p.memory.nbytes <= swapped.memory.nbytes
+    offloaded = learner(backend, held=1.0, rows=0, offload=Offload(least=0))
+    assert offloaded.memory.nbytes < free.memory.nbytes
+    p = learner(backend, held=1.0, rows=0, memory=offloaded.memory.nbytes)
+    assert p.memory.nbytes <= offloaded.memory.nbytes
     assert " on a disk" in p.compiled.stages.decisions[-1]
     np.testing.assert_allclose(p.run(seed=3)["loss"], free.run(seed=3)["loss"], rtol=1e-5)
     with pytest.raises(PlanError, match="more than memory=1,024") as refused:
@@ -169,7 +169,7 @@ def test_what_is_cheapest_is_taken_and_the_others_are_told(monkeypatch: pytest.M
     """Two ways that hold as much, of which a byte costs more or less."""
     budget = pictures().memory.nbytes - (1 << 20)
     for tier, find in (("host", "again"), ("disk", "away")):
-        ways = [{"swap": Swap(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
+        ways = [{"offload": Offload(tier, stores=("o",))}]  # pyright: ignore[reportArgumentType]
         monkeypatch.setattr(memory_budget, find, lambda *_, ways=ways: ways)
     for ns, chosen, other in ((1e4, "host", "disk"), (1e-4, "disk", "host")):
         p = pictures(memory=budget, prices=replace(PRICES, disk=ns))

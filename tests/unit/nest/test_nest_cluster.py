@@ -225,7 +225,7 @@ def test_without_ray(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     words = told(capsys, tmp_path, "--pool", "ray")
-    assert words.startswith("actors on a cluster need Ray")
+    assert words.startswith("a cluster of actors needs the package ray")
     assert 'hint: pip install "recurra[cluster]"' in words
 
 

@@ -139,8 +139,8 @@ def rows_and_steps() -> tuple[rc.Context, dict[Any, int]]:
     "options",
     [
         {"workers": 2, "backend": "numpy"},
-        {"swap": rc.Swap("host", least=1), "backend": "numpy"},
-        {"swap": rc.Swap("disk", least=1), "backend": "torch"},
+        {"offload": rc.Offload("host", least=1), "backend": "numpy"},
+        {"offload": rc.Offload("disk", least=1), "backend": "torch"},
         {"memory": "16KiB", "backend": "numpy"},
         {"rows": 4, "strip": 4, "given": 1, "backend": "jax"},
         {"rows": 4, "strip": 4, "given": 1, "backend": "torch"},

@@ -37,7 +37,7 @@ def test_every_step_is_there(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_moves_are_beside_launches(tmp_path: Path) -> None:
-    rows = recorded(tmp_path, "jax", swap="disk")
+    rows = recorded(tmp_path, "jax", offload="disk")
     moves = [r["statement"] for r in rows if r["phase"] == "copy"]
     assert moves.count("o written") == WORK.T
     assert set(moves) == {"o written", "o read"}

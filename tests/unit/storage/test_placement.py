@@ -17,6 +17,7 @@ from arena_owners import OwnedBackend
 from backend_memory import on_torch
 from example_programs import PEAK_SIZES, scope
 from numpy_memory import counted
+from offloaded_learner import SMALL, learner
 from program_checks import compiled, oracle
 from random_cases import CASES, QUICK
 from random_programs import Case, programs
@@ -35,7 +36,6 @@ from recurra.storage.mapping_problem import Problem, ProblemError, Solution, not
 from recurra.storage.mapping_problem_text import problem_from_csv
 from recurra.storage.verifier import validate
 from recurra.support.byte_units import parse
-from swapped_learner import SMALL, learner
 
 SOLVERS = ("greedy", "exact")
 
@@ -267,18 +267,18 @@ def test_looking_for_nan() -> None:
     np.testing.assert_allclose(p.run()["loss"], want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"swap": SMALL}, {"counted": ("t",)}])
+@pytest.mark.parametrize("options", [{"offload": SMALL}, {"counted": ("t",)}])
 def test_beside_other_ways_to_keep_stores(options: dict[str, Any]) -> None:
-    """Points apart lie in the block, swapped ones do not."""
+    """Points apart lie in the block, offloaded ones do not."""
     placed: dict[str, Any] = {**options, "placement": "greedy"}
     want, p = learner("numpy", **options), learner("numpy", **placed)
     assert p.run(seed=1)["loss"].tobytes() == want.run(seed=1)["loss"].tobytes()
     plan = p.compiled.program.plan
-    swapped = {n for n, s in plan.stores.items() if s.room}
-    assert bool(swapped) == ("swap" in options)
-    assert not swapped & arena_of(p).places.keys()
+    offloaded = {n for n, s in plan.stores.items() if s.room}
+    assert bool(offloaded) == ("offload" in options)
+    assert not offloaded & arena_of(p).places.keys()
     apart = {n for n, s in plan.stores.items() if s.apart}
-    assert apart <= swapped | arena_of(p).places.keys()
+    assert apart <= offloaded | arena_of(p).places.keys()
     assert apart
 
 

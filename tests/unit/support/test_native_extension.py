@@ -212,7 +212,7 @@ def test_without_a_compiler(
 def test_without_a_package(extension: Extension, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Extension(**{**vars(extension), "is_module": True})
     monkeypatch.setattr(native_extension.util, "find_spec", lambda name: None)
-    with pytest.raises(BuildError, match=r"nanobind is missing\n.*\n.*pip install nanobind"):
+    with pytest.raises(BuildError, match=r"needs the package nanobind\n(.*\n)*.*recurra\[window\]"):
         build(module)
 
 

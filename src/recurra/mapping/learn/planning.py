@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from recurra.errors import RecurraError
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.network import ACTIONS, dynamics, number, predict, represent
 from recurra.mapping.learn.settings import AgentSettings
@@ -25,6 +24,7 @@ from recurra.mapping.learn.view import NUMBERS, GameView, Surroundings, legal, v
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
+from recurra.support.optional_packages import needed_by
 
 NEVER = -1e9  # the logit of what is not legal
 LOST = -1.0  # what an action that is not legal costs: all there is to gain
@@ -45,13 +45,8 @@ Planner = Callable[..., PlannedActions]
 
 def mctx_module() -> Any:
     """`mctx`; raises `RecurraError` where it is not installed."""
-    try:
+    with needed_by("an agent that plans"):
         import mctx
-    except ImportError:
-        raise RecurraError(
-            "agents that plan need mctx, which is not installed",
-            hint='pip install "recurra[mapping-learn]"',
-        ) from None
     return mctx
 
 

@@ -21,10 +21,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.errors import RecurraError
 from recurra.nest.agents.policy import features
 from recurra.nest.env import ID, LoopNestEnv
 from recurra.nest.table import Table
+from recurra.support.optional_packages import needed_by
 
 LOGITS, VALUES = "action_dist_inputs", "qf_preds"  # RLlib's names of what is masked
 FORWARD = {
@@ -116,9 +116,5 @@ def _masking(forward: Callable[..., dict[str, Any]], name: str) -> Callable[...,
 
 
 def _of_ray(module: str) -> Any:
-    try:
+    with needed_by("an agent of RLlib"):
         return importlib.import_module(module)
-    except ImportError as missing:
-        raise RecurraError(
-            "this needs RLlib, and Torch", facts=str(missing), hint='pip install "recurra[rllib]"'
-        ) from None

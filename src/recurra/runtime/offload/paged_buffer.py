@@ -22,7 +22,7 @@ import numpy as np
 from recurra.cost.thresholds import MAX_RECORDED_MOVES, MOVER_POLL_SECONDS
 from recurra.ir.types import NUMPY_NAME
 from recurra.runtime.offload.tiers import Disk, Filed, HostTier, Slow
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 from recurra.storage.store import Store
 from recurra.support.aligned_array import aligned
 
@@ -31,15 +31,19 @@ if TYPE_CHECKING:
     from recurra.codegen.host_program import Program
 
 
-def swapped(program: Program) -> str:
+def offloaded(program: Program) -> str:
     """What a run moves, and where to, in a line; nothing if it moves nothing."""
-    if program.swap is None:
+    if program.offload is None:
         return ""
-    plan, swap = program.plan, program.swap
+    plan, offload = program.plan, program.offload
     stores = [s for s in plan.stores.values() if s.room]
     names, total = ", ".join(s.name for s in stores), sum(s.nbytes(plan.sizes) for s in stores)
-    where = swap.tier if swap.tier == "host" else f"disk of {swap.folder or tempfile.gettempdir()}"
-    return f"swap: {names}, {total:,} bytes in all, to the {where}\n"
+    where = (
+        offload.tier
+        if offload.tier == "host"
+        else f"disk of {offload.folder or tempfile.gettempdir()}"
+    )
+    return f"offload: {names}, {total:,} bytes in all, to the {where}\n"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Mover:
     def __init__(self) -> None:
         self.moves: deque[PageMove] = deque(maxlen=MAX_RECORDED_MOVES)
         self.stores: list[Paged] = []
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-swap")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="recurra-offload")
         self.closing = finalize(self, closed, self.thread, self.stores)
 
     def move(
@@ -82,14 +86,16 @@ class Mover:
 
         return self.thread.submit(timed)
 
-    def store(self, s: Store, swap: Swap, sizes: Mapping[str, int], backend: Backend) -> Paged:
-        """Raises RecurraError where there is no room for what is swapped."""
+    def store(
+        self, s: Store, offload: Offload, sizes: Mapping[str, int], backend: Backend
+    ) -> Paged:
+        """Raises RecurraError where there is no room for what is offloaded."""
         assert s.apart is not None
         count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
         shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
         there: Slow = HostTier(backend)
-        if swap.tier == "disk":
-            file = Disk(s.name, count, nbytes, swap.folder)
+        if offload.tier == "disk":
+            file = Disk(s.name, count, nbytes, offload.folder)
             there = Filed(backend, file, np.empty(shape, dtype))
         self.stores.append(Paged(s.name, count, s.room, shape, dtype, there, backend, self))
         return self.stores[-1]

@@ -1,4 +1,4 @@
-"""Rows of a swapped store by number, those that are in memory and those that are not.
+"""Rows of an offloaded store by number, those that are in memory and those that are not.
 
     found = samples_call((e, m), o_store, k)      o_store: [t] of u8[1,B,3,64,64], k: i32[N]
 

@@ -1,4 +1,4 @@
-"""The places where points of swapped stores lie while they are not in fast memory.
+"""The places where points of offloaded stores lie while they are not in fast memory.
 
 A disk's is a file without a name: nothing of it is left when a run ends, however it ends. Its room
 is taken when it is made, so that a disk that is too small is known before the first step.
@@ -39,7 +39,7 @@ class Slow(Protocol):
 
 @dataclass
 class HostTier:
-    """In the host's memory: what is swapped out of that of a device."""
+    """In the host's memory: what is offloaded out of that of a device."""
 
     backend: Backend
     points: dict[int, Any] = field(default_factory=dict[int, Any])
@@ -92,14 +92,14 @@ class Disk:
         if kind in MEMORY:
             raise RecurraError(
                 f"{self.folder} is memory, not a disk",
-                facts=f"it is a {kind}, and {name} is to be swapped there",
-                hint='name a folder of a disk: recurra.Swap("disk", folder="/data")',
+                facts=f"it is a {kind}, and {name} is to be offloaded there",
+                hint='name a folder of a disk: recurra.Offload("disk", folder="/data")',
             )
         try:
             self.file = tempfile.TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115, close
             os.posix_fallocate(self.file.fileno(), 0, count * nbytes)
         except OSError as error:
-            raise self.failed(f"cannot be swapped to {self.folder}", count, error) from None
+            raise self.failed(f"cannot be offloaded to {self.folder}", count, error) from None
 
     def failed(self, what: str, count: int, error: OSError) -> RecurraError:
         """What a file system refused, and what there is of room."""
@@ -109,7 +109,7 @@ class Disk:
         return RecurraError(
             f"{self.name} {what}",
             facts=facts,
-            hint='name another folder: recurra.Swap("disk", folder="/data"); '
+            hint='name another folder: recurra.Offload("disk", folder="/data"); '
             "a run that saves goes on with resume=",
         )
 

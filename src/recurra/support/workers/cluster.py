@@ -14,19 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from recurra.errors import RecurraError
+from recurra.support.optional_packages import needed_by
 from recurra.support.workers.supervisor import Gone, Start, Where
 
 
 def installed() -> Any:
     """Ray; raises RecurraError where it is not installed."""
-    try:
+    with needed_by("a cluster of actors"):
         return importlib.import_module("ray")
-    except ImportError as missing:
-        raise RecurraError(
-            "actors on a cluster need Ray",
-            facts=str(missing),
-            hint='pip install "recurra[cluster]"',
-        ) from None
 
 
 def checked(pool: Where | None, address: str | None) -> None:

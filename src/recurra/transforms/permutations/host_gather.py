@@ -1,4 +1,4 @@
-"""Shuffled samples of what is to be swapped are taken by the host, a few rows of it.
+"""Shuffled samples of what is to be offloaded are taken by the host, a few rows of it.
 
     x[e,m,n] = take(flat, k[e,m,n]);  flat = reshape(o[0:B,0:T])
     →   found[e,m] = samples(o[0:B,0:T], k[e,m,0:N]);  x[e,m,n] = pick(item(found), at_=n)
@@ -55,7 +55,7 @@ def _numbered(graph: Graph, gather: Gather, own: list[Range]) -> bool:
 
 
 def _taken(graph: Graph, node: Node, sizes: Mapping[str, int], wanted: Wanted) -> Gather | None:
-    """Return what an equation gathers, if that is all points of what is to be swapped, one each."""
+    """Return what an equation gathers, if that is one of each point of what is to be offloaded."""
     g = _points(graph, node, sizes)
     if g is None or not graph.is_identity(g.numbers):
         return None
@@ -120,7 +120,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Have the host take shuffled samples of what is to be swapped, of blocks all at once."""
+    """Have the host take shuffled samples of what is to be offloaded, of blocks all at once."""
     if cx.offloads is None:
         return graph
     dims = {*free_dims(graph, cx).all, *outer_dims(graph)}

@@ -234,14 +234,14 @@ def read_by_points(
     batch: Collection[str],
     offloads: Callable[[str, int], bool] | None,
 ) -> str | None:
-    """What is to be swapped of all that a tile reads: to go, it has to be read point by point."""
+    """What is to be offloaded of all that a tile reads: to go, it has to be read point by point."""
     if offloads is None:
         return None
     for ref in (a for name in tile.members for a in graph[name].args):
         of = graph[ref.name]
         if ref.name in tile.members or tile.dim not in of.domain or len(of.domain) < 2:
             continue
-        if isinstance(of.op, Input):  # what the caller gives is not swapped
+        if isinstance(of.op, Input):  # what the caller gives is not offloaded
             continue
         points = prod(r.size(sizes) for r in of.domain if r.dim == tile.dim or r.dim in batch)
         if isinstance(of.type, Type) and offloads(ref.name, points * of.type.nbytes(sizes)):
@@ -282,18 +282,18 @@ def may_tile(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run_tile(graph: Graph, cx: CompileContext) -> Graph:
-    """Split loops that order nothing into tiles, but those that read a point of what is swapped."""
+    """Split loops that order nothing into tiles, unless they read a point of what is offloaded."""
     free, target = free_dims(graph, cx), cx.target
     at = cx.phases(accumulate(graph, cx.sizes), free.all)
     at = {n: phase for n, phase in at.items() if n in graph.nodes}
     much = target.enough if free.last else inf
     ordered, axes = loops(graph), set(free.all)
     found = tiles(graph, cx.sizes, at, ordered, axes, target.rows, much, target.prices)
-    swapped = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
+    offloaded = {t: read_by_points(graph, cx.sizes, t, free.batch, cx.offloads) for t in found}
     cx.remark(
-        *(f"{t.dim}: no tiles, {name} is to be swapped" for t, name in swapped.items() if name)
+        *(f"{t.dim}: no tiles, {name} is to be offloaded" for t, name in offloaded.items() if name)
     )
-    for t in (t for t, name in swapped.items() if name is None):
+    for t in (t for t, name in offloaded.items() if name is None):
         graph = tile(graph, t)
         cx.free = free = replace(free, inside=(*free.inside, t.inner))
         cx.remark(t)

@@ -1,4 +1,4 @@
-"""Swapped stores: the same answers to the last bit, few points in memory, failures told."""
+"""Offloaded stores: the same answers to the last bit, few points in memory, failures told."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import recurra as rc
 from documents import env
 from numpy_memory import counted
+from offloaded_learner import IMAGE, SMALL, learner
 from program_checks import compiled, oracle, same
 from random_cases import QUICK
 from random_programs import Case, programs
@@ -28,17 +29,16 @@ from recurra.compiler.pass_manager import PassManager
 from recurra.errors import RecurraError
 from recurra.runtime.offload.paged_buffer import Mover, Paged
 from recurra.runtime.offload.tiers import Disk, HostTier
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 from recurra.support.filesystem import file_system
-from swapped_learner import IMAGE, SMALL, learner
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_to_the_last_bit(backend: str) -> None:
     want = learner(backend).run(seed=1)["loss"]
-    for swap in (SMALL, Swap("host", least=0, room=2), Swap("disk", least=0, room=12)):
-        p = learner(backend, swap=swap)
+    for offload in (SMALL, Offload("host", least=0, room=2), Offload("disk", least=0, room=12)):
+        p = learner(backend, offload=offload)
         np.testing.assert_allclose(p.run(seed=1)["loss"], want, rtol=1e-5)
         assert p.run(seed=1)["loss"].tobytes() == p.run(seed=1)["loss"].tobytes()
         assert p.execution.mover is not None
@@ -50,7 +50,7 @@ def test_to_the_last_bit(backend: str) -> None:
 
 
 def test_no_more_points_are_there_than_said() -> None:
-    p, all_ = learner(swap=SMALL), learner()
+    p, all_ = learner(offload=SMALL), learner()
     assert all_.memory.nbytes - p.memory.nbytes > 5 * 4 * int(np.prod(IMAGE))
     p.run()
     with counted() as count:
@@ -63,8 +63,8 @@ def test_no_more_points_are_there_than_said() -> None:
 @given(programs(), st.sampled_from(["host", "disk"]), st.integers(2, 4))
 def test_random_programs(case: Case, tier: Any, room: int) -> None:
     want, backend = oracle(case), backend_of("numpy")
-    moved = compiled(case, backend, want, swap=Swap(tier, least=0, room=room))
-    same(case, moved, compiled(case, backend, want), "not swapped")
+    moved = compiled(case, backend, want, offload=Offload(tier, least=0, room=room))
+    same(case, moved, compiled(case, backend, want), "not offloaded")
 
 
 # ---- a store, beside a list
@@ -160,7 +160,7 @@ def test_pinned_memory_of_the_host() -> None:
     assert there.get(5).sharding.memory_kind == "device"
     np.testing.assert_array_equal(there.get(5), np.arange(12).reshape(3, 4))
     np.testing.assert_array_equal(out, [[0, 1, 2, 3], [8, 9, 10, 11]])
-    p = learner("jax", swap=Swap("host", least=0))
+    p = learner("jax", offload=Offload("host", least=0))
     want = p.run(seed=1)["loss"]
     p.execution.backend = backend
     assert p.run(seed=1)["loss"].tobytes() == want.tobytes()
@@ -178,7 +178,7 @@ def test_what_cannot_be_swapped_stays_and_says_so() -> None:
         w[i + 1] = w + 0.01 * y[0:B, i, 0:T].mean()
         rc.output(y=w)
     bounds = {B: 4, iterations: 2, T: 20}
-    p = ctx.compile(bounds, backend="numpy", swap=SMALL)
+    p = ctx.compile(bounds, backend="numpy", offload=SMALL)
     told = [x for x in p.compiled.stages.decisions if x.startswith("x: ")]
     assert told
     assert "stay" in told[0]
@@ -187,11 +187,11 @@ def test_what_cannot_be_swapped_stays_and_says_so() -> None:
 
 
 def test_small_stores_go_where_there_are_no_large_ones() -> None:
-    p = learner(swap="disk")
+    p = learner(offload="disk")
     assert [s.name for s in p.compiled.plan.stores.values() if s.nbytes(p.sizes) >= 4096] == ["o"]
     assert {s.name for s in p.compiled.program.plan.stores.values() if s.room} == {"o"}
     assert p.memory.nbytes < learner().memory.nbytes
-    large = learner(picture=(3, 32, 32), held=1.0, rows=512, swap="disk")
+    large = learner(picture=(3, 32, 32), held=1.0, rows=512, offload="disk")
     kept = {s.name: s for s in large.compiled.program.plan.stores.values()}
     assert {n for n, s in kept.items() if s.room} == {"o"}
     assert any(s.nbytes(large.sizes) >= 4096 for n, s in kept.items() if n != "o" and s.kept)
@@ -204,11 +204,11 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         PassManager, "begin", lambda self, graph: (begun.append(1), begin(self, graph))[1]
     )
-    for swap in ("disk", Swap(stores=("none",))):
+    for offload in ("disk", Offload(stores=("none",))):
         begun.clear()
-        p = learner(swap=swap)
+        p = learner(offload=offload)
         assert len(begun) == 1
-        assert (p.compiled.program.swap is not None) == (swap == "disk")
+        assert (p.compiled.program.offload is not None) == (offload == "disk")
 
 
 def test_where_nothing_can_be_swapped_it_is_said_why() -> None:
@@ -222,26 +222,26 @@ def test_where_nothing_can_be_swapped_it_is_said_why() -> None:
         y[b, t + 1] = y * x[T - 1 - t].mean()
         rc.output(y=y, last=x[T - 1])
     bounds = {B: 3, T: 20}
-    p = ctx.compile(bounds, backend="numpy", swap="host")
-    assert p.compiled.program.swap is None
+    p = ctx.compile(bounds, backend="numpy", offload="host")
+    assert p.compiled.program.offload is None
     assert p.compiled.stages.decisions[-1] == (
-        "swap: nothing goes to the host: x, 5,120 B, is over t alone; y, 480 B, is an output; "
+        "offload: nothing goes to the host: x, 5,120 B, is over t alone; y, 480 B, is an output; "
         "last, 256 B, is an output"
     )
-    named = ctx.compile(bounds, backend="numpy", swap=Swap(stores=("z",)))
-    assert named.compiled.stages.decisions[-1] == "swap: nothing goes to the disk: z is no store"
+    named = ctx.compile(bounds, backend="numpy", offload=Offload(stores=("z",)))
+    assert named.compiled.stages.decisions[-1] == "offload: nothing goes to the disk: z is no store"
 
 
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        (lambda: Swap("tape"), "nothing can be swapped to 'tape'"),  # pyright: ignore[reportArgumentType]
-        (lambda: Swap(room=1), "1 points of a store cannot be in memory at once"),
-        (lambda: Swap(folder="/nowhere"), "there is no folder /nowhere to swap to"),
-        (lambda: Swap(least="much"), "'much' is no amount of memory"),
-        (lambda: learner(swap="tape"), "nothing can be swapped to 'tape'"),
-        (lambda: learner("jax", swap="disk", workers=2), "of several workers"),
-        (lambda: learner(swap=SMALL).run(window=2), "through a window"),
+        (lambda: Offload("tape"), "nothing can be offloaded to 'tape'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Offload(room=1), "1 points of a store cannot be in memory at once"),
+        (lambda: Offload(folder="/nowhere"), "there is no folder /nowhere to offload to"),
+        (lambda: Offload(least="much"), "'much' is no amount of memory"),
+        (lambda: learner(offload="tape"), "nothing can be offloaded to 'tape'"),
+        (lambda: learner("jax", offload="disk", workers=2), "of several workers"),
+        (lambda: learner(offload=SMALL).run(window=2), "through a window"),
     ],
 )
 def test_mistakes(wrong: Callable[[], Any], match: str) -> None:
@@ -252,12 +252,12 @@ def test_mistakes(wrong: Callable[[], Any], match: str) -> None:
 def test_memory_is_no_disk() -> None:
     assert file_system(Path("/dev/shm")) == "tmpfs"
     with pytest.raises(RecurraError, match="/dev/shm is memory, not a disk"):
-        learner(swap=Swap("disk", "/dev/shm", least=0)).run()
+        learner(offload=Offload("disk", "/dev/shm", least=0)).run()
 
 
 def test_a_folder_that_cannot_be_written_to() -> None:
-    with pytest.raises(RecurraError, match="o cannot be swapped to /proc") as told:
-        learner(swap=Swap("disk", "/proc", least=0)).run()
+    with pytest.raises(RecurraError, match="o cannot be offloaded to /proc") as told:
+        learner(offload=Offload("disk", "/proc", least=0)).run()
     assert "hint: name another folder" in str(told.value)
 
 
@@ -266,9 +266,9 @@ def test_a_disk_without_room_is_known_before_the_first_step(tmp_path: Path) -> N
     text = f"""
 import resource
 from pathlib import Path
-from swapped_learner import learner
-from recurra.storage.offload import Swap
-p = learner(folder=Path({str(tmp_path)!r}), swap=Swap("disk", {str(tmp_path)!r}, least=0))
+from offloaded_learner import learner
+from recurra.storage.offload import Offload
+p = learner(folder=Path({str(tmp_path)!r}), offload=Offload("disk", {str(tmp_path)!r}, least=0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 seen = []
 try:
@@ -278,7 +278,7 @@ except Exception as error:
 """
     command = [sys.executable, "-c", text]
     done = subprocess.run(command, capture_output=True, text=True, env=env())
-    assert done.stdout == f"RecurraError o cannot be swapped to {tmp_path} 0\n", done.stderr
+    assert done.stdout == f"RecurraError o cannot be offloaded to {tmp_path} 0\n", done.stderr
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
 
 
@@ -288,9 +288,9 @@ def test_a_disk_that_fails_ends_the_run_and_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """What was saved before is there, and a resumed run gives what the whole one gives."""
-    swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
-    whole_ = learner(folder=tmp_path / "whole", swap=swap).run(seed=2)["loss"]
-    p, calls, real = learner(folder=tmp_path / "run", swap=swap), 0, getattr(os, call)
+    offload = Offload("disk", str(tmp_path), least=0, stores=("o",))
+    whole_ = learner(folder=tmp_path / "whole", offload=offload).run(seed=2)["loss"]
+    p, calls, real = learner(folder=tmp_path / "run", offload=offload), 0, getattr(os, call)
     monkeypatch.setattr("recurra.runtime.offload.tiers.MAX_UNWRITTEN_BYTES", 1)
 
     def fails(*given: Any) -> Any:
@@ -329,14 +329,14 @@ def test_a_recorded_run_says_what_is_moved_and_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learner().run(folder=tmp_path / "kept")
-    assert "swap" not in capsys.readouterr().out
-    swap = Swap("disk", str(tmp_path), least=0, stores=("o",))
-    learner(swap=swap).run(folder=tmp_path / "moved")
-    assert f"swap: o, 9,216 bytes in all, to the disk of {tmp_path}\n" in capsys.readouterr().out
+    assert "offload" not in capsys.readouterr().out
+    offload = Offload("disk", str(tmp_path), least=0, stores=("o",))
+    learner(offload=offload).run(folder=tmp_path / "moved")
+    assert f"offload: o, 9,216 bytes in all, to the disk of {tmp_path}\n" in capsys.readouterr().out
 
 
 def test_the_thread_ends_with_the_run() -> None:
-    p = learner(swap=SMALL)
+    p = learner(offload=SMALL)
     steps = p.execution.steps(0)
     next(steps)
     steps.close()
@@ -347,7 +347,7 @@ def test_the_thread_ends_with_the_run() -> None:
 
 def test_the_thread_ends_with_an_error_that_is_kept() -> None:
     """An error holds the frames that it went through, and these the run."""
-    p = learner(swap=SMALL, chunk=1)
+    p = learner(offload=SMALL, chunk=1)
 
     def fails(*_: Any) -> None:
         raise KeyError
@@ -361,8 +361,8 @@ def test_the_thread_ends_with_an_error_that_is_kept() -> None:
 
 LEFT = """
 import numpy as np
-from swapped_learner import SMALL, learner
-steps = learner(swap=SMALL, chunk=1).execution.steps(0)
+from offloaded_learner import SMALL, learner
+steps = learner(offload=SMALL, chunk=1).execution.steps(0)
 next(steps)
 """
 WAITING = """

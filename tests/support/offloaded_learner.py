@@ -1,4 +1,4 @@
-"""A learner whose stores are swapped."""
+"""A learner whose stores are offloaded."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import recurra as rc
 from recurra.frontend.nn.distributions import Categorical
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
 IMAGE = (3, 8, 8)
 
 
-SMALL = Swap("disk", least=0)
+SMALL = Offload("disk", least=0)
 
 
 def learner(

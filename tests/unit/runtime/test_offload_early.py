@@ -1,4 +1,4 @@
-"""Samples of swapped stores that are taken before they are asked for."""
+"""Samples of offloaded stores that are taken before they are asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from test_swap_samples import MOVED, learner
+from test_offload_samples import MOVED, learner
 
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.runtime.offload.paged_buffer import Mover, Paged
@@ -132,5 +132,5 @@ def test_all_but_the_first_of_an_iteration_are(
         return real(s, call, take, numbers)
 
     monkeypatch.setattr(Paged, "samples", seen)
-    learner(backend, swap=MOVED).run(seed=1)
+    learner(backend, offload=MOVED).run(seed=1)
     assert found == ([False] + [True] * 5) * 3  # epochs of minibatches, of three iterations

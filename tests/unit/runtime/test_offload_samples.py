@@ -1,4 +1,4 @@
-"""Shuffled samples of swapped stores: the host takes the rows that a minibatch learns from."""
+"""Shuffled samples of offloaded stores: the host takes the rows that a minibatch learns from."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from recurra.errors import RecurraError
 from recurra.ops.samples import Samples
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
-from recurra.storage.offload import Swap
+from recurra.storage.offload import Offload
 
 PIXELS = (3, 8, 8)
-MOVED = Swap("disk", least=0, stores=("o",))
+MOVED = Offload("disk", least=0, stores=("o",))
 
 
 def world(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -91,10 +91,10 @@ def test_to_the_last_digits(backend: str, in_blocks: bool, monkeypatch: pytest.M
     if in_blocks:
         small_blocks(monkeypatch)
     want = unmoved(in_blocks)
-    host = Swap("host", least=0, stores=("o",), room=2)
+    host = Offload("host", least=0, stores=("o",), room=2)
     some = (host,) if in_blocks else (MOVED,)  # regions are the same for both
-    for swap in (MOVED, host) if backend == "numpy" else some:
-        p = learner(backend, swap=swap)
+    for offload in (MOVED, host) if backend == "numpy" else some:
+        p = learner(backend, offload=offload)
         assert any("n: tiles of" in str(d) for d in p.compiled.stages.decisions) == in_blocks
         assert [f"{name}_call((i, e, m), o_store, k" in p.source for name in taken(p)] == [True]
         np.testing.assert_allclose(p.run(seed=1)["loss"], want, rtol=1e-4)
@@ -103,7 +103,7 @@ def test_to_the_last_digits(backend: str, in_blocks: bool, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_a_minibatch_is_there_and_a_few_points() -> None:
-    p, all_ = learner(swap=MOVED), learner()
+    p, all_ = learner(offload=MOVED), learner()
     assert all_.memory.nbytes - p.memory.nbytes > 4 * 4 * int(np.prod(PIXELS))
     p.run()
     with counted() as count:
@@ -120,8 +120,8 @@ def test_random_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
             if seed % 2:
                 small_blocks(patched)
             ctx, bounds = write(seed)
-            swap = Swap("host" if seed % 3 else "disk", least=0, room=2 + seed % 3)
-            p = ctx.compile(bounds, backend="numpy", swap=swap)
+            offload = Offload("host" if seed % 3 else "disk", least=0, room=2 + seed % 3)
+            p = ctx.compile(bounds, backend="numpy", offload=offload)
         found += bool(taken(p))
         want = interpreter.run(p.source_graph, p.sizes, seed=2)
         for name, x in p.run(seed=2).items():
@@ -146,7 +146,7 @@ def test_a_window_beside_samples_stays() -> None:
         rc.optim.SGD([w], lr=0.01).step()
         rc.output(w=w, y=y[0:B, i, 0:T].mean())
     bounds = {B: 4, iterations: 2, M: 2, N: 40, T: 20}
-    p = ctx.compile(bounds, backend="numpy", swap=Swap("disk", least=0, stores=("x",)))
+    p = ctx.compile(bounds, backend="numpy", offload=Offload("disk", least=0, stores=("x",)))
     q = ctx.compile(bounds, backend="numpy")
     assert not taken(p)
     assert any("stay" in str(d) for d in p.compiled.stages.decisions if str(d).startswith("x: "))
@@ -156,7 +156,7 @@ def test_a_window_beside_samples_stays() -> None:
 def test_a_disk_that_fails_while_samples_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    p, real = learner(swap=Swap("disk", str(tmp_path), least=0, stores=("o",))), os.preadv
+    p, real = learner(offload=Offload("disk", str(tmp_path), least=0, stores=("o",))), os.preadv
 
     def fails(fd: int, buffers: Any, at: int) -> int:
         if len(buffers[0]) == int(np.prod(PIXELS)):  # a row, not a point
@@ -173,9 +173,9 @@ def test_a_disk_that_fails_while_samples_are_taken(
 
 @pytest.mark.slow
 def test_a_budget_takes_samples_from_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a budget finds for shuffled samples is what `swap=` would do."""
+    """What a budget finds for shuffled samples is what `offload=` would do."""
     kept = learner()
-    least = learner(swap=MOVED).memory.nbytes
+    least = learner(offload=MOVED).memory.nbytes
     p = learner(memory=(kept.memory.nbytes + least) // 2)
     assert p.memory.nbytes < kept.memory.nbytes
     np.testing.assert_allclose(p.run(seed=1)["loss"], kept.run(seed=1)["loss"], rtol=1e-4)
