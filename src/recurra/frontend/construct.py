@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from recurra.frontend.dims import Index, is_condition
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.read import Read, tensor
 from recurra.ir.expr import Expr
-from recurra.ir.graph import Ref
+from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.values import array_of, fitted
@@ -214,8 +214,27 @@ def _common_shape(
                 raise ShapeError(
                     f"{op.name} of {shapes}: sizes {known} and {n} do not match",
                     facts="shapes meet axis by axis from the right",
-                    hint="expand, reshape or transpose one of them",
+                    hint=points_for_elements(tensors) or "expand, reshape or transpose one of them",
                     loc=here(),
                 )
             sizes[c] = n if known == 1 else known
     return sizes
+
+
+def points_for_elements(tensors: Sequence[Read]) -> str:
+    """What to write where z[0:4] reads points of a dim, and elements of the value were meant."""
+    todo = list(tensors)
+    while todo:
+        x = todo.pop()
+        first = x.ref.index[0] if len(x.ref.index) == 1 else None
+        if isinstance(first, Slice) and isinstance(first.lo, int) and isinstance(first.hi, int):
+            read = tensor(x.tracer, x.ref, indexed=True).called
+            whole, dim = read.partition("[")[0], x.graph[x.name].domain.dims[0]
+            return (
+                f"{read} is points of the dim {dim}, one after the other; elements of the value "
+                f"are {whole}[{dim}][{first}]"
+            )
+        node = x.graph[x.name]
+        pointwise = isinstance(node.op, Elementwise) and x.graph.is_identity(x.ref)
+        todo += [tensor(x.tracer, a, indexed=True) for a in node.args] if pointwise else []
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import promote
+from recurra.frontend.construct import points_for_elements, promote
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
@@ -28,7 +28,8 @@ def matmul(a: Any, b: Any) -> RecurrentTensor:
         raise ShapeError(
             f"{a.type} @ {b.type}: sizes {have} and {want} do not match",
             facts="the last axis on the left meets the last but one (or only) on the right",
-            hint=f"transpose or reshape one of them; a layer's inputs are to be {have}",
+            hint=points_for_elements((a, b))
+            or f"transpose or reshape one of them; a layer's inputs are to be {have}",
             loc=here(),
         )
     row = _ROW if len(a.shape) > 1 else ""
