@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, Sym, compare, evaluate
 from recurra.ir.op import LETTERS, Array, Op, align, join_labels
 from recurra.ir.types import Type
@@ -111,14 +112,16 @@ class Attention(Op):
                 )
         return y
 
-    def run(self, xp: Any, env: Any, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, *xs: Array, **_: Any) -> Array:
         length = None if self.length is None else evaluate(self.length, env, xp)
         return self.weighed(xp, length, *xs)
 
-    def eval(self, xp: Any, *xs: Array, **_: Any) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array, **_: Any) -> Array:
         return self.weighed(xp, None, *xs)
 
-    def weighed(self, xp: Any, length: Any, q: Array, k: Array, v: Array, *seen: Array) -> Array:
+    def weighed(
+        self, xp: ArrayNamespace, length: Any, q: Array, k: Array, v: Array, *seen: Array
+    ) -> Array:
         s = Einsum(labels=self.scores).eval(xp, q, k)
         if self.cap:
             s = xp.tanh(s / self.cap) * self.cap
@@ -131,7 +134,9 @@ class Attention(Op):
         p = Softmax(axis=self.axis).eval(xp, s)
         return Einsum(labels=self.values).eval(xp, p, v)
 
-    def vjp(self, g: Any, y: Any, q: Any, k: Any, v: Any, *seen: Any) -> tuple[Any, ...]:
+    def vjp(
+        self, g: Tensor, y: Tensor, q: Tensor, k: Tensor, v: Tensor, *seen: Tensor
+    ) -> Cotangents:
         """Through the ops that it stands for."""
         scores, softmax = Einsum(labels=self.scores), Softmax(axis=self.axis)
         s = q.apply(scores, q, k)
@@ -146,7 +151,9 @@ class Attention(Op):
             x = x.apply(hide, m, x, x.apply(Const(value=-float("inf"), dtype=q.dtype)))
         p = x.apply(softmax, x)
         dp, dv = Einsum(labels=self.values).vjp(g, y, p, v)
+        assert dp is not None
         (ds,) = softmax.vjp(dp, p, x)
+        assert ds is not None
         if self.cap:
             ds = ds * (1.0 - (s / self.cap).tanh().square())
         dq, dk = scores.vjp(ds, s, q, k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type
 from recurra.ops.reduction import REDUCTION
@@ -22,15 +23,15 @@ class AllReduce(Op):
             raise TypeError(f"allreduce: no {self.monoid_of!r} over workers")
         return x
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return x
 
-    def run(self, xp: Any, env: Any, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, *xs: Array, **_: Any) -> Array:
         join = env.get(JOIN)
         return self.eval(xp, *xs) if join is None else join(self.monoid_of, *xs)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> AllReduce:
         return self
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g,)

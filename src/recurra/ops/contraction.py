@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Op, add_label, label_sizes, summable
 from recurra.ir.types import NUMPY_NAME, WIDTH, Type, is_float
 from recurra.ops.movement import Expand
@@ -37,7 +38,7 @@ def result_shape(labels: str, *xs: Array) -> tuple[int, ...]:
     return tuple(sizes[c] for c in out)
 
 
-def contracted(xp: Any, labels: str, dtype: str, *xs: Array) -> Array:
+def contracted(xp: ArrayNamespace, labels: str, dtype: str, *xs: Array) -> Array:
     """The contraction on an array namespace; with `dtype`, of operands that are widened to it."""
     if not dtype:
         return (numpy_einsum if xp is np else xp.einsum)(labels, *xs)
@@ -96,7 +97,7 @@ class Einsum(Op):
             summable(self.name, dtype)
         return Type(dtype, tuple(sizes[c] for c in out))
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         ins, out = self.parts()
         if len(xs) != 2:
             return contracted(xp, self.labels, self.dtype, *xs)
@@ -114,7 +115,7 @@ class Einsum(Op):
         shape = tuple(_size(c, ins, xs) for c in out)
         return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", self.dtype, x, y), shape)
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         ins, out = self.parts()
         grads = list[Any]()
         for k, mine in enumerate(ins):

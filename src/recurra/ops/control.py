@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.resource import HostFunction, Resource
@@ -31,7 +32,7 @@ class Merge(Op):
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
         return self if all(flags) else None
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         return (g,) * len(xs)
 
 
@@ -41,7 +42,9 @@ class Traceable(Protocol):
     `pulled(k)`, if it has one, gives the cotangents of its operands from them and that of result k.
     """
 
-    def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Array) -> tuple[Array, ...]: ...
+    def __call__(
+        self, xp: ArrayNamespace, vmaps: tuple[Any, ...], *xs: Array
+    ) -> tuple[Array, ...]: ...
 
     def on_tensors(self, vmaps: tuple[Any, ...]) -> Any: ...
 
@@ -65,10 +68,10 @@ class Foreign(Op):
             shape = (*shape, size) if last else (size, *shape)
         return Type(self.dtype, shape)
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         return self.fn.get()(xp, self.vmaps, *xs)[self.out]
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         pulled = getattr(self.fn.get(), "pulled", None)
         if pulled is None or not is_float(self.dtype):
             return (None,) * len(xs)
@@ -108,7 +111,7 @@ class Call(Op):
     def infer(self, *xs: Type) -> Tuple:
         return Tuple(tuple(Type(d, s) for d, s in self.results))
 
-    def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> tuple[Array, ...]:
         return tuple(self.fn.get()(*xs))
 
     @property
@@ -116,7 +119,7 @@ class Call(Op):
         """The operands that say how long others are."""
         return frozenset(n for *_, n in self.lengths if isinstance(n, int))
 
-    def run(self, xp: Any, env: Any, *xs: Array) -> tuple[Array, ...]:
+    def run(self, xp: ArrayNamespace, env: Any, *xs: Array) -> tuple[Array, ...]:
         given = dict(enumerate(xs))
         for k, axis, length in self.lengths:
             n = int(xs[length]) if isinstance(length, int) else max(evaluate(length, env), 0)
@@ -133,5 +136,5 @@ class Item(Op):
     def infer(self, x: Tuple) -> Type:
         return x.items[self.k]
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return x[self.k]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Elementwise, Floating, Numeric
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.ops.source import Const
@@ -48,40 +49,40 @@ def short_type(x: Array) -> str:
 class Add(Elementwise):
     """y = a + b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a + b
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return g, g
 
 
 class Sub(Numeric):
     """y = a - b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a - b
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return g, -g
 
 
 class Mul(Elementwise):
     """y = a · b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a * b
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return g * b, g * a
 
 
 class Div(Floating):
     """y = a / b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a / b
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return g / b, -(g * y) / b
 
 
@@ -91,13 +92,13 @@ class Pow(Elementwise):
     def dtype(self, *dtypes: str) -> str:
         return numeric(self.name, super().dtype(*dtypes))
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         if is_float(short_type(a)):
             return a**b
         y = a ** xp.abs(b)
         return xp.where((b < 0) & (a != 1) & (a != -1), xp.zeros_like(y), y)
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
         one = g.apply(one_like(g))
         power = b.apply(Where(), b == 0.0, one, b - 1)
@@ -108,30 +109,30 @@ class Pow(Elementwise):
 class Maximum(Elementwise):
     """y = max(a, b)"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.maximum(a, b)
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return tied(g, a < b, a == b)
 
 
 class Minimum(Elementwise):
     """y = min(a, b)"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.minimum(a, b)
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return tied(g, b < a, a == b)
 
 
 class Mod(Numeric):
     """y = a - (a // b) · b, with the sign of b; of integers 0 where b = 0"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a % b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x % y)
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         turns = a / b
         return g, -(g * turns.apply(Floor(), turns))
 
@@ -139,11 +140,13 @@ class Mod(Numeric):
 class FloorDivide(Numeric, name="floor_divide"):
     """y = ⌊a / b⌋; of integers 0 where b = 0"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a // b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x // y)
 
 
-def _divided(xp: Any, a: Array, b: Array, divide: Callable[[Array, Array], Array]) -> Array:
+def _divided(
+    xp: ArrayNamespace, a: Array, b: Array, divide: Callable[[Array, Array], Array]
+) -> Array:
     """A quotient or rest of integers, 0 where b = 0."""
     zero = xp.zeros_like(b)
     y = divide(a, xp.where(b == 0, zero + 1, b))
@@ -153,152 +156,152 @@ def _divided(xp: Any, a: Array, b: Array, divide: Callable[[Array, Array], Array
 class Neg(Numeric):
     """y = -x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return -x
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (-g,)
 
 
 class Abs(Elementwise):
     """y = |x|"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.abs(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * x.apply(Sign(), x),)
 
 
 class Sign(Numeric):
     """y = -1, 0 or 1"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.sign(x)
 
 
 class Floor(Numeric):
     """y = ⌊x⌋"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.floor(x)
 
 
 class Round(Numeric):
     """y = the whole number nearest to x; of two that are as near, the even one"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.round(x)
 
 
 class Square(Elementwise):
     """y = x²"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return x * x
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * (x * 2),)
 
 
 class Sqrt(Floating):
     """y = √x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.sqrt(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g / (y * 2),)
 
 
 class Exp(Floating):
     """y = eˣ"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.exp(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * y,)
 
 
 class Log(Floating):
     """y = ln x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.log(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g / x,)
 
 
 class HyperbolicTangent(Floating, name="tanh"):
     """y = tanh x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.tanh(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * (1 - y.apply(Square(), y)),)
 
 
 class Logistic(Floating, name="sigmoid"):
     """y = 1 / (1 + e⁻ˣ)"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return 1 / (1 + xp.exp(-x))
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * (y * (1 - y)),)
 
 
 class Sin(Floating):
     """y = sin x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.sin(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * x.apply(Cos(), x),)
 
 
 class Cos(Floating):
     """y = cos x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.cos(x)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (-(g * x.apply(Sin(), x)),)
 
 
 class Detach(Elementwise):
     """y = x, and no cotangent passes"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return x
 
 
 class WithGradient(Elementwise, name="with_gradient"):
     """y = a, and its cotangent goes to b, another way to write it: the one with the right slope"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.where(b == b, a, a)  # with the axes of both
 
-    def vjp(self, g: Any, y: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return None, g
 
 
 class Copy(Elementwise):
     """y = x, in a place of its own: no law takes it away"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return x
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g,)
 
 
-def truncated(xp: Any, x: Array, to: str) -> Array:
+def truncated(xp: ArrayNamespace, x: Array, to: str) -> Array:
     """Floats as integers: cut off toward 0, held at the ends of the type; NaN is 0.
 
     That is what XLA does; NumPy and Torch leave open what becomes of what does not fit.
@@ -320,14 +323,14 @@ class Cast(Elementwise):
     def dtype(self, *dtypes: str) -> str:
         return self.to
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         have = str(x.dtype).rpartition(".")[2]
         whole = is_float(SHORT_NAME[have]) and self.to != "bool" and not is_float(self.to)
         if whole and not getattr(xp, "truncates", False):
             return truncated(xp, x, self.to)
         return xp.asarray(x, dtype=NUMPY_NAME[self.to])
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         back = x.type.dtype
         return (g.apply(Cast(to=back), g) if is_float(back) and is_float(self.to) else None,)
 
@@ -340,10 +343,10 @@ class Where(Elementwise):
             raise TypeError(f"where: the condition has type {dtypes[0]}, not bool")
         return super().dtype(*dtypes[1:])
 
-    def apply(self, xp: Any, c: Array, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, c: Array, a: Array, b: Array) -> Array:
         return xp.where(c, a, b)
 
-    def vjp(self, g: Any, y: Any, c: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Cotangents:
         return None, *select(c, g)
 
 
@@ -358,28 +361,28 @@ class Comparison(Elementwise, abstract=True):
 class Equal(Comparison):
     """y = a == b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a == b
 
 
 class NotEqual(Comparison, name="not_equal"):
     """y = a != b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a != b
 
 
 class Less(Comparison):
     """y = a < b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a < b
 
 
 class LessEqual(Comparison, name="less_equal"):
     """y = a <= b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return a <= b
 
 
@@ -395,7 +398,7 @@ class Logical(Elementwise, abstract=True):
 class And(Logical, name="logical_and"):
     """y = a and b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.logical_and(a, b)
 
 
@@ -405,19 +408,19 @@ class Going(Logical):
     times: tuple[str, ...] = ()  # every dim of which such a row has as many points
     every: int = 0  # steps after which a loop asks for it; 0: as is best where it runs
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.logical_and(a, b)
 
 
 class Or(Logical, name="logical_or"):
     """y = a or b"""
 
-    def apply(self, xp: Any, a: Array, b: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         return xp.logical_or(a, b)
 
 
 class Not(Logical, name="logical_not"):
     """y = not x"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.logical_not(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
 from recurra.ir.types import NUMPY_NAME, Type, is_float
@@ -23,7 +24,7 @@ class Pick(Axis):
         super().infer(x)
         return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), x.shape[self.axis]
         if not n or (isinstance(at, int) and not 0 <= at < n):
             zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
@@ -33,7 +34,7 @@ class Pick(Axis):
         y = xp.take(x, xp.clip(at, 0, n - 1), axis=self.axis)
         return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(Place(axis=self.axis, at_=self.at_, size=x.shape[self.axis]), g),)
 
 
@@ -47,14 +48,14 @@ class Place(Op):
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(x.shape) + 1))
         hit = xp.reshape(xp.arange(n) == at, shape)
         x = xp.expand_dims(x, axis=self.axis)
         return xp.where(hit, x, xp.zeros_like(x))
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(Pick(axis=self.axis, at_=self.at_, zero=True), g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
@@ -94,7 +95,7 @@ class Take(ByLabel):
             raise TypeError(f"take: {self.labels} does not index {self.axis!r} away")
         return Type(source.dtype, tuple(sizes[c] for c in out))
 
-    def eval(self, xp: Any, x: Array, i: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array, i: Array) -> Array:
         lx, li, out = self.parts()
         k = lx.index(self.axis)
         if not x.shape[k]:  # there is nothing to take, and what asks for it is left out
@@ -113,7 +114,7 @@ class Take(ByLabel):
         full = _full_rank(xp, align(xp, x, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
 
-    def vjp(self, g: Any, y: Any, x: Any, i: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor, i: Tensor) -> Cotangents:
         lx, li, out = self.parts()
         n = x.shape[lx.index(self.axis)]
         i = i if i.dtype == "i64" else i.cast("i32")
@@ -141,7 +142,7 @@ class SearchSorted(ByLabel):
             raise TypeError(f"searchsorted: {self.labels} does not search along {self.axis!r}")
         return Type("i32", tuple(sizes[c] for c in out))
 
-    def eval(self, xp: Any, x: Array, v: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array, v: Array) -> Array:
         lx, lv, out = self.parts()
         sizes = dict(zip(lx + lv, (*x.shape, *v.shape), strict=True))
         n, v = sizes[self.axis], align(xp, v, lv, out)
@@ -159,12 +160,12 @@ class SearchSorted(ByLabel):
         return repeated(xp, steps, halved, (found, 1 << max(steps - 1, 0)))[0]
 
 
-def _wide(xp: Any, i: Array) -> Array:
+def _wide(xp: ArrayNamespace, i: Array) -> Array:
     """Positions in a type that holds the number of any element."""
     return i if str(i.dtype).endswith("64") else xp.asarray(i, dtype="int32")
 
 
-def _full_rank(xp: Any, x: Array, rank: int) -> Array:
+def _full_rank(xp: ArrayNamespace, x: Array, rank: int) -> Array:
     return xp.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
 
 
@@ -174,7 +175,7 @@ class ArgSort(Axis):
     def infer(self, x: Type) -> Type:
         return Type("i32", super().infer(x).shape)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         if "bfloat16" in str(x.dtype):  # which NumPy sorts wrongly where something is NaN
             x = xp.asarray(x, dtype="float32")
         return xp.asarray(xp.argsort(x, axis=self.axis, stable=True), dtype="int32")
@@ -190,7 +191,7 @@ class OneHot(Op):
     def infer(self, type_: Type) -> Type:
         return Type(self.to, (*type_.shape[: self.axis], self.size, *type_.shape[self.axis :]))
 
-    def run(self, xp: Any, env: Any, i: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, i: Array) -> Array:
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
         i = _wide(xp, i)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate, lin, mul
 from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label, label_sizes
 from recurra.ir.types import Type
@@ -25,13 +26,13 @@ class Expand(Symbolic):
         new = iter(self.sizes)
         return Type(x.dtype, tuple(have[c] if c in have else next(new) for c in out))
 
-    def eval_at(self, xp: Any, env: Any, x: Array) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         src, out = self.labels.split("->")
         new = iter(self.sizes)
         shape = tuple(x.shape[src.index(c)] if c in src else evaluate(next(new), env) for c in out)
         return xp.broadcast_to(align(xp, x, src, out), shape)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         src, out = self.labels.split("->")
         return (g.reduce_to(out, src),)
 
@@ -52,10 +53,10 @@ class Transpose(Op):
             raise TypeError(f"transpose: {self.order} is no permutation of the axes of {x}")
         return Type(x.dtype, tuple(x.shape[a] for a in self.order))
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.permute_dims(x, self.order)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         back = tuple(self.order.index(k) for k in range(len(self.order)))
         return (g.apply(Transpose(order=back), g),)
 
@@ -75,10 +76,10 @@ class Reshape(Symbolic):
             raise TypeError(f"reshape: {x} has not the size of {Type(x.dtype, self.shape)}")
         return Type(x.dtype, self.shape)
 
-    def eval_at(self, xp: Any, env: Any, x: Array) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         return xp.reshape(x, tuple(evaluate(s, env) for s in self.shape))
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(Reshape(shape=x.shape), g),)
 
     def batch_size(self, size: Expr | int, last: bool) -> Self:
@@ -103,7 +104,7 @@ class Cut(Axis):
             x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape))
         )
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
             inside = not size or (start >= 0 and start + size <= x.shape[self.axis])
@@ -115,7 +116,7 @@ class Cut(Axis):
             return x[key]
         return xp.take(x, start + xp.arange(size), axis=self.axis)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         after = x.shape[self.axis] - self.size - self.start
         return (g.apply(Pad(axis=self.axis, before=self.start, after=after), g),)
 
@@ -132,12 +133,12 @@ class Pad(Axis):
         grown = x.shape[self.axis] + self.before + self.after
         return Type(x.dtype, tuple(grown if k == self.axis else s for k, s in enumerate(x.shape)))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         ends = (evaluate(self.before, env), evaluate(self.after, env))
         widths = tuple(ends if k == self.axis else (0, 0) for k in range(len(x.shape)))
         return xp.pad(x, widths, constant_values=self.value)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(Cut(axis=self.axis, start=self.before, size=x.shape[self.axis]), g),)
 
 
@@ -156,10 +157,10 @@ class Concat(Axis):
             xs[0].dtype, tuple(total if k == self.axis else s for k, s in enumerate(xs[0].shape))
         )
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         return xp.concat(xs, axis=self.axis)
 
-    def vjp(self, g: Any, y: Any, *xs: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         out, start = list[Any](), 0
         for x in xs:
             size = x.shape[self.axis]
@@ -171,8 +172,8 @@ class Concat(Axis):
 class Flip(Axis):
     """y = x reversed along an axis"""
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.flip(x, axis=self.axis)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(self, g),)

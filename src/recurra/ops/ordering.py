@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float
@@ -36,13 +37,13 @@ def positions(x: Any, axis: int) -> Any:
 class Sort(Axis):
     """y = x in ascending order along an axis; NaN comes last"""
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         if "bfloat16" in str(x.dtype):  # which NumPy sorts wrongly where something is NaN
             wide = xp.asarray(x, dtype="float32")
             return xp.asarray(xp.sort(wide, axis=self.axis), dtype=x.dtype)
         return xp.sort(x, axis=self.axis)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         order = x.apply(ArgSort(axis=self.axis), x)
         place = order.apply(ArgSort(axis=self.axis), order)  # in y, of each element of x
         return (along(g, place, self.axis),)
@@ -62,7 +63,7 @@ class TopK(Axis):
             raise TypeError(f"{self.name}: {x} has no {self.size} elements on axis {self.axis}")
         return Type("i32", (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :]))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         size, own = evaluate(self.size, env), getattr(xp, "topk", None)
         if own is not None and str(x.dtype) in ("float32", "float16", "bfloat16"):
             return own(x, size, self.axis)
@@ -75,11 +76,11 @@ class TopK(Axis):
 class CumMax(Axis):
     """y[k] = max(x[0], .., x[k])"""
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         own = getattr(xp, "cummax", None)  # a function that NumPy has by another name
         return xp.maximum.accumulate(x, axis=self.axis) if own is None else own(x, self.axis)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         """To where each maximum was found: of equal elements to the last so far, as in torch."""
         found, _ = select(x == y, positions(x, self.axis))
         last = found.apply(self, found)
@@ -109,7 +110,7 @@ class Scatter(Axis):
             raise TypeError(f"scatter: operands have types {source.dtype}, {values.dtype}")
         return source
 
-    def eval(self, xp: Any, x: Array, i: Array, v: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array, i: Array, v: Array) -> Array:
         axis, n, rank = self.axis, x.shape[self.axis], len(x.shape)
         if not i.shape[axis]:
             return x
@@ -127,7 +128,7 @@ class Scatter(Axis):
         found = xp.take_along_axis(v, xp.maximum(last, xp.zeros_like(last)), axis=axis)
         return xp.where(last >= 0, found, x)
 
-    def vjp(self, g: Any, y: Any, x: Any, i: Any, v: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor, i: Tensor, v: Tensor) -> Cotangents:
         n = x.shape[self.axis]
         end = n if isinstance(n, int) else i.apply(Value(expr=n, dtype=i.dtype))
         heard, at = (i >= 0) & (i < end), along(g, i, self.axis)
@@ -139,7 +140,7 @@ class Scatter(Axis):
         return select(last < 0, g)[0], None, select(heard, at)[0]
 
 
-def joined_at(xp: Any, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
+def joined_at(xp: ArrayNamespace, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
     """`x` where each of `v` is joined to what lies at its place along an axis: add, or maximum."""
     own = getattr(xp, "joined_at", scattered)
     return own(join, x, i, v, axis)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import Type
@@ -38,7 +39,7 @@ class Permutation(Symbolic):
     def rank(self) -> int:
         return len(self.bind)
 
-    def eval_at(self, xp: Any, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
         n = evaluate(self.size, env)
         shape = self.infer().sizes(env)
         at = xp.asarray(evaluate(self.at_, env, xp), dtype="int32")
@@ -63,7 +64,7 @@ def box(count: int) -> tuple[int, int]:
     return square[0] if square else max(found, key=lambda s: s[0] / s[1])
 
 
-def permuted(xp: Any, words: tuple[Array, Array], count: int, at: Array) -> Array:
+def permuted(xp: ArrayNamespace, words: tuple[Array, Array], count: int, at: Array) -> Array:
     """The places of elements `at` (i32, 0 <= at < n)."""
     a, b = box(count)
 
@@ -79,14 +80,14 @@ def permuted(xp: Any, words: tuple[Array, Array], count: int, at: Array) -> Arra
     return repeated(xp, a * b - count + 1, walked, at)
 
 
-def _round(xp: Any, words: tuple[Array, Array], x: Array, k: Any) -> Array:
+def _round(xp: ArrayNamespace, words: tuple[Array, Array], x: Array, k: Any) -> Array:
     """31 bits of x."""
     counter = xp.full((1,), k, dtype="uint32")
     bits = threefry(xp, *words, xp.asarray(x, dtype="uint32"), counter)[0]
     return xp.asarray(xp.bitwise_right_shift(bits, 1), dtype="int32")
 
 
-def repeated(xp: Any, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+def repeated(xp: ArrayNamespace, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
     """The state after body(0, state), body(1, ..) ..; a loop where the namespace has loops."""
     if times > 1 and (loop := getattr(xp, "repeated", None)):
         return loop(times, body, state)

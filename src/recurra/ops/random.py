@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import NUMPY_NAME, Type
@@ -37,7 +38,7 @@ class Uniform(Symbolic):
     def rank(self) -> int:
         return len(self.bind) + len(self.shape)
 
-    def eval_at(self, xp: Any, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
         full = self.infer().sizes(env)
         counts = [evaluate(c, env, xp) for c in self.counter]
         if self.shape:
@@ -53,7 +54,7 @@ class Uniform(Symbolic):
 
 
 def uniform(
-    xp: Any,
+    xp: ArrayNamespace,
     seed: Any,
     id: int,
     key: list[Any],
@@ -72,7 +73,7 @@ def uniform(
     return xp.asarray(xp.reshape(unit, shape), dtype=NUMPY_NAME[dtype])
 
 
-def drawn_words(xp: Any, given: list[Any]) -> tuple[Array, Array]:
+def drawn_words(xp: ArrayNamespace, given: list[Any]) -> tuple[Array, Array]:
     """One key of two words, of two or more: pairs of them are the counters of the next key."""
     words = [_u32(xp, w) for w in given]
     k0, k1 = words[0], words[1]
@@ -82,7 +83,7 @@ def drawn_words(xp: Any, given: list[Any]) -> tuple[Array, Array]:
     return k0, k1
 
 
-def _u32(xp: Any, x: Any) -> Array:
+def _u32(xp: ArrayNamespace, x: Any) -> Array:
     """As uint32 of rank >= 1: numpy warns when a scalar wraps around."""
     y = xp.asarray(x & 0xFFFFFFFF if isinstance(x, int) else x, dtype="uint32")
     return xp.reshape(y, (1,)) if y.ndim == 0 else y
@@ -91,7 +92,7 @@ def _u32(xp: Any, x: Any) -> Array:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def threefry(xp: Any, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Twenty rounds (Salmon et al., 2011), in fives of four; without numbers, fewer will do."""
     ks = (k0, k1, k0 ^ k1 ^ _u32(xp, 0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import LETTERS, Array, Op, Reduction, summable
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Equal, Maximum, Where, one_like, select, short_type
@@ -28,10 +29,10 @@ class Sum(Reduction):
         summable(self.name, x.dtype)
         return super().infer(x)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.sum(x, axis=self.axes, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (spread(g, x, self.axes),)
 
 
@@ -44,10 +45,10 @@ class Prod(Reduction):
         summable(self.name, x.dtype)
         return super().infer(x)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.prod(x, axis=self.axes, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         """The product of the others: of those that are not 0, where no other is 0."""
         zero = x == 0.0
         rest = x.apply(Where(), zero, x.apply(one_like(x)), x)
@@ -60,14 +61,14 @@ class Prod(Reduction):
 class Extremum(Reduction, abstract=True):
     """The largest or smallest, of nothing the identity; ties share the cotangent."""
 
-    def whole(self, xp: Any, x: Array) -> Array:
+    def whole(self, xp: ArrayNamespace, x: Array) -> Array:
         """`x`, or where an axis to fold is empty, one row of the identity."""
         if all(x.shape[a] for a in self.axes):
             return x
         shape = tuple(1 if k in self.axes else n for k, n in enumerate(x.shape))
         return xp.full(shape, identity(str(self.monoid), short_type(x)), dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)
         count = hit.apply(Sum(axes=self.axes), hit)
         some = count.apply(Maximum(), count, count * 0 + 1)  # of nothing, nothing is the largest
@@ -79,7 +80,7 @@ class Max(Extremum):
 
     monoid = "maximum"
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.max(self.whole(xp, x), axis=self.axes)
 
 
@@ -88,7 +89,7 @@ class Min(Extremum):
 
     monoid = "minimum"
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.min(self.whole(xp, x), axis=self.axes)
 
 
@@ -97,7 +98,7 @@ class Any_(Reduction, name="any"):
 
     monoid = "logical_or"
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.any(x, axis=self.axes)
 
 
@@ -106,7 +107,7 @@ class All(Reduction):
 
     monoid = "logical_and"
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.all(x, axis=self.axes)
 
 
@@ -118,7 +119,7 @@ class ArgMax(Reduction):
             raise TypeError(f"argmax: along one axis, not {self.axes}")
         return Type("i32", super().infer(x).shape)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.asarray(xp.argmax(x, axis=self.axes[0]), dtype="int32")
 
 
@@ -138,14 +139,14 @@ class Fold(Op):
             summable(self.name, x.dtype)
         return Type(x.dtype, x.shape[self.rank :])
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, x)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Op:
         """With an axis ahead of the ranges it is a reduction like any other."""
         return self if last else REDUCTION[self.monoid_of](axes=tuple(range(1, self.rank + 1)))
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).vjp(g, y, x)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Expr
 from recurra.ir.op import Array, Elementwise
 from recurra.ir.resource import HostFunction
@@ -27,7 +28,7 @@ class Samples(Call):
     def has_state(self) -> bool:
         return False
 
-    def eval(self, xp: Any, *xs: Array) -> tuple[Array, ...]:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> tuple[Array, ...]:
         x, k = np.asarray(xs[0]), np.asarray(xs[1])
         lead = self.lead(k.ndim, x.ndim)
         return (x[self.places(k, x.shape[:lead])],)
@@ -53,10 +54,10 @@ class Renumber(Elementwise):
     sizes: tuple[Expr | int, ...] = ()
     order: tuple[int, ...] = ()
 
-    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, *xs: Any, **_: Any) -> Array:
         return self.at(env).eval(xp, *xs)
 
-    def apply(self, xp: Any, k: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, k: Array) -> Array:
         found: dict[int, Array] = {}
         k = xp.clip(k, 0, prod(self.sizes) - 1)  # pyright: ignore[reportArgumentType]
         for a in reversed(self.order):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, floating, summable
 from recurra.ir.types import Type
@@ -20,13 +21,13 @@ class CumSum(Axis):
         summable(self.name, x.dtype)
         return super().infer(x)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         if self.reverse:
             turned = xp.cumsum(xp.flip(x, axis=self.axis), axis=self.axis, dtype=x.dtype)
             return xp.flip(turned, axis=self.axis)
         return xp.cumsum(x, axis=self.axis, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(replace(self, reverse=not self.reverse), g),)
 
 
@@ -37,10 +38,10 @@ class CumProd(Axis):
         summable(self.name, x.dtype)
         return super().infer(x)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return xp.cumprod(x, axis=self.axis, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         """Σ over j >= k of g[j] · y[j] / x[k]; for the first zero, of y as if it were 1 instead.
 
         Behind the first zero every product of the others has that zero in it.
@@ -62,7 +63,7 @@ def _from_here(x: Any, axis: int) -> Any:
     return x.apply(CumSum(axis=axis, reverse=True), x)
 
 
-def powers(xp: Any, gamma: float, count: int, dtype: Any, axis: int, rank: int) -> Array:
+def powers(xp: ArrayNamespace, gamma: float, count: int, dtype: Any, axis: int, rank: int) -> Array:
     """γᵏ for k < n, along one of `rank` axes"""
     w = xp.asarray(gamma, dtype=dtype) ** xp.arange(count, dtype=dtype)
     return xp.reshape(w, tuple(count if k == axis else 1 for k in range(rank)))
@@ -80,12 +81,12 @@ class DiscountedSum(Op, name="discounted_sum"):
             raise TypeError(f"{self.name}: {x} has no axis {self.axis}")
         return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         n, rank = x.shape[self.axis], len(x.shape)
         w = powers(xp, self.gamma, n, x.dtype, self.axis, rank)
         return xp.sum(x * w, axis=self.axis, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(Discounts(gamma=self.gamma, axis=self.axis, size=x.shape[self.axis]), g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
@@ -103,12 +104,12 @@ class Discounts(Op):
         floating(self.name, x.dtype)
         return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         n = evaluate(self.size, env)
         w = powers(xp, self.gamma, n, x.dtype, self.axis, len(x.shape) + 1)
         return xp.expand_dims(x, axis=self.axis) * w
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g.apply(DiscountedSum(gamma=self.gamma, axis=self.axis), g),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:

@@ -11,6 +11,7 @@ from functools import reduce
 from math import pi
 from typing import Any
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Floating
 from recurra.ops.elementwise import Exp, Neg, Square
 
@@ -38,7 +39,7 @@ def _polynomial(x: Array, factors: Sequence[float]) -> Array:
     return reduce(lambda y, c: y * x + c, factors[1:], factors[0])
 
 
-def _parts(xp: Any, x: Array) -> tuple[Array, Array, Array]:
+def _parts(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array]:
     """erf x where |x| < 1; erfc |x| elsewhere; is |x| < 1? In f32 at least: halves overflow."""
     wide = x if str(x.dtype).endswith(("64", "t32")) else xp.asarray(x, dtype="float32")
     size = xp.abs(wide)
@@ -51,24 +52,24 @@ def _parts(xp: Any, x: Array) -> tuple[Array, Array, Array]:
 class Erf(Floating):
     """y = 2/√π ∫₀ˣ e^(-u²) du"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         near, far, inside = _parts(xp, x)
         y = xp.where(inside, near, xp.sign(x) * (1.0 - far))
         return xp.asarray(y, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * _slope(x),)
 
 
 class Erfc(Floating):
     """y = 1 - erf x, also where that is small"""
 
-    def apply(self, xp: Any, x: Array) -> Array:
+    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
         near, far, inside = _parts(xp, x)
         y = xp.where(inside, 1.0 - near, xp.where(x > 0.0, far, 2.0 - far))
         return xp.asarray(y, dtype=x.dtype)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (-(g * _slope(x)),)
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from operator import add
 from typing import Any, Self
 
+from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type
@@ -41,7 +42,7 @@ class Windows(Op):
         shape = (*x.shape[: self.axis], *self.sizes, *self.counts(lengths), *x.shape[end:])
         return Type(x.dtype, shape)
 
-    def eval(self, xp: Any, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         end = self.axis + len(self.sizes)
         counts: Any = self.counts(x.shape[self.axis : end])
         lead = (slice(None),) * self.axis
@@ -58,7 +59,7 @@ class Windows(Op):
         shape = (*x.shape[: self.axis], *self.sizes, *counts, *x.shape[end:])
         return xp.reshape(xp.stack(rows, axis=self.axis), shape)
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         lengths = x.shape[self.axis : self.axis + len(self.sizes)]
         back = Overlap(
             axis=self.axis,
@@ -74,7 +75,7 @@ class Windows(Op):
 
 
 def _side_by_side(
-    xp: Any, x: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
+    xp: ArrayNamespace, x: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
 ) -> Array:
     """Windows that neither overlap nor leave gaps are the axes cut in two."""
     k = len(sizes)
@@ -115,14 +116,14 @@ class Overlap(Op):
             raise TypeError(f"overlap: {x} has no windows of {self.lengths} at axis {self.axis}")
         return Type(x.dtype, (*x.shape[: self.axis], *self.lengths, *x.shape[end:]))
 
-    def run(self, xp: Any, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
         for k in reversed(range(len(self.sizes))):  # the last first: the others keep their places
             n, size = evaluate(self.lengths[k], env), self.axis + k
             gap = steps_of(self.sizes, self.gaps)[k]
             x = _overlapped(xp, x, size, size + k + 1, n, self.strides[k], gap)
         return x
 
-    def vjp(self, g: Any, y: Any, x: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         windows = Windows(axis=self.axis, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
         return (g.apply(windows, g),)
 
@@ -130,7 +131,9 @@ class Overlap(Op):
         return self if last else replace(self, axis=self.axis + 1)
 
 
-def _overlapped(xp: Any, x: Array, size: int, count: int, n: int, stride: int, gap: int) -> Array:
+def _overlapped(
+    xp: ArrayNamespace, x: Array, size: int, count: int, n: int, stride: int, gap: int
+) -> Array:
     """The axis `size` of elements and the axis `count` of windows, added up along n places.
 
     Element a·stride + r of window j lies at place (a + j)·stride + r: so whole strides are added,
@@ -155,7 +158,7 @@ def _overlapped(xp: Any, x: Array, size: int, count: int, n: int, stride: int, g
     return y[(*(slice(None),) * (count - 1), slice(0, n))] if places * stride > n else y
 
 
-def _spread(xp: Any, x: Array, axis: int, gap: int) -> Array:
+def _spread(xp: ArrayNamespace, x: Array, axis: int, gap: int) -> Array:
     """The elements of an axis, `gap` apart, zeros between."""
     if gap == 1:
         return x
@@ -166,7 +169,7 @@ def _spread(xp: Any, x: Array, axis: int, gap: int) -> Array:
     return spread[(*(slice(None),) * axis, slice(0, shape[axis] - gap + 1))]
 
 
-def _between(xp: Any, x: Array, axis: int, before: int, after: int) -> Array:
+def _between(xp: ArrayNamespace, x: Array, axis: int, before: int, after: int) -> Array:
     """`x` with zeros around it along an axis."""
     if not before and not after:
         return x

@@ -29,7 +29,7 @@ from recurra.mapping.execute.ram import Ram, pages
 from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.sources import from_jax
 from recurra.mapping.execute.subsets import measure_tables
-from recurra.mapping.execute.workload import Operation, Tensor, Workload, unmapped
+from recurra.mapping.execute.workload import Datum, Operation, Workload, unmapped
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import nothing
 
@@ -195,7 +195,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_given_values_are_of_the_kind_and_the_shape_that_is_said(tmp_path: Path) -> None:
-    tensor = Tensor((256, 256))
+    tensor = Datum((256, 256))
     doubled = Operation("double", (0,), (1,), lambda x, out: np.add(x[0], x[0], out[0]), ((0, 1),))
     work = Workload("doubled", (tensor, tensor), (doubled,), {0: np.float64(3)}, (1,))
     (oracle,) = unmapped(work)

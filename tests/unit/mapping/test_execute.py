@@ -33,7 +33,7 @@ from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
 from recurra.mapping.execute.run import PreparedWorkload, execute
 from recurra.mapping.execute.sources import from_jax, workload_of
-from recurra.mapping.execute.workload import SMALLEST, Array, Operation, Tensor, Workload, unmapped
+from recurra.mapping.execute.workload import SMALLEST, Array, Datum, Operation, Workload, unmapped
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution
 from recurra.storage.mapping_problem import Placement, Problem, ProblemError, Solution, nothing
@@ -69,14 +69,14 @@ def mix(operands: Sequence[Array], outputs: Sequence[Array]) -> None:
 
 def random_workload(random: Random, steps: int = 14) -> Workload:
     """Small and large tensors, some written over others, some results."""
-    tensors = [Tensor((random.choice([3, N, N + 1, 2 * N]),)) for _ in range(3)]
+    tensors = [Datum((random.choice([3, N, N + 1, 2 * N]),)) for _ in range(3)]
     given = {k: np.arange(x.shape[0], dtype=np.float32) + k for k, x in enumerate(tensors)}
     alive, operations = list(given), list[Operation]()
     for t in range(steps):
         reads = tuple(random.sample(alive, min(len(alive), random.randint(1, 3))))
         over = reads[0] if random.random() < 0.3 else None
         shape = tensors[over].shape if over is not None else (random.choice([5, N, N + 7, 2 * N]),)
-        tensors.append(Tensor(shape))
+        tensors.append(Datum(shape))
         new = len(tensors) - 1
         pairs = () if over is None else ((over, new),)
         operations.append(Operation(f"mix{t}", reads, (new,), mix, pairs))
@@ -156,7 +156,7 @@ def chain() -> Workload:
     """Four tensors in a row, each twice the one before; the first and the last are wanted."""
     steps = tuple(Operation(f"double{k}", (k,), (k + 1,), doubling) for k in range(4))
     first = np.arange(N, dtype=np.float32)
-    return Workload("chain", (Tensor((N,)),) * 5, steps, {0: first}, (1, 4))
+    return Workload("chain", (Datum((N,)),) * 5, steps, {0: first}, (1, 4))
 
 
 class Instant(Prices):
@@ -325,7 +325,7 @@ def test_a_disk_that_is_too_small(chain: Workload, tmp_path: Path) -> None:
 def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:
     steps = (Operation("first", (0,), (2,), doubling), Operation("second", (2,), (1,), doubling))
     first = np.arange(N, dtype=np.float32)
-    work = Workload("two", (Tensor((N,)),) * 3, steps, {0: first}, (1, 2))
+    work = Workload("two", (Datum((N,)),) * 3, steps, {0: first}, (1, 2))
     problem = problem_of(work, SMALLEST, Instant())
     stays, leaves = Placement(0, 1, 1, copied=False), Placement(0, 0, 1, copied=True)
     with PreparedWorkload(
@@ -443,7 +443,7 @@ def test_what_cannot_be_run_is_refused(chain: Workload, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_workloads(operation: Operation, message: str) -> None:
-    tensors = (Tensor((3,)), Tensor((3,)), Tensor((4,)), Tensor((4,)))
+    tensors = (Datum((3,)), Datum((3,)), Datum((4,)), Datum((4,)))
     steps = (Operation("first", (0,), (1,), mix), operation)
     with pytest.raises(ProblemError, match=message):
         Workload("wrong", tensors, steps, {0: np.zeros(3)}, ())

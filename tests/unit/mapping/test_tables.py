@@ -27,7 +27,7 @@ from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.run import execute
 from recurra.mapping.execute.subsets import RUNS, measure_tables
 from recurra.mapping.execute.tables import Subsets, Tables
-from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload, unmapped
+from recurra.mapping.execute.workload import Array, Compute, Datum, Operation, Workload, unmapped
 from recurra.mapping.simulate import simulate
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import Latency, Placement, Problem, Roofline, Solution, nothing
@@ -107,14 +107,14 @@ def every(count: int) -> list[tuple[bool, ...]]:
 
 def three(clock: Clock) -> Workload:
     """Of two and three buffers, and of one that is too small for anything to be decided."""
-    shape = (Tensor((N,)),)
+    shape = (Datum((N,)),)
     steps = (
         Operation("two", (0,), (3,), clock.computing(16)),
         Operation("three", (3, 0), (4,), clock.computing(32)),
         Operation("twice", (4, 4), (5,), clock.computing(4)),
     )
     first = {0: np.arange(N, dtype=np.float32), 1: np.ones(3, np.float32), 2: np.ones(3)}
-    tensors = (*shape, Tensor((3,)), Tensor((3,), np.float64), *shape * 2, Tensor((7,)))
+    tensors = (*shape, Datum((3,)), Datum((3,), np.float64), *shape * 2, Datum((7,)))
     return Workload("three", tensors, steps, first, (4, 5))
 
 
@@ -147,7 +147,7 @@ def test_tables_are_what_the_clock_says(clock: Clock, tmp_path: Path) -> None:
 
 def test_the_largest_eight_vary(clock: Clock, tmp_path: Path) -> None:
     sizes = [3 * N, N, 5 * N, 4 * N, 2 * N, 9 * N, 7 * N, 6 * N, 8 * N, N]
-    tensors = tuple(Tensor((n,)) for n in (*sizes, 10 * N))
+    tensors = tuple(Datum((n,)) for n in (*sizes, 10 * N))
     first = {k: np.full(n, k, np.float32) for k, n in enumerate(sizes)}
     one = Operation("one", tuple(first), (10,), clock.computing(64))
     work = Workload("many", tensors, (one,), first, (10,))
@@ -173,7 +173,7 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
         Operation("nine", tuple(range(8)), (9,), clock.computing(64)),
         Operation("eight", tuple(range(7)), (10,), clock.computing(8)),
     )
-    work = Workload("wide", (Tensor((N,)),) * 11, steps, first, (9, 10))
+    work = Workload("wide", (Datum((N,)),) * 11, steps, first, (9, 10))
     with Gauge(work, Ram(tmp_path)) as gauge:
         tables = measure_tables(gauge, 1, wide="sums")
         problem = problem_of(work, 1 << 20, gauge.measured(), tables)
@@ -187,14 +187,14 @@ def test_or_what_has_more_has_no_table(clock: Clock, tmp_path: Path) -> None:
 
 
 def in_place(clock: Clock) -> Workload:
-    """Tensor 3 is written over 0, 4 over 3; 2 is read, too."""
-    same_size = Tensor((N,))
+    """Datum 3 is written over 0, 4 over 3; 2 is read, too."""
+    same_size = Datum((N,))
     steps = (
         Operation("over", (0, 2), (3,), clock.computing(16), ((0, 3),)),
         Operation("again", (3,), (4,), clock.computing(8), ((3, 4),)),
     )
     first = {0: np.ones(N, np.float32), 2: np.arange(N, dtype=np.float32)}
-    return Workload("in place", (same_size, Tensor((1,)), *[same_size] * 3), steps, first, (4,))
+    return Workload("in place", (same_size, Datum((1,)), *[same_size] * 3), steps, first, (4,))
 
 
 def test_what_shares_a_place_is_in_fast_memory_together(clock: Clock, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_instructions_compute_on_true_values(seed: int, tmp_path: Path) -> None:
     )
     work = Workload(
         "checked",
-        (*plain.tensors, *[Tensor((2 * N,))] * 4),
+        (*plain.tensors, *[Datum((2 * N,))] * 4),
         tuple(map(checked, (*plain.operations, wide, *rest))),
         plain.given,
         (pairs[-1][1],),
@@ -351,7 +351,7 @@ def test_runs_that_disagree_count_by_their_medians(clock: Clock, tmp_path: Path)
         calls += 1
         clock.ticks += 1000 if calls % 16 == 0 else 10
 
-    tensors = (Tensor((3,)), Tensor((N,)), Tensor((3,)))
+    tensors = (Datum((3,)), Datum((N,)), Datum((3,)))
     last = Operation("last", (1,), (2,), clock.computing(6))
     steps, first = (Operation("odd", (), (0,), odd), last), {1: np.zeros(N, np.float32)}
     work = Workload("odd", tensors, steps, first, (0, 2))

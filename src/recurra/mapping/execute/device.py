@@ -15,7 +15,7 @@ import torch
 
 from recurra.errors import RecurraError
 from recurra.mapping.execute.memories import Bytes, Room, SlowMemory, whole_pages
-from recurra.mapping.execute.workload import Tensor
+from recurra.mapping.execute.workload import Datum
 
 
 class Device:
@@ -36,7 +36,7 @@ class Device:
         except RuntimeError as error:
             raise _refused(f"{self.device} has no {size:,} B", error) from None
 
-    def over(self, room: Room, tensor: Tensor) -> torch.Tensor:
+    def over(self, room: Room, tensor: Datum) -> torch.Tensor:
         """A view."""
         kind = getattr(torch, np.dtype(tensor.dtype).name)
         return room[: tensor.nbytes].view(kind).reshape(tensor.shape)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.execute.workload import Tensor
+from recurra.mapping.execute.workload import Datum
 
 PAGE = mmap.PAGESIZE  # addresses, sizes and places are multiples: direct I/O wants it
 Bytes = NDArray[np.uint8]
@@ -62,7 +62,7 @@ class Memory(Protocol):
         """Whole pages of it, all zeros."""
         ...
 
-    def over(self, room: Room, tensor: Tensor) -> Any:
+    def over(self, room: Room, tensor: Datum) -> Any:
         """The tensor's array, where this room begins: what instructions compute on."""
         ...
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from recurra.errors import RecurraError
 from recurra.mapping.execute.memories import PAGE, Bytes, SlowMemory, whole_pages
-from recurra.mapping.execute.workload import Array, Tensor
+from recurra.mapping.execute.workload import Array, Datum
 from recurra.support.filesystem import MEMORY, file_system
 
 HUGE = 2 << 20  # bytes of a huge page
@@ -34,7 +34,7 @@ class Ram:
         """On a page's boundary."""
         return pages(nbytes)
 
-    def over(self, room: Bytes, tensor: Tensor) -> Array:
+    def over(self, room: Bytes, tensor: Datum) -> Array:
         """A view."""
         return tensor.over(room)
 

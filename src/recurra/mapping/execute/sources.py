@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.mapping.execute.workload import Array, Compute, Operation, Tensor, Workload
+from recurra.mapping.execute.workload import Array, Compute, Datum, Operation, Workload
 from recurra.mapping.library import LIBRARY
 from recurra.storage.mapping_problem import ProblemError
 
@@ -34,7 +34,7 @@ def from_jax(
     }
     return Workload(
         name or getattr(function, "__name__", "function"),
-        tuple(Tensor(x.shape, x.dtype) for x in found.values),
+        tuple(Datum(x.shape, x.dtype) for x in found.values),
         tuple(Operation(p.name, p.reads, p.writes, _computed(p.call)) for p in found.pieces),
         {**given, **found.constants},
         found.results,

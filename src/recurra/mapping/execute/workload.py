@@ -19,7 +19,7 @@ SMALLEST = 64 << 10  # tensors with fewer bytes stay in RAM beside the fast memo
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Datum:
     """A value: computed once, or there before the program."""
 
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class Workload:
     """
 
     name: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Datum, ...]
     operations: tuple[Operation, ...]
     given: Mapping[int, Array]
     results: tuple[int, ...]
