@@ -12,7 +12,7 @@ import numpy as np
 from recurra.ir.expr import Sym, maximum, minimum
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, HostFunction, Resource
-from recurra.ops.samples import FUNCTION
+from recurra.ops.sampled_rows import FUNCTION
 
 t, T = Sym("t"), Sym("T")
 ENV: dict[str, Any] = {"t": 2, "b": 1, "T": 5, "B": 3, "seed": 7}

@@ -13,7 +13,7 @@ from recurra.codegen.region import Region
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.types import Tuple
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.storage.storage_plan import StoragePlan
 
 

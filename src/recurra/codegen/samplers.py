@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Range
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 

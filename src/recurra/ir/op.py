@@ -17,7 +17,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, dataclass_transform
 
-from recurra.ir.expr import Expr, evaluate, substitute, symbols
+from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.expr import Env, Expr, evaluate, substitute, symbols
 from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Type, accumulator, is_float
 
@@ -51,11 +52,11 @@ class Op:
         """Result type; raises TypeError when the operands do not fit."""
         raise NotImplementedError
 
-    def eval(self, xp: Any, *xs: Any, **_: Any) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Any, **_: Any) -> Array:
         """Meaning on the array namespace `xp`."""
         raise NotImplementedError
 
-    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
         """`eval` at a point; only symbolic ops look at `env`."""
         return self.eval(xp, *xs)
 
@@ -168,11 +169,11 @@ class Elementwise(Op, abstract=True):
             raise TypeError(f"{self.name}: operands have types {', '.join(dtypes)}")
         return dtypes[0]
 
-    def apply(self, xp: Any, *xs: Any, **_: Any) -> Array:
+    def apply(self, xp: ArrayNamespace, *xs: Any, **_: Any) -> Array:
         """Meaning on operands that broadcast from the right."""
         raise NotImplementedError
 
-    def eval(self, xp: Any, *xs: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         if not self.labels:
             return self.apply(xp, *xs)
         ins, out = self.parts(tuple(len(x.shape) for x in xs))
@@ -221,7 +222,7 @@ def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[s
     return sizes
 
 
-def align(xp: Any, x: Array, axes: str, out: str) -> Array:
+def align(xp: ArrayNamespace, x: Array, axes: str, out: str) -> Array:
     """`x` with its axes in the order of `out`, and size-1 axes where it has none."""
     if out.endswith(axes):
         return x
@@ -295,13 +296,13 @@ class Axis(Op, abstract=True):
 class Symbolic(Op, abstract=True):
     """Reads dims as numbers; `bind` names those that are axes of the result: (dim, size, axis)."""
 
-    def run(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
         return self.eval_at(xp, self.bound(xp, env), *xs)
 
-    def eval_at(self, xp: Any, env: Any, *xs: Any, **_: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
         raise NotImplementedError
 
-    def bound(self, xp: Any, env: Any) -> Any:
+    def bound(self, xp: ArrayNamespace, env: Env) -> Any:
         """`env` with each bound dim as an arange along its axis."""
         bind: tuple[tuple[str, Any, int], ...] = getattr(self, "bind", ())
         if not bind:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, Sym, compare, evaluate
+from recurra.ir.expr import Env, Expr, Sym, compare, evaluate
 from recurra.ir.op import LETTERS, Array, Op, align, join_labels
 from recurra.ir.types import Type
 from recurra.ops.contraction import Einsum
@@ -112,7 +112,7 @@ class Attention(Op):
                 )
         return y
 
-    def run(self, xp: ArrayNamespace, env: Any, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
         length = None if self.length is None else evaluate(self.length, env, xp)
         return self.weighed(xp, length, *xs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.expr import Env
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type
 from recurra.ops.reduction import REDUCTION
@@ -26,7 +27,7 @@ class AllReduce(Op):
     def eval(self, xp: ArrayNamespace, x: Array) -> Array:
         return x
 
-    def run(self, xp: ArrayNamespace, env: Any, *xs: Array, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
         join = env.get(JOIN)
         return self.eval(xp, *xs) if join is None else join(self.monoid_of, *xs)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Tuple, Type, is_float
@@ -25,7 +25,7 @@ class Merge(Op):
             raise TypeError(f"merge: branches have types {', '.join(map(str, xs))}")
         return xs[0]
 
-    def arm(self, env: Any) -> int:
+    def arm(self, env: Env) -> int:
         """Which operand is read at a point."""
         return next(k for k, c in enumerate(self.when) if evaluate(c, env))
 
@@ -119,7 +119,7 @@ class Call(Op):
         """The operands that say how long others are."""
         return frozenset(n for *_, n in self.lengths if isinstance(n, int))
 
-    def run(self, xp: ArrayNamespace, env: Any, *xs: Array) -> tuple[Array, ...]:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Array) -> tuple[Array, ...]:
         given = dict(enumerate(xs))
         for k, axis, length in self.lengths:
             n = int(xs[length]) if isinstance(length, int) else max(evaluate(length, env), 0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, add_label, align, label_sizes
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Mul
@@ -24,7 +24,7 @@ class Pick(Axis):
         super().infer(x)
         return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), x.shape[self.axis]
         if not n or (isinstance(at, int) and not 0 <= at < n):
             zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
@@ -48,7 +48,7 @@ class Place(Op):
     def infer(self, x: Type) -> Type:
         return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(x.shape) + 1))
         hit = xp.reshape(xp.arange(n) == at, shape)
@@ -191,7 +191,7 @@ class OneHot(Op):
     def infer(self, type_: Type) -> Type:
         return Type(self.to, (*type_.shape[: self.axis], self.size, *type_.shape[self.axis :]))
 
-    def run(self, xp: ArrayNamespace, env: Any, i: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, i: Array) -> Array:
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
         i = _wide(xp, i)

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate, lin, mul
+from recurra.ir.expr import Env, Expr, evaluate, lin, mul
 from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label, label_sizes
 from recurra.ir.types import Type
 
@@ -26,7 +26,7 @@ class Expand(Symbolic):
         new = iter(self.sizes)
         return Type(x.dtype, tuple(have[c] if c in have else next(new) for c in out))
 
-    def eval_at(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         src, out = self.labels.split("->")
         new = iter(self.sizes)
         shape = tuple(x.shape[src.index(c)] if c in src else evaluate(next(new), env) for c in out)
@@ -76,7 +76,7 @@ class Reshape(Symbolic):
             raise TypeError(f"reshape: {x} has not the size of {Type(x.dtype, self.shape)}")
         return Type(x.dtype, self.shape)
 
-    def eval_at(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         return xp.reshape(x, tuple(evaluate(s, env) for s in self.shape))
 
     def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
@@ -104,7 +104,7 @@ class Cut(Axis):
             x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape))
         )
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
             inside = not size or (start >= 0 and start + size <= x.shape[self.axis])
@@ -133,7 +133,7 @@ class Pad(Axis):
         grown = x.shape[self.axis] + self.before + self.after
         return Type(x.dtype, tuple(grown if k == self.axis else s for k, s in enumerate(x.shape)))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         ends = (evaluate(self.before, env), evaluate(self.after, env))
         widths = tuple(ends if k == self.axis else (0, 0) for k in range(len(x.shape)))
         return xp.pad(x, widths, constant_values=self.value)

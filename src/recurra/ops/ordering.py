@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float
 from recurra.ops.elementwise import select
@@ -63,7 +63,7 @@ class TopK(Axis):
             raise TypeError(f"{self.name}: {x} has no {self.size} elements on axis {self.axis}")
         return Type("i32", (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :]))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         size, own = evaluate(self.size, env), getattr(xp, "topk", None)
         if own is not None and str(x.dtype) in ("float32", "float16", "bfloat16"):
             return own(x, size, self.axis)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import Type
 from recurra.ops.random import drawn_words, threefry
@@ -39,7 +39,7 @@ class Permutation(Symbolic):
     def rank(self) -> int:
         return len(self.bind)
 
-    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env) -> Array:
         n = evaluate(self.size, env)
         shape = self.infer().sizes(env)
         at = xp.asarray(evaluate(self.at_, env, xp), dtype="int32")

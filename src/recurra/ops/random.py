@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.source import add_bound
@@ -38,7 +38,7 @@ class Uniform(Symbolic):
     def rank(self) -> int:
         return len(self.bind) + len(self.shape)
 
-    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env) -> Array:
         full = self.infer().sizes(env)
         counts = [evaluate(c, env, xp) for c in self.counter]
         if self.shape:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, floating, summable
 from recurra.ir.types import Type
 from recurra.ops.elementwise import Where, one_like, select
@@ -104,7 +104,7 @@ class Discounts(Op):
         floating(self.name, x.dtype)
         return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         n = evaluate(self.size, env)
         w = powers(xp, self.gamma, n, x.dtype, self.axis, len(x.shape) + 1)
         return xp.expand_dims(x, axis=self.axis) * w

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op, Symbolic
 from recurra.ir.resource import ArrayResource
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Range, Type
@@ -26,7 +26,7 @@ class Const(Symbolic):
     def infer(self) -> Type:
         return Type(self.dtype, self.shape)
 
-    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env) -> Array:
         shape = tuple(evaluate(s, env) for s in self.shape)
         return xp.full(shape, self.value, dtype=NUMPY_NAME[self.dtype])
 
@@ -93,7 +93,7 @@ class Value(Symbolic):
     def rank(self) -> int:
         return len(self.bind)
 
-    def eval_at(self, xp: ArrayNamespace, env: Any) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env) -> Array:
         y = xp.asarray(evaluate(self.expr, env, xp), dtype=NUMPY_NAME[self.dtype])
         shape = tuple(evaluate(s, env) for _, s, _ in sorted(self.bind, key=lambda b: b[2]))
         return xp.broadcast_to(y, shape) if shape else y

@@ -9,7 +9,7 @@ from operator import add
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
-from recurra.ir.expr import Expr, evaluate
+from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type
 
@@ -116,7 +116,7 @@ class Overlap(Op):
             raise TypeError(f"overlap: {x} has no windows of {self.lengths} at axis {self.axis}")
         return Type(x.dtype, (*x.shape[: self.axis], *self.lengths, *x.shape[end:]))
 
-    def run(self, xp: ArrayNamespace, env: Any, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
         for k in reversed(range(len(self.sizes))):  # the last first: the others keep their places
             n, size = evaluate(self.lengths[k], env), self.axis + k
             gap = steps_of(self.sizes, self.gaps)[k]

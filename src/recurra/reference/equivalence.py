@@ -19,7 +19,7 @@ from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Type, is_floating
 from recurra.ops.control import Call
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
 from recurra.reference import interpreter
 

@@ -28,7 +28,7 @@ from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_floating
 from recurra.ops.control import Call, Merge
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
 from recurra.runtime.executor import Execution, Resume, Step
 from recurra.storage.storage_plan import StoragePlan

@@ -14,7 +14,7 @@ import recurra as rc
 from numpy_memory import counted
 from random_epochs import write
 from recurra.errors import RecurraError
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
 from recurra.storage.offload import Offload

@@ -18,7 +18,7 @@ from recurra.codegen.samplers import over
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Node, Slice
 from recurra.ops.permutation import Permutation
-from recurra.ops.samples import Samples
+from recurra.ops.sampled_rows import Samples
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.storage.storage_plan import StoragePlan
 

@@ -30,7 +30,7 @@ from recurra.ops.indexing import Take
 from recurra.ops.movement import Reshape, Transpose
 from recurra.ops.permutation import Permutation
 from recurra.ops.reduction import Reduction
-from recurra.ops.samples import Renumber, Samples
+from recurra.ops.sampled_rows import Renumber, Samples
 from recurra.ops.source import Input
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.strip_mine.tiled_dims import own_or_joined

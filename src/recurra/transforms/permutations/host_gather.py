@@ -18,7 +18,7 @@ from recurra.ir.types import Range, Tuple, Type
 from recurra.ops.control import Item
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.permutation import Permutation
-from recurra.ops.samples import FUNCTION, Samples
+from recurra.ops.sampled_rows import FUNCTION, Samples
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.permutations.gathers import Gather, gather
 from recurra.transforms.rewriter.optimization_fuel import fuel

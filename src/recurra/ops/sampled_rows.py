@@ -1,4 +1,4 @@
-"""Samples of what lies in another order than they are counted in, or outside of fast memory."""
+"""Rows of an array by number, where points are numbered in another order, or lie on a disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Expr
+from recurra.ir.expr import Env, Expr
 from recurra.ir.op import Array, Elementwise
 from recurra.ir.resource import HostFunction
 from recurra.ops.control import Call
@@ -19,7 +19,7 @@ FUNCTION = HostFunction("samples")  # without a value: the op says what is done
 class Samples(Call):
     """y = rows of x, x: [*points, *row], k: [*n] -> [*n, *row]; k numbers points as axes in `order`
 
-    As a call, because only the rows that are taken are read from a disk (`memory.offload`).
+    As a call, because only the rows that are taken are read from a disk (`storage.offload`).
     """
 
     order: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Renumber(Elementwise):
     sizes: tuple[Expr | int, ...] = ()
     order: tuple[int, ...] = ()
 
-    def run(self, xp: ArrayNamespace, env: Any, *xs: Any, **_: Any) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
         return self.at(env).eval(xp, *xs)
 
     def apply(self, xp: ArrayNamespace, k: Array) -> Array:
