@@ -13,6 +13,8 @@ with ctx as ((b, B), (t, T)):
     h[b, t + 1] = 0.5 * h + x.tanh()
     assert_type(h[b, t:T].sum(), rc.Tensor)
     assert_type(x * 2.0 + rc.value(t), rc.Tensor)
+    assert_type(rc.where((x == 0.0) | (x != x), 0.0, x), rc.Tensor)
+    assert_type(x == 0.0, rc.Tensor)
     rc.output(h=h)
 
 program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)

@@ -128,12 +128,16 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self.floor()
 
     @operator("x == y", "np.equal", "torch.eq")
-    def __eq__(self, o: object) -> Any:
+    def __eq__(  # type: ignore[override]
+        self, o: object
+    ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Are they equal?"""
         return self._elementwise(el.Equal, o)
 
     @operator("x != y", "np.not_equal", "torch.ne")
-    def __ne__(self, o: object) -> Any:
+    def __ne__(  # type: ignore[override]
+        self, o: object
+    ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Do they differ?"""
         return self._elementwise(el.NotEqual, o)
 
