@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
@@ -10,10 +11,14 @@ if TYPE_CHECKING:
     from recurra.ir.types import Type
 
 
-class ArrayNamespace(Protocol):
-    """Functions of the array API by their names: NumPy, JAX, PyTorch, or what records a program."""
+class FunctionsByName(Protocol):
+    """Functions of the array API that are not a module: they record a program, or count bytes."""
 
     def __getattr__(self, name: str, /) -> Any: ...
+
+
+ArrayNamespace = ModuleType | FunctionsByName
+"""The array API: NumPy, JAX or PyTorch, or what has functions of the same names."""
 
 
 class Tensor(Protocol):
