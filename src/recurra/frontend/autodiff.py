@@ -63,6 +63,7 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
             hint="reduce it: .mean() or .sum()",
             loc=here(),
         )
+    _expect_averaged(loss, leaves)
     loss = _named(loss)
     names = {p.name for p in leaves}
     params = {p.name for p in tracer.params}
@@ -88,6 +89,23 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
     _refuse_later_branches(loss, {p: cotangents.of(p.name) for p in reached}, through_updates)
     for p in reached if wrt is None else leaves:
         p.grad = cotangents.of(p.name) if p.name in needed else None
+
+
+def _expect_averaged(loss: RecurrentTensor, leaves: Sequence[Read]) -> None:
+    """Raises RecurraError where a mean was meant to be over points, which are added up here."""
+    own = {d for p in leaves for d in p.domain.dims}
+    extra = [r for r in loss.domain if r.dim not in own]
+    if loss.averaged or not extra:
+        return
+    ranges = (f"{r.lo}:{r.hi}" if r in extra else r.dim for r in loss.domain)
+    raise RecurraError(
+        "the mean of this loss has nothing to average",
+        facts=f"it is {loss!r}, one number at each point; backward() adds up the points along "
+        f"{', '.join(r.dim for r in extra)}",
+        hint=f"read them as an axis first, x[{', '.join(ranges)}].mean(), or leave .mean() out "
+        "for the sum",
+        loc=here(),
+    )
 
 
 def _leaves(wrt: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -72,11 +72,10 @@ class Context:
     Of one dim `as (t, T)` will do.
     """
 
-    def __init__(self, num_dims: int | None = None, dims: str | None = None):
-        if num_dims is None and dims is None:
-            num_dims = 0
-        self.num_dims = len(dims.split()) if dims is not None else num_dims or 0
-        self.names = dims.split() if dims is not None else None
+    def __init__(self, num_dims: int | None = None, dims: str | Sequence[str] | None = None):
+        given = dims.split() if isinstance(dims, str) else dims
+        self.names = None if given is None else list(given)
+        self.num_dims = num_dims if self.names is None else len(self.names)
         self.tracer = Tracer()
         self.pairs: Pairs = ()
         self._graph: Graph | None = None
@@ -84,12 +83,16 @@ class Context:
     def __enter__(self) -> Any:
         frame = caller()
         targets = _targets_in_source(frame)
-        is_pair = self.num_dims == 1 and _takes_two(frame)
+        if self.num_dims is None:
+            self.num_dims = _pairs_taken(frame)
+        is_pair = self.num_dims == 1 and _takes(frame) == [2]
         if is_pair and targets is not None:
             targets = [ast.Tuple(list(targets))]
         names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
         if targets is not None:
-            _expect_pairs(targets, names, self.names is not None)
+            _expect_pairs([*map(ast.unparse, targets)], names, self.names is not None)
+        elif not is_pair and (taken := _takes(frame)):
+            _expect_pairs([f"name {k + 1}" for k in range(taken[0])], names, True)
         if self.names is None and targets is not None:
             names = _pairs(targets, self.num_dims) or names
         if self.pairs:
@@ -165,8 +168,8 @@ class Context:
         from recurra.runtime.memory_budget import fitted
 
         if (other := _COMPILE.get()) is not None:
-            return other(self, bounds or {})
-        sizes = self._sizes(bounds or {})
+            return other(self, {} if bounds is None else bounds)
+        sizes = self._sizes({} if bounds is None else bounds)
         more = by_new_names(knobs)
         expect_known(more, [d.name.upper() for d in self.tracer.dims])
         options = CompileOptions(
@@ -189,6 +192,14 @@ class Context:
         Truth values end rows where they hold, {T: d}, and a bound may be made of others,
         {N: B * T}.
         """
+        if not isinstance(bounds, Mapping):
+            ends = ", ".join(f"{d.hi}: 10" for d in self.tracer.dims)
+            raise RecurraError(
+                f"bounds are given by their names, not as {type(bounds).__name__}",
+                facts=f"this program has the bounds {', '.join(str(d.hi) for d in self.tracer.dims)}",
+                hint=f"write ctx.compile({{{ends}}})",
+                loc=here(),
+            )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
         for d in self.tracer.dims:
             if d.name in sizes:
@@ -202,7 +213,7 @@ class Context:
 
     def run(
         self,
-        bounds: Mapping[Any, Any],
+        bounds: Mapping[Any, Any] | None = None,
         *,
         seed: int = 0,
         inputs: Mapping[str, Any] | None = None,
@@ -308,21 +319,26 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     )
 
 
-def _takes_two(frame: FrameType) -> bool:
-    """Does what calls __enter__ unpack two values: `as (t, T)`? Its code tells, source or not."""
+def _takes(frame: FrameType) -> list[int]:
+    """How many values are unpacked of what __enter__ gives, and of the first of them: [3, 2] for
+    `as ((b, B), (i, I), (t, T))`, [2] for `as (t, T)`. The code tells, source or not."""
     after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
-    first = next(after, None)
-    return first is not None and (first.opname, first.arg) == ("UNPACK_SEQUENCE", 2)
+    unpacked = takewhile(lambda x: x.opname == "UNPACK_SEQUENCE", after)
+    return [x.arg or 0 for x in unpacked][:2]
 
 
-def _expect_pairs(
-    targets: Sequence[ast.expr], dims: list[tuple[str, str]], are_given: bool
-) -> None:
+def _pairs_taken(frame: FrameType) -> int:
+    """The number of dims that is meant where none is given: one for each pair."""
+    taken = _takes(frame)
+    return 1 if taken == [2] else taken[0] if taken else 0
+
+
+def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given: bool) -> None:
     """There must be as many pairs as dims."""
     n = len(dims)
-    if len(targets) == n or any(isinstance(x, ast.Starred) for x in targets):
+    if len(targets) == n or any(x.startswith("*") for x in targets):
         return
-    names = ", ".join(map(ast.unparse, targets))
+    names = ", ".join(targets)
     pairs = ", ".join(f"({d}, {bound})" for d, bound in dims)
     raise RecurraError(
         f"a context of {n} dims gives {n} pairs, and {len(targets)} names are there for them"

@@ -134,6 +134,7 @@ def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -
     variable's. Raises RecurraError if another input has it.
     """
     tracer, given = current(), type_of(of)
+    _expect_order(tracer, domain)
     if name is not None:
         _expect_input_name(tracer, name)
         tracer.free(name)
@@ -141,6 +142,21 @@ def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -
     node = tracer.emit(op, (), dims_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+
+
+def _expect_order(tracer: Tracer, domain: Sequence[Any]) -> None:
+    """Raises RecurraError if dims stand in another order than the axes of the array will have."""
+    names = list(map(str, domain)) if isinstance(domain, (tuple, list)) else []
+    known = tracer.dim_names()
+    ordered = sorted(names, key=lambda d: known.index(d) if d in known else 0)
+    if names != ordered:
+        raise RecurraError(
+            f"an input cannot have the domain ({', '.join(names)})",
+            facts=f"its array is [*dims, *shape], with dims in the order of the context, "
+            f"{', '.join(known)}",
+            hint=f"write ({', '.join(ordered)}), and give the array with its axes in that order",
+            loc=here(),
+        )
 
 
 def _expect_input_name(tracer: Tracer, name: str) -> None:
@@ -355,9 +371,16 @@ def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
     return Ref(x.name, tuple(whole.get(str(e), e) for e in x.ref.index))
 
 
-def output(**tensors: RecurrentTensor) -> None:
+def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
     """Keeps tensors: after a run, their values at every point are at `result[name]`."""
     tracer = current()
+    if unnamed:
+        raise RecurraError(
+            "an output has a name, which a run gives its value by",
+            facts=f"{unnamed[0]!r} has none",
+            hint="write rc.output(x=x), or rc.output(**tensors) of a dict",
+            loc=here(),
+        )
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
     for name, given in tensors.items():
         x = as_tensor(given)

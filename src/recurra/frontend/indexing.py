@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recurra.analysis.affine import quasi_affine
-from recurra.errors import DomainError, ShapeError, here
+from recurra.errors import DomainError, ShapeError, here, users_frame
 from recurra.frontend.construct import as_tensor, assigned
 from recurra.frontend.dims import condition, is_condition, unwrap
 from recurra.frontend.read import Read, tensor
@@ -26,7 +26,17 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
     """
     source = x.graph[x.name].domain
     if x.indexed or not len(source) or keys[0] is ...:
-        return inner(x, keys)
+        out = inner(x, keys)
+        out.chained = x.indexed and len(source) > 0
+        return out
+    if x.chained and all(map(_is_constant, keys)) and not _is_held(x):
+        raise DomainError(
+            f"{_written_keys(keys)} stands behind brackets that chose elements",
+            facts="brackets of the result are points of its dims again, as of every tensor",
+            hint="choose elements in one pair of brackets, x[t][1, 2]; to read a point of the "
+            f"result give it a name: y = x[t][1], and y{_written_keys(keys)}",
+            loc=here(),
+        )
     if len(keys) != len(source):
         raise DomainError(
             f"{x.called} is indexed with {len(keys)} expressions",
@@ -37,6 +47,32 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return tensor(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _is_constant(key: Any) -> bool:
+    """Is it a number, or a range between numbers? A point is mostly said by a dim or a bound."""
+    parts = (key.start, key.stop) if isinstance(key, slice) else (key,)
+    return all(k is None or type(k) is int for k in parts)
+
+
+def _is_held(x: Any) -> bool:
+    """Does the user hold a tensor by a variable, in one of his frames, or in what these hold?"""
+    frame = users_frame()
+    while frame is not None:
+        held = [*frame.f_locals.values(), *frame.f_globals.values()]
+        for v in held:
+            inside = (
+                v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else ()
+            )
+            of_it = getattr(v, "__dict__", {}).values()
+            if v is x or any(y is x for y in (*inside, *of_it)):
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _written_keys(keys: tuple[Any, ...]) -> str:
+    return f"[{', '.join(map(_written, keys))}]"
 
 
 def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
@@ -180,6 +216,14 @@ def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:
 def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
+    if x.indexed:
+        point = f"{x.name}[{', '.join(map(str, x.ref.index))}]"
+        raise DomainError(
+            f"elements of {point} are not assigned",
+            facts="an equation gives a value as a whole, at the points that its brackets name",
+            hint=f"write all of them: {point} = rc.stack([..]), or rc.where(rc.arange(n) == k, ..)",
+            loc=here(),
+        )
     if x.name not in x.tracer.branches:
         raise DomainError(
             f"{x.called} already has its equation",

@@ -24,6 +24,8 @@ class Read:
     def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
         self.tracer, self._ref, self.indexed = tracer, ref, indexed
         self._seen = len(tracer.renamed)
+        self.chained = False  # elements of a read, which may have no name of the user's
+        self.averaged = True  # False: it was to be averaged, and has no axis
 
     @property
     def ref(self) -> Ref:

@@ -80,7 +80,9 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
     y = _wide(x)
-    return _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
+    out = _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
+    out.averaged = bool(x.shape)
+    return out
 
 
 @operator("x.var(axis=0, correction=0)", "np.var", "torch.var")
