@@ -221,7 +221,7 @@ class _Program(RowMoves):
         if missing:
             self._rowless(", ".join(missing))
         own: dict[str, Index] = {r.dim: r.sym for r in domain}
-        index = own | dict(zip(read, ref.index, strict=True))
+        index = own | dict(zip(read, operand.ref.index, strict=True))
         return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), whole=None)
 
     def _value(self, node: Node, op: Value) -> None:
@@ -251,7 +251,7 @@ class _Program(RowMoves):
         for k, a in enumerate(node.args):
             if a.name not in self.grown:
                 continue
-            index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+            index = dict(zip(self.graph[a.name].domain.dims, xs[k].ref.index, strict=True))
             lead = ""
             for r in self.grown[a.name]:
                 if r.dim in index:
@@ -280,9 +280,8 @@ class _Program(RowMoves):
         n = self.graph[ref.name]
         if ref.name in self.grown:
             return True
-        known = n.name in self.early and n.op.pure
-        ours = set(n.domain.dims) & {self.time, *self.rows.dims}
-        return known and not ours and all(map(self._is_number, n.args))
+        known = n.name in self.early and n.op.pure and not set(n.domain.dims) & {*self.rows.dims}
+        return known and all(map(self._is_number, n.args))
 
     def _row_axis(self, extent: Range, xs: Sequence[MaskedOperand], ins: Sequence[str]) -> str:
         """The label of an axis that runs along all rows."""
