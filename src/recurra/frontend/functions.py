@@ -16,6 +16,7 @@ from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.operators import operator
 from recurra.frontend.reductions import axis_of
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.resource import HostFunction, Resource
@@ -105,10 +106,13 @@ def bound(name: str) -> Index:
     """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
     tracer = current()
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
-    if not name.isidentifier() or iskeyword(name) or name in taken:
+    if not is_word(name) or name in taken:
         raise RecurraError(
             f"a bound cannot be called {name!r}",
-            facts=f"it needs a name of its own; taken are {', '.join(sorted(taken))}",
+            facts=f"{name} is a word of Python or of the language of sets"
+            if is_reserved(name)
+            else f"it needs a word of its own, of a..z, digits and _; taken are "
+            f"{', '.join(sorted(taken)) or 'none'}",
             hint='N = rc.bound("N")',
             loc=here(),
         )

@@ -14,28 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
-from recurra.ir.expr import (
-    TRUE,
-    Cmp,
-    Logic,
-    Sym,
-    both,
-    compare,
-    either,
-    negate,
-)
+from recurra.ir.expr import TRUE, Cmp, Logic, Sym, both, compare, either, lin, negate
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
-from recurra.ops.control import Call, Merge
+from recurra.ops.control import Call, Foreign, Merge
 from recurra.ops.indexing import Pick, Take
 from recurra.ops.movement import Flip
 from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
-from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
+from recurra.transforms.early_exit.ragged_axes import (
+    Along,
+    Axes,
+    ends_last,
+    folded,
+    moved_axes,
+    partial,
+    result_axes,
+)
 from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
 from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
@@ -110,17 +110,14 @@ class _Program(RowMoves):
         if isinstance(node.op, Pick):
             self._picked(node, node.op, xs[0])
             return
+        self._expect_rows_in_place(node, xs)
         self._leave_out(node.op, xs)
         if isinstance(node.op, Call):
             op = self.told_lengths(node.op, xs)
         if not isinstance(node.type, Tuple):
             axes = result_axes(node.op, shapes, [x.axes for x in xs])
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
-                self.refuse(
-                    f"{node.op.name} takes rows that end at different points",
-                    f"it reads {node.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
-                    "reduce the rows first, or work on one point of them",
-                )
+                self._refuse_rows(node, xs)
             rank = len(shape_of(node.type))
             self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
             if (made := self.moved(node, xs)) is not None:
@@ -135,13 +132,43 @@ class _Program(RowMoves):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
 
+    def _expect_rows_in_place(self, node: Node, xs: Sequence[MaskedOperand]) -> None:
+        """Refuses elements that go from row to row: one may have ended where another has not."""
+        for k, axis in moved_axes(node.op, len(xs)):
+            for j, size in enumerate(xs[k].shape):
+                if j != axis and self.ended(size) and axis in self.across(xs[k], j):
+                    self.refuse(
+                        f"{node.op.name} along axis {axis} moves elements from row to row",
+                        f"{node.args[k]} has a row at each of its {xs[k].shape[axis]} places, and "
+                        f"{self.bound} is set row by row",
+                        f"work on one row, x[.., 0:{self.bound}], at each point, or reduce each "
+                        f"row first",
+                        k,
+                    )
+
+    def _refuse_rows(self, node: Node, xs: Sequence[MaskedOperand]) -> NoReturn:
+        op, hint = node.op.name, "reduce the rows first, or work on one point of them"
+        if isinstance(node.op, Foreign):
+            op = node.op.fn.key
+            hint = f"take it as equations, rc.import_jax({op})"
+            if not any(map(self.ended, shape_of(node.type))):
+                hint += f", or let the host call it for one row, rc.call({op}, rc.{node.type}, ..)"
+        read = next(k for k, x in enumerate(xs) if any(map(self.ended, x.shape)))
+        self.refuse(
+            f"{op} takes rows that end at different points",
+            f"it reads {node.args[read]}, whose axes are {', '.join(map(str, xs[read].shape))}",
+            hint,
+            read,
+        )
+
     def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
         """Sets what is past the end to what leaves the result alone, or what the op takes."""
         for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
         for k, axis, fill in folded(op, _dtype(self, xs)):
             for j, size in enumerate(xs[k].shape):
-                if self.ended(size) and (j == axis or axis in self.across(xs[k], j)):
+                own = j == axis and not ends_last(op)
+                if self.ended(size) and (own or axis in self.across(xs[k], j)):
                     xs[k] = self.masked(xs[k], j, fill)
 
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
@@ -157,7 +184,7 @@ class _Program(RowMoves):
                 f"read the end of a row as x[.., {self.bound}-1]",
             )
         size = operand.shape[op.axis]
-        self.axes[node.name] = tuple(a for k, a in enumerate(operand.axes) if k != op.axis)
+        self.axes[node.name] = self._axes_at(operand, op)
         inside = TRUE
         if op.zero:
             ends = compare(">=", op.at_, 0) if self.ended(op.at_) else TRUE
@@ -175,6 +202,22 @@ class _Program(RowMoves):
         y = self.emit(pick, tuple(args), "picked")
         zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
         self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
+
+    def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
+        """What the other axes run along; those of all rows, of the row that is picked."""
+        out = list[Along | None]()
+        for a in (a for k, a in enumerate(operand.axes) if k != op.axis):
+            if a is not None and a.rows and not self.ended(op.at_):
+                pairs = zip(self.rows, a.rows, strict=True)
+                rows = (
+                    lin([(e.lo, 1), (op.at_, e.step)])
+                    if isinstance(e, Slice) and self.row_axis_of(operand, r, e) == op.axis
+                    else e
+                    for r, e in pairs
+                )
+                a = replace(a, rows=tuple(rows))
+            out.append(a)
+        return tuple(out)
 
     # ---- choices and numbers
 

@@ -424,11 +424,11 @@ class Reads(RowEnds):
             e = rows[r.dim]
             index.append(e)
             if isinstance(e, Slice):
-                at = self._row_axis_of(operand, r, e)
+                at = self.row_axis_of(operand, r, e)
                 letters += axes[self.lost(operand) if at is None else at]
         return tuple(index), letters
 
-    def _row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
+    def row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
         """The axis of an operand that runs along rows."""
         pairs = list(enumerate(zip(operand.axes, operand.shape, strict=True)))
         whole = part == Slice(extent.lo, extent.hi)
@@ -440,7 +440,7 @@ class Reads(RowEnds):
         """The axes along which the rows run that end along an axis; None where one is gone."""
         along = operand.axes[axis]
         rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
-        return [self._row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
+        return [self.row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
 
     def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
