@@ -14,6 +14,7 @@ from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
 Shape = int | Index | Sequence[int | Index]
@@ -51,6 +52,13 @@ def arange(
         start, stop = 0, start
     ends = (unwrap(start), unwrap(stop), unwrap(step))
     if not any(isinstance(e, Expr) for e in ends):
+        if (count := (stop - start) / step) > MAX_POINTS:
+            raise RecurraError(
+                f"arange({start}, {stop}, {step}) would have {count:.3g} elements",
+                facts=f"an axis has {MAX_POINTS} at most",
+                hint="rc.arange(1000)",
+                loc=here(),
+            )
         return as_tensor(np.arange(start, stop, step), dtype)
     if step != 1:
         raise RecurraError(

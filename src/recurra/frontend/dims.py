@@ -45,6 +45,13 @@ class Index(Opaque):
 
     def _affine(self, other: Any, f: Any) -> Any:
         if isinstance(other, Index) or type(other) is int:
+            if type(other) is int and abs(other) >= 2**63:
+                raise DomainError(
+                    f"the index has the number {other}",
+                    facts="indices are numbers of 32 bits",
+                    hint=f'compute with a number: rc.value({self}, "f64") and {float(other)}',
+                    loc=here(),
+                )
             return Index(f(self.expr, unwrap(other)))
         return NotImplemented
 

@@ -64,7 +64,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             loc=here(),
         )
     if max is None:
-        return Until(done.ref, done.tracer, first, NEVER, here(), asks)
+        return Until(done, done.tracer, first, NEVER, here(), asks)
     most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError(
@@ -73,7 +73,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             hint="max=100",
             loc=here(),
         )
-    return Until(done.ref, done.tracer, first, most, here(), asks)
+    return Until(done, done.tracer, first, most, here(), asks)
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
