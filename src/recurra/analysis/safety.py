@@ -240,6 +240,8 @@ def _numbers(proof: Proof, node: Node) -> None:
 def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, where: Expr) -> None:
     """Expects its type to hold the number, and i32 all that it is computed of."""
     whole = proof.at(e)
+    sizes = ((k, span(proof.at(n), {**box, **proof.unknown})[1]) for k, n, _ in op.bind)
+    box = {**box, **{k: (0, max(n - 1, 0)) for k, n in sizes}}
     for part in walk(whole):
         wide = _is_wide(op.dtype) or part != whole
         if isinstance(part, (Cmp, Logic)) or (wide and _is_known(proof, part)):
