@@ -211,3 +211,39 @@ def test_ranges_that_only_the_data_know(name: str, backend: str) -> None:
     np.testing.assert_allclose(got["y"], filled(1.5), rtol=1e-5, atol=1e-6)
     slope = (filled(1.5 + 1e-6).sum() - filled(1.5 - 1e-6).sum()) / 2e-6
     np.testing.assert_allclose(got["slope"], slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["mean", "var", "std"])
+def test_slopes_of_what_each_of_all_rows_is_divided_by(name: str, backend: str) -> None:
+    """The number of points of a row, copied along the axes of all rows, is that of each of them."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.constant(BASE).take(rc.value(b, "i32")).take(rc.value(t, "i32"))
+        pairs = rc.stack([x, x * x])
+        each = getattr(pairs[0:B, 0:T], name)(axis=1)
+        whole = getattr(pairs[0:B, 0:T], name)(axis=(1, 2))
+        (each.square().sum() + whole.square().sum()).backward(wrt=[x])
+        rc.output(each=each, whole=whole, slope=x.grad)
+        last = rc.constant(LENGTHS, "i32").take(rc.value(b, "i32")) - 1
+        end = rc.until(rc.value(t, "i32") >= last, max=MOST)
+    got = ctx.run({B: 3, T: end}, backend=backend)
+    fold = getattr(np, name)
+
+    def of_rows(base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = [np.stack([r, r * r], 1) for r in (base[k, :n] for k, n in enumerate(LENGTHS))]
+        return np.array([fold(r, 0) for r in rows]), np.array([fold(r) for r in rows])
+
+    base, slope, step = BASE.astype(np.float64), np.zeros((3, MOST)), 1e-6
+    for row, n in enumerate(LENGTHS):
+        for k in range(n):
+            sums = []
+            for e in (step, -step):
+                moved = base.copy()
+                moved[row, k] += e
+                sums.append(sum(np.square(y).sum() for y in of_rows(moved)))
+            slope[row, k] = (sums[0] - sums[1]) / (2 * step)
+    each, whole = of_rows(base)
+    np.testing.assert_allclose(got["each"], each, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["whole"], whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["slope"], slope, rtol=1e-4, atol=1e-4)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from recurra.ir.expr import TRUE, Cmp, Logic, Sym, both, compare, either, lin, negate
+from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, both, compare, either, lin, negate
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
@@ -24,7 +24,7 @@ from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Foreign, Merge
 from recurra.ops.indexing import Pick, Take
-from recurra.ops.movement import Flip
+from recurra.ops.movement import Expand, Flip, Transpose
 from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import (
@@ -286,37 +286,29 @@ class _Program(RowMoves):
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
     def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
-        """Operands that came to vary with rows: ours, or those along an axis of another operand."""
-        ranks = tuple(len(x.shape) for x in xs)
-        pointwise = isinstance(op, Elementwise)
-        ins, out = op.parts(ranks) if isinstance(op, Elementwise) else ((), "")
-        labels, more = list(ins), set[str]()
+        """Operands that came to vary with rows: ours, or those along an axis beside them."""
+        sides = _sides(node, op, xs)
+        ins, more = ["" if s is None else s.labels for s in sides], set[str]()
         for k, a in enumerate(node.args):
             if a.name not in self.grown:
                 continue
             index = dict(zip(self.graph[a.name].domain.dims, xs[k].ref.index, strict=True))
             lead = ""
-            for r in self.grown[a.name]:
-                if r.dim in index:
-                    continue
-                letter = self._row_axis(r, xs, ins) if pointwise else ""
-                if r.dim in node.domain:
-                    index[r.dim] = r.sym
-                elif letter:
-                    index[r.dim], lead = Slice(r.lo, r.hi), lead + letter
-                else:
-                    index[r.dim] = r.sym
-                    more.add(r.dim)
+            for r in (r for r in self.grown[a.name] if r.dim not in index):
+                letter = "" if r.dim in node.domain else self._row_axis(r, sides)
+                if letter and letter in ins[k]:
+                    self._rowless(r.dim)
+                index[r.dim] = Slice(r.lo, r.hi) if letter else r.sym
+                lead += letter
+                more |= set() if letter else {r.dim}
             ref = Ref(a.name, tuple(index[r.dim] for r in self.grown[a.name]))
-            xs[k] = replace(xs[k], ref=ref, whole=None)
-            if pointwise:
-                labels[k] = lead + ins[k]
-        if more:
+            xs[k], ins[k] = replace(xs[k], ref=ref, whole=None), lead + ins[k]
+        if more := more - set(node.domain.dims):
             if not all(self._is_number(a) for a in node.args):
                 self._rowless(", ".join(sorted(more)))
             dims = {*node.domain.dims, *more}
             self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
-        return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
+        return _relabeled(op, tuple(len(x.shape) for x in xs), ins[: len(xs)])
 
     def _is_number(self, ref: Ref) -> bool:
         """Is it made of nothing but numbers, which each row may have for itself?"""
@@ -326,12 +318,12 @@ class _Program(RowMoves):
         known = n.name in self.early and n.op.pure and not set(n.domain.dims) & {*self.rows.dims}
         return known and all(map(self._is_number, n.args))
 
-    def _row_axis(self, extent: Range, xs: Sequence[MaskedOperand], ins: Sequence[str]) -> str:
+    def _row_axis(self, extent: Range, sides: Sequence[Side | None]) -> str:
         """The label of an axis that runs along all rows."""
         whole = Along(extent.dim, Slice(extent.lo, extent.hi))
-        for x, s in zip(xs, ins, strict=True):
-            for k, c in enumerate(s):
-                if x.axes[k] == whole or (x.axes[k] is None and x.shape[k] == extent.hi):
+        for s in sides:
+            for c, a, n in () if s is None else zip(s.labels, s.axes, s.shape, strict=True):
+                if a == whole or (a is None and n == extent.hi):
                     return c
         return ""
 
@@ -364,6 +356,42 @@ class _Program(RowMoves):
             if along is not None and self.ended(shape[axis]) and None not in self.across(x, axis):
                 x = self.masked(x, axis, 0)
         return self.ended_with(self.g[x.ref.name], 0)
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand, or the result, of an op that leaves elements in place: its axes by label."""
+
+    labels: str
+    axes: Axes
+    shape: tuple[Expr | int, ...]
+
+
+def _sides(node: Node, op: Op, xs: Sequence[MaskedOperand]) -> list[Side | None]:
+    """The operands; of an op that copies along new axes, the result, too."""
+    shape = shape_of(node.type)
+    if isinstance(op, Expand):
+        source, out = op.labels.split("->")
+        return [Side(source, xs[0].axes, xs[0].shape), Side(out, (None,) * len(out), shape)]
+    if not isinstance(op, Elementwise):
+        return [None for _ in xs]
+    ins, _ = op.parts(tuple(len(x.shape) for x in xs))
+    return [Side(s, x.axes, x.shape) for s, x in zip(ins, xs, strict=True)]
+
+
+def _relabeled(op: Op, ranks: tuple[int, ...], ins: Sequence[str]) -> Op:
+    """The op on operands that had these ranks and have gained axes."""
+    if isinstance(op, Elementwise):
+        _, out = op.parts(ranks)
+        return replace(op, labels=join_labels(tuple(ins), out))
+    if not isinstance(op, Expand):
+        return op
+    source, out = op.labels.split("->")
+    new = zip([c for c in out if c not in source], op.sizes, strict=True)
+    sizes = tuple(n for c, n in new if c not in ins[0])
+    if not sizes:
+        return Transpose(order=tuple(map(ins[0].index, out)))
+    return replace(op, labels=f"{ins[0]}->{out}", sizes=sizes)
 
 
 def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:
