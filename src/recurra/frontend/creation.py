@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,11 @@ def arange(
         start, stop = 0, start
     ends = (unwrap(start), unwrap(stop), unwrap(step))
     if not any(isinstance(e, Expr) for e in ends):
-        if (count := (stop - start) / step) > MAX_POINTS:
+        count = (stop - start) / step if step else inf
+        if count > MAX_POINTS:
             raise RecurraError(
                 f"arange({start}, {stop}, {step}) would have {count:.3g} elements",
-                facts=f"an axis has {MAX_POINTS} at most",
+                facts=f"it counts by {step}; an axis has {MAX_POINTS} at most",
                 hint="rc.arange(1000)",
                 loc=here(),
             )

@@ -206,7 +206,8 @@ def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
 def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along a new axis."""
-    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in xs], axis=axis)
+    tensors = map(as_tensor, xs)
+    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
 
 
 @operator('rc.einsum("ab,bc->ac", x, y)', "np.einsum", "torch.einsum")
@@ -228,7 +229,7 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
             hint='write rc.einsum("ab,bc->ac", x, y)',
             loc=here(),
         )
-    op = Einsum(labels=labels)
+    op, xs = Einsum(labels=labels), tuple(map(as_tensor, xs))
     if op.sums:
         xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
     return xs[0].apply(op, *xs)
