@@ -274,6 +274,16 @@ def test_bounds_are_sizes_and_dims_are_numbers_in_every_word(backend: str) -> No
         np.testing.assert_array_equal(got[name], y, err_msg=name)
 
 
+def test_dims_are_no_tensors() -> None:
+    with rc.Context(dims="t") as (t, T):
+        for index in (t, T - 1, t < 3):
+            assert not hasattr(index, "shape")
+            with pytest.raises(RecurraError, match="has no 'cast'") as e:
+                index.cast("f32")
+            assert f"rc.value({index})" in str(e.value)
+        assert repr(copy.deepcopy(t + 1)) == "t+1"
+
+
 def test_words_that_mix_axes_are_refused() -> None:
     with rc.Context(dims="t") as (t, T):
         x = rc.value(t) * 1.0
