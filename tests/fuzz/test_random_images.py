@@ -56,9 +56,10 @@ def test_gradients_are_slopes(seed: int) -> None:
     by_slopes(seed)
 
 
-# 5066: axes after folds; the others: a range without points where another dim begins late
+# 5066: axes after folds; 26114000007: a schedule of sizes that vary, not yet padded;
+# the others: a range without points where another dim begins late
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(10, 14), 5066, 40001000044, 51002000007])
+@pytest.mark.parametrize("seed", [*range(10, 14), 5066, 26114000007, 40001000044, 51002000007])
 def test_passes_keep_the_answer(seed: int) -> None:
     by_passes(seed)
 

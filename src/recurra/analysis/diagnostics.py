@@ -23,7 +23,6 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
 from recurra.ops.control import Merge
-from recurra.ops.source import Value
 
 
 def line_of(node: Node, index: int = -1) -> Loc | None:
@@ -202,15 +201,27 @@ def pick(
 
 
 def too_narrow(
-    node: Node, index: int, op: Value, number: int, point: Point, bounds: Mapping[str, int]
+    node: Node,
+    index: int,
+    expr: Expr | int,
+    dtype: str,
+    number: int,
+    point: Point,
+    bounds: Mapping[str, int],
 ) -> ShapeError:
-    """An index expression whose value is not among those of its type."""
-    spot = at(point, bounds, symbols(op.expr))
-    ends = np.iinfo(NUMPY_NAME[op.dtype])
+    """An index expression whose value is not among those of its type, or of i32."""
+    spot = at(point, bounds, symbols(expr))
+    ends = np.iinfo("int32")
+    if ends.min <= number <= ends.max:
+        ends = np.iinfo(NUMPY_NAME[dtype])
+        hint = f'rc.value({expr}, "i32") holds it; what is to be cut off: .cast("{dtype}")'
+    else:
+        dtype, dim = "i32", min(symbols(expr))
+        hint = f'compute with a number of {dim}: rc.value({dim}, "i64"), rc.value({dim}, "f64")'
     return ShapeError(
-        f"{op.expr} has a value that {op.dtype} cannot hold",
-        facts=f"{spot}it is {number}; {op.dtype} holds whole numbers from {ends.min} to {ends.max}",
-        hint=f'rc.value({op.expr}, "i32") holds it; what is to be cut off: .cast("{op.dtype}")',
+        f"{expr} has a value that {dtype} cannot hold",
+        facts=f"{spot}it is {number}; {dtype} holds whole numbers from {ends.min} to {ends.max}",
+        hint=hint,
         loc=line_of(node, index),
     )
 

@@ -26,7 +26,9 @@ from recurra.errors import RecurraError, here
 from recurra.ir.expr import (
     FALSE,
     TRUE,
+    Cmp,
     Expr,
+    Logic,
     Sym,
     both,
     compare,
@@ -36,6 +38,7 @@ from recurra.ir.expr import (
     negate,
     substitute,
     symbols,
+    walk,
 )
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.types import NUMPY_NAME, Domain, Tuple, Type, is_float
@@ -221,7 +224,7 @@ def _numbers(proof: Proof, node: Node) -> None:
         _fits(proof, node, -1, node.op, node.op.expr, box, proof.edges(node.domain))
     for k, ref in enumerate(node.args):
         source = proof.graph[ref.name]
-        if not isinstance(source.op, Value) or not _is_narrow(source.op.dtype):
+        if not isinstance(source.op, Value):
             continue
         when = merge_condition(node, k)
         where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
@@ -234,19 +237,34 @@ def _numbers(proof: Proof, node: Node) -> None:
         _fits(proof, node, k, source.op, substitute(source.op.expr, by), wide, where)
 
 
-def _is_narrow(dtype: str) -> bool:
-    """Is it a type of integers that may be too narrow for an index?"""
-    return dtype != "bool" and not is_float(dtype) and dtype not in ("i32", "i64")
-
-
 def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, where: Expr) -> None:
-    if not _is_narrow(op.dtype):
-        return
-    ends = np.iinfo(NUMPY_NAME[op.dtype])
-    found = proof.beyond(e, e, int(ends.min), int(ends.max), box, where)
-    if found is not None:
-        number = evaluate(proof.at(e), found)
-        raise diagnostics.too_narrow(node, index, op, number, found, proof.told(found))
+    """Expects its type to hold the number, and i32 all that it is computed of."""
+    whole = proof.at(e)
+    sizes = ((k, span(proof.at(n), {**box, **proof.unknown})[1]) for k, n, _ in op.bind)
+    box = {**box, **{k: (0, max(n - 1, 0)) for k, n in sizes}}
+    for part in walk(whole):
+        wide = _is_wide(op.dtype) or part != whole
+        if isinstance(part, (Cmp, Logic)) or (wide and _is_known(proof, part)):
+            continue
+        ends = np.iinfo("int32" if wide else NUMPY_NAME[op.dtype])
+        lo, hi = span(part, {**box, **proof.unknown})
+        if ends.min <= lo and hi <= ends.max:
+            continue
+        found = proof.beyond(part, part, int(ends.min), int(ends.max), box, where)
+        if found is not None:
+            number = evaluate(part, found)
+            told, e = proof.told(found), op.expr if part == whole else part
+            raise diagnostics.too_narrow(node, index, e, op.dtype, number, found, told)
+
+
+def _is_wide(dtype: str) -> bool:
+    """Does it hold what an index, which is computed in i32, may be?"""
+    return dtype in ("bool", "i64") or is_float(dtype)
+
+
+def _is_known(proof: Proof, e: Expr | int) -> bool:
+    """Is it a number before the program runs, or one of rows that only the data end?"""
+    return isinstance(e, int) or bool(symbols(e) & proof.unknown.keys())
 
 
 def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
@@ -12,6 +13,7 @@ from recurra.analysis.tracer import Tracer
 from recurra.compiler.index_checks import IndexCheck, with_index_checks
 from recurra.config import config
 from recurra.errors import DomainError
+from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph
 from recurra.ir.order import components
@@ -20,6 +22,8 @@ from recurra.storage.storage_plan import StoragePlan
 from recurra.transforms.canonicalize.domains import known_branch
 from recurra.transforms.early_exit.lower_until import Ending, end_rows
 from recurra.transforms.rewriter.pattern_rewriter import apply
+
+MAX_ELEMENTS = 2**60  # of an array: of 8 bytes each, their bytes have a number of 64 bits
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,24 @@ def expect_room(plan: StoragePlan, given: Mapping[str, Any]) -> None:
             hint="give one, rc.until(.., max=500), or read less of the past",
             loc=n.loc or endless[0].loc,
         )
+
+
+def expect_sizes(plan: StoragePlan) -> None:
+    """Raises DomainError where an array has more elements than can be counted."""
+    for n in plan.graph.nodes.values():
+        types = n.type.items if isinstance(n.type, Tuple) else (n.type,)
+        store = plan.stores.get(n.name)
+        arrays = [t.sizes(plan.sizes) for t in types]
+        arrays += [] if store is None else [store.shape(plan.sizes)]
+        for shape in arrays:
+            if max(shape, default=0) > MAX_POINTS or prod(shape) >= MAX_ELEMENTS:
+                raise DomainError(
+                    f"{n.name} would have {prod(shape)} elements",
+                    facts=f"its sizes are {', '.join(map(str, shape))}; an axis has "
+                    f"{MAX_POINTS} at most, and an array {MAX_ELEMENTS - 1}",
+                    hint="make the sizes smaller",
+                    loc=n.loc,
+                )
 
 
 def _expect(tracer: Tracer, graph: Graph, bound: str, until: Until) -> None:

@@ -20,7 +20,7 @@ from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
 from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.dims import Dim, is_reserved
+from recurra.ir.dims import Dim, is_reserved, is_word
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
 from recurra.ir.resource import Resource
@@ -294,14 +294,14 @@ def _targets_in_source(frame: FrameType) -> Sequence[ast.expr] | None:
 def _expect_names(names: list[str]) -> None:
     """Dims and bounds are words, each its own, that mean nothing else in an index."""
     for k, name in enumerate(names):
-        if name.isidentifier() and not is_reserved(name) and name not in names[:k]:
+        if is_word(name) and name not in names[:k]:
             continue
         raise RecurraError(
             f"no dim or bound can be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
             if is_reserved(name)
             else f"the names are {', '.join(names)}",
-            hint="take another name, of letters, digits and _",
+            hint='take another name, of a..z, digits and _; rc.Context(dims="b t") gives names',
             loc=here(),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
 Shape = int | Index | Sequence[int | Index]
@@ -51,6 +53,14 @@ def arange(
         start, stop = 0, start
     ends = (unwrap(start), unwrap(stop), unwrap(step))
     if not any(isinstance(e, Expr) for e in ends):
+        count = (stop - start) / step if step else inf
+        if count > MAX_POINTS:
+            raise RecurraError(
+                f"arange({start}, {stop}, {step}) would have {count:.3g} elements",
+                facts=f"it counts by {step}; an axis has {MAX_POINTS} at most",
+                hint="rc.arange(1000)",
+                loc=here(),
+            )
         return as_tensor(np.arange(start, stop, step), dtype)
     if step != 1:
         raise RecurraError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.no_value import Opaque
+from recurra.frontend.words import NoSuchName
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 
@@ -27,6 +28,16 @@ class Index(Opaque):
     def __repr__(self) -> str:
         return str(self.expr)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or name == "expr":  # Python asks for these
+            raise AttributeError(f"an index has no attribute {name!r}")
+        raise NoSuchName(
+            f"the index {self} has no {name!r}",
+            facts="dims and bounds are counted; a number that is computed with is a tensor",
+            hint=f"write rc.value({self}) for that tensor",
+            loc=here(),
+        )
+
     @property
     def constant(self) -> int | bool | None:
         """The number or truth value that it has folded to, if it has."""
@@ -45,6 +56,13 @@ class Index(Opaque):
 
     def _affine(self, other: Any, f: Any) -> Any:
         if isinstance(other, Index) or type(other) is int:
+            if type(other) is int and abs(other) >= 2**63:
+                raise DomainError(
+                    f"the index has the number {other}",
+                    facts="indices are numbers of 32 bits",
+                    hint=f'compute with a number: rc.value({self}, "f64") and {float(other)}',
+                    loc=here(),
+                )
             return Index(f(self.expr, unwrap(other)))
         return NotImplemented
 

@@ -14,9 +14,8 @@ from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.errors import DomainError, here
 from recurra.frontend.dims import Index, is_condition, unwrap
 from recurra.frontend.read import Read
+from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols
-
-MOST_POINTS = 2**31 - 1  # of a dim: they are counted in i32
 
 
 def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
@@ -65,7 +64,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             loc=here(),
         )
     if max is None:
-        return Until(done.ref, done.tracer, first, NEVER, here(), asks)
+        return Until(done, done.tracer, first, NEVER, here(), asks)
     most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError(
@@ -74,7 +73,7 @@ def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | Non
             hint="max=100",
             loc=here(),
         )
-    return Until(done.ref, done.tracer, first, most, here(), asks)
+    return Until(done, done.tracer, first, most, here(), asks)
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,10 +99,10 @@ def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
             loc=here(),
         )
     for name, n in numbers.items():
-        if n > MOST_POINTS:
+        if n > MAX_POINTS:
             raise DomainError(
                 f"the bound {name} is {n}",
-                facts=f"points are counted in 32 bits: there are {MOST_POINTS} at most",
+                facts=f"points are counted in 32 bits: there are {MAX_POINTS} at most",
                 hint=f"give a smaller number: {name}: 1000",
                 loc=here(),
             )

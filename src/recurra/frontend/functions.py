@@ -16,6 +16,7 @@ from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.operators import operator
 from recurra.frontend.reductions import axis_of
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.resource import HostFunction, Resource
@@ -105,10 +106,13 @@ def bound(name: str) -> Index:
     """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
     tracer = current()
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
-    if not name.isidentifier() or iskeyword(name) or name in taken:
+    if not is_word(name) or name in taken:
         raise RecurraError(
             f"a bound cannot be called {name!r}",
-            facts=f"it needs a name of its own; taken are {', '.join(sorted(taken))}",
+            facts=f"{name} is a word of Python or of the language of sets"
+            if is_reserved(name)
+            else f"it needs a word of its own, of a..z, digits and _; taken are "
+            f"{', '.join(sorted(taken)) or 'none'}",
             hint='N = rc.bound("N")',
             loc=here(),
         )
@@ -218,7 +222,8 @@ def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
 def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along a new axis."""
-    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in xs], axis=axis)
+    tensors = map(as_tensor, xs)
+    return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
 
 
 @operator('rc.einsum("ab,bc->ac", x, y)', "np.einsum", "torch.einsum")
@@ -240,7 +245,7 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
             hint='write rc.einsum("ab,bc->ac", x, y)',
             loc=here(),
         )
-    op = Einsum(labels=labels)
+    op, xs = Einsum(labels=labels), tuple(map(as_tensor, xs))
     if op.sums:
         xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
     return xs[0].apply(op, *xs)

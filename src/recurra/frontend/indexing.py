@@ -99,7 +99,7 @@ def _index(key: Any, extent: Range) -> Any:
 
 def _place(key: Any, extent: Range) -> Expr | int:
     """A quasi-affine position; a negative constant counts from the end."""
-    e = unwrap(key)
+    e = int(key) if isinstance(key, np.integer) else unwrap(key)
     if type(e) is not int and not (
         isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
     ):

@@ -229,6 +229,7 @@ def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
     """Copies along new axes before the others."""
+    shape = tuple(map(unwrap, shape))
     lead = len(shape) - len(x.shape)
     if lead < 0 or x.shape != shape[lead:]:
         raise ShapeError(f"{x.shape} does not fit {shape}", facts=f"this is {x!r}", loc=here())

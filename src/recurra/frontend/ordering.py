@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import as_float, as_tensor, promote
-from recurra.frontend.dims import wrap
+from recurra.frontend.dims import unwrap, wrap
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Read
@@ -44,7 +44,7 @@ def topk(x: Tensor, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tenso
     """The k largest, or smallest, in order, and their positions; of equals the first."""
     axis = axis_of(x, axis)
     if largest:
-        places = x.apply(ordering.TopK(axis=axis, size=wrap(k)), x)
+        places = x.apply(ordering.TopK(axis=axis, size=unwrap(k)), x)
     else:
         places = argsort(x, axis).cut(0, k, axis)
     return ordering.along(x, places, axis), places
@@ -150,4 +150,4 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
 @operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")
 def one_hot(x: Tensor, size: int, dtype: str | Dtype = "f32") -> Tensor:
     """1 at position i of a new last axis, else 0; all zeros where i is not on it."""
-    return x.apply(indexing.OneHot(size=size, axis=len(x.shape), to=dtype_name(dtype)), x)
+    return x.apply(indexing.OneHot(size=unwrap(size), axis=len(x.shape), to=dtype_name(dtype)), x)

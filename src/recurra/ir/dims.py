@@ -23,6 +23,14 @@ _SETS = {  # words of isl's notation, in which case does not matter
 _TEXT = {*keyword.kwlist, "inf"}  # words of the text form, and of generated code
 
 
+MAX_POINTS = 2**31 - 1  # of a dim, and elements of an axis: places are counted in i32
+
+
+def is_word(name: str) -> bool:
+    """May dims and bounds be called so, in indices, sets and generated code?"""
+    return name.isascii() and name.isidentifier() and not is_reserved(name)
+
+
 def is_reserved(name: str) -> bool:
     """Does a name mean something else where dims and bounds are named?"""
     return name in _TEXT or name.lower() in _SETS

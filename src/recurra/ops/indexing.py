@@ -117,12 +117,18 @@ class Take(ByLabel):
     def vjp(self, g: Tensor, y: Tensor, x: Tensor, i: Tensor) -> Cotangents:
         lx, li, out = self.parts()
         n = x.shape[lx.index(self.axis)]
-        i = i if i.dtype == "i64" else i.cast("i32")
-        at = i.clip(0, n - 1 if isinstance(n, int) else i.apply(Value(expr=n - 1, dtype=i.dtype)))
+        at = nearest(i, n)
         hot = at.apply(OneHot(size=n, axis=len(li), to=x.type.dtype), at)
         wide = out + self.axis
         both = g.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), g, hot)
         return both.reduce_to(wide, lx), None
+
+
+def nearest(i: Any, size: Expr | int) -> Any:
+    """The nearest positions on an axis, in a type that holds the number of any element."""
+    i = i if i.dtype == "i64" else i.cast("i32")
+    last = size - 1 if isinstance(size, int) else i.apply(Value(expr=size - 1, dtype=i.dtype))
+    return i.clip(0, last)
 
 
 class SearchSorted(ByLabel):

@@ -147,6 +147,8 @@ class Concat(Axis):
 
     def infer(self, *xs: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         for x in xs:
+            if x.rank != xs[0].rank:
+                raise TypeError(f"concat: {x} and {xs[0]} have not as many axes")
             rest = [s for k, s in enumerate(x.shape) if k != self.axis]
             if x.dtype != xs[0].dtype or rest != [
                 s for k, s in enumerate(xs[0].shape) if k != self.axis

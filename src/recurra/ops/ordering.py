@@ -11,7 +11,7 @@ from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float
 from recurra.ops.elementwise import select
-from recurra.ops.indexing import ArgSort, Take
+from recurra.ops.indexing import ArgSort, Take, nearest
 from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Value
 
@@ -131,12 +131,14 @@ class Scatter(Axis):
     def vjp(self, g: Tensor, y: Tensor, x: Tensor, i: Tensor, v: Tensor) -> Cotangents:
         n = x.shape[self.axis]
         end = n if isinstance(n, int) else i.apply(Value(expr=n, dtype=i.dtype))
-        heard, at = (i >= 0) & (i < end), along(g, i, self.axis)
+        heard, near = (i >= 0) & (i < end), nearest(i, n)
+        at = along(g, near, self.axis)
         if self.add:
             return g, None, select(heard, at)[0]
         order = positions(i, self.axis)
-        last = order.apply(self, filled(x, -1, "i32"), i, order)
-        heard = heard & (along(last, i, self.axis) == order)
+        none = x.cast("i32") * 0 - 1  # made of x: where rows end, it ends as they do
+        last = order.apply(self, none, i, order)
+        heard = heard & (along(last, near, self.axis) == order)
         return select(last < 0, g)[0], None, select(heard, at)[0]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # What numbers may be, where that is not at least 1 for counts, and at least 0 for others.
 LIMITS = {"seed": (0, 2**32 - 1), "gamma": (0.0, 1.0), "gae": (0.0, 1.0)}
+MAX_COUNT = 2**31 - 1  # points of a dim, and elements of an axis, are counted in 32 bits
 
 
 def flag(name: str, value: Any = None) -> str:
@@ -34,10 +35,12 @@ def expect_sound(settings: Recipe) -> None:
         for x in value if isinstance(value, tuple) else (value,):
             if isinstance(x, bool) or not isinstance(x, (int, float)):
                 continue
-            least, most = LIMITS.get(f.name, (1 if isinstance(x, int) else 0.0, math.inf))
+            usual = (1, MAX_COUNT) if isinstance(x, int) else (0.0, math.inf)
+            least, most = LIMITS.get(f.name, usual)
             if least <= x <= most and math.isfinite(x):
                 continue
-            fits = f"from {least} to {most}" if most < math.inf else f"at least {least}"
+            near = f.name not in LIMITS and not x > most  # only its lower end matters
+            fits = f"at least {least}" if near else f"from {least} to {most}"
             raise RecurraError(
                 f"{flag(f.name)} cannot be {x}",
                 facts=f"it is {fits}",

@@ -16,7 +16,7 @@ from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.input_layout import inputs_read
 from recurra.codegen.single_launch import as_single_launch
 from recurra.compiler import compilation_cache
-from recurra.compiler.bounds import Bounded, bounded, expect_room
+from recurra.compiler.bounds import Bounded, bounded, expect_room, expect_sizes
 from recurra.compiler.options import CompileOptions, checked, expect_alone, placed
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
@@ -116,6 +116,7 @@ def compile_program(
         kept, written.graph, lambda: compile_graph(written.graph, written.sizes, asked, target)
     )
     expect_room(compiled.plan, sizes)
+    expect_sizes(compiled.plan)
     read = inputs_read(compiled.program.plan)
     inputs = program_inputs(tracer.nodes.values(), written.most, read)
     may_be_single = options.tuning.single and options.tuning.chunk is None

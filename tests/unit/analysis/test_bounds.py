@@ -160,3 +160,35 @@ def test_a_bound_that_no_index_can_hold_is_refused() -> None:
         rc.output(y=x[T - 1])
     with pytest.raises(RecurraError, match=r"(?s)the bound T is 1\d*\n.*counted in 32 bits"):
         ctx.compile({T: 10**20}, backend="numpy")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((10**20,), "x would have 100000000000000000000 elements"),
+        ((2**31,), "an axis has 2147483647 at most"),
+        ((2**30, 2**30), "its sizes are 1073741824, 1073741824"),
+    ],
+)
+def test_sizes_that_no_array_has_are_refused(
+    shape: tuple[int, ...], told: str, backend: str
+) -> None:
+    with (ctx := rc.Context(dims="t")) as (t, T):
+        x = rc.input(rc.f32[shape], (t,), name="x")
+        rc.output(y=(x * x).sum())
+    with pytest.raises(RecurraError) as e:
+        ctx.compile({T: 3}, backend=backend)
+    assert told in str(e.value)
+
+
+def test_results_that_no_array_can_hold_are_refused() -> None:
+    with (ctx := rc.Context(dims="b t")) as ((b, B), (t, T)):
+        rc.output(y=rc.value(t) + rc.value(b))
+    with pytest.raises(RecurraError, match="y would have 4611686014132420609 elements"):
+        ctx.compile({B: 2**31 - 1, T: 2**31 - 1}, backend="numpy")
+
+
+def test_a_range_of_numbers_that_no_array_has_is_refused() -> None:
+    with rc.Context(dims="t"), pytest.raises(RecurraError, match=r"would have 1e\+20 elements"):
+        rc.arange(10**20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,24 @@ def test_a_function_of_another_library_is_called_as_it_is() -> None:
     assert "foreign" in sources(p)
     got = p.run(seed=3)
     np.testing.assert_array_equal(got["y"], np.sort(got["x"]) * np.float32(2))
+
+
+def test_a_function_of_several_results_is_called_once() -> None:
+    jax = pytest.importorskip("jax")
+    with (ctx := rc.Context(num_dims=1)) as (t, T):
+        x = rc.like(rc.f32[2], (t,))
+        x[0] = rc.constant([1.0, 2.0])
+        total, twice, more = rc.jax_fn(lambda x: (jax.numpy.sum(x), x * 2, x + 1))(x)
+        x[t + 1] = twice * 0.5 + more * 0.25 - total * 0.5
+        rc.output(total=total, x=x)
+    p = ctx.compile({T: 3}, backend="numpy")
+    assert len(re.findall(r"= foreign\w*\(", sources(p))) == 1
+    got = p.run()
+    want = np.array([1.0, 2.0])
+    for k in range(3):
+        np.testing.assert_array_equal(got["x"][k], want)
+        assert got["total"][k] == want.sum()
+        want = want + (want + 1) * 0.25 - want.sum() * 0.5
 
 
 @pytest.mark.parametrize("sample", [x for x in SAMPLES if x.name not in OUTSIDE], ids=str)

@@ -12,7 +12,7 @@ import pytest
 from test_import_jax import CASES
 
 import recurra as rc
-from recurra.errors import RecurraError
+from recurra.errors import DomainError, RecurraError
 
 BACKENDS = ("numpy", "jax", "torch")
 
@@ -172,3 +172,18 @@ def test_rows_that_the_data_end() -> None:
         got = ctx.run({B: 3, T: rc.until(done, max=9)}, backend=backend)
         rows = [row[: int(n)].mean() for row, n in zip(got["x"], got["n"], strict=True)]
         np.testing.assert_allclose(got["y"], rows, rtol=1e-5)
+
+
+def test_one_operation_takes_no_rows_that_the_data_end() -> None:
+    """The function is traced for one length: refused by its name, with what takes it apart."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.uniform((b, t))
+        rc.output(y=rc.jax_fn(jnp.mean)(x[b, 0:T]), end=x > 0.6)
+        end = rc.until(x > 0.6, max=9)
+    with pytest.raises(DomainError) as e:
+        ctx.compile({B: 3, T: end})
+    assert "mean takes rows that end at different points" in str(e.value)
+    assert "rc.import_jax(mean), or let the host call it for one row, rc.call(mean, " in str(
+        e.value
+    )

@@ -174,10 +174,16 @@ def test_a_parameter_over_no_dim_has_no_next_value() -> None:
             assert "give it one: domain=(i,)" in str(e.value)
 
 
-@pytest.mark.parametrize("dims", ["min t", "exists t", "b-c t", "t t"])
+@pytest.mark.parametrize("dims", ["min t", "exists t", "b-c t", "t t", "β t", "t é"])
 def test_names_of_dims_that_cannot_be(dims: str):
     with pytest.raises(RecurraError, match="no dim or bound can be called"):
         rc.Context(dims=dims).__enter__()
+
+
+@pytest.mark.parametrize("name", ["mod", "in", "ñ", "t", "two words"])
+def test_names_of_bounds_that_cannot_be(name: str):
+    with rc.Context(dims="t"), pytest.raises(RecurraError, match="a bound cannot be called"):
+        rc.bound(name)
 
 
 def test_the_name_of_an_input_is_the_one_it_is_given() -> None:

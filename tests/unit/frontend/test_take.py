@@ -183,3 +183,17 @@ def test_there_are_two_checks():
     ctx, bounds = checked()
     with pytest.raises(rc.errors.RecurraError, match="there are 'nan' and 'bounds'"):
         ctx.compile(bounds, check="index")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_written_places_off_the_axis_are_left_out_of_slopes_too(backend: str):
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x, v = rc.constant([1.0, 2.0, 3.0]), rc.constant([7.0, 8.0])
+        y = x.scatter(0, [0, 5], v)
+        y.square().sum().backward(wrt=[x, v])
+        rc.output(y=y, dx=x.grad, dv=v.grad)
+    got = ctx.run({}, backend=backend)
+    assert got["y"].tolist() == [7.0, 2.0, 3.0]
+    assert got["dx"].tolist() == [0.0, 4.0, 6.0]
+    assert got["dv"].tolist() == [14.0, 0.0]

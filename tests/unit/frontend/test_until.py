@@ -218,6 +218,20 @@ def test_ranges_that_begin_or_stop_near_the_end(backend: str) -> None:
         np.testing.assert_allclose(got[name], list(x), rtol=1e-6, err_msg=name)
 
 
+def test_what_ends_rows_may_be_given_a_name_behind_it() -> None:
+    """The block's end calls it like the variable that holds it, and an output like its key."""
+    for key in ("done", "over"):
+        ctx = rc.Context(dims="b t")
+        with ctx as ((b, B), (t, T)):
+            x = rc.value(t) + rc.value(b)
+            done = x > 2.0
+            end = rc.until(done, max=5)
+            rc.output(x=x, **{key: done})
+        got = ctx.run({B: 2, T: end}, backend="numpy")
+        assert got["x"].tolist() == [[0, 1, 2, 3, 0], [1, 2, 3, 0, 0]]
+        assert got[key].sum(axis=1).tolist() == [1, 1]
+
+
 @BACKENDS
 def test_time_may_come_first(backend: str) -> None:
     ctx = rc.Context(dims="t b")

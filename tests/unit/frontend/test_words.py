@@ -241,3 +241,53 @@ def test_constants_of_any_library_keep_their_bits(given: Any, dtype: Any, backen
     have = np.asarray(ctx.compile({T: 1}, backend=backend).run()["x"])
     plain = given.detach().double() if isinstance(given, torch.Tensor) else given
     np.testing.assert_array_equal(have.astype(np.float64), np.asarray(plain, np.float64))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_bounds_are_sizes_and_dims_are_numbers_in_every_word(backend: str) -> None:
+    """They came to the equations as what the user holds, and ended in an AttributeError."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        N = rc.bound("N")
+        x = rc.value(b) * 10.0 + rc.value(t) * (5.0 - rc.value(t))
+        row, at = x[b, 0:T], rc.value(t, "i32")
+        rc.output(best=row.topk(N)[0], all=row.topk(T)[0], least=row.topk(N, largest=False)[0])
+        rc.output(wide=x.broadcast_to((N, T)).sum(), hot=at.one_hot(T), few=at.one_hot(N))
+        rc.output(two=x[b, np.int64(2)] * 1.0, pair=rc.stack([t, t + 1]), three=rc.stack([x, t, N]))
+        rc.output(scaled=rc.einsum("a,->a", rc.arange(3), t))
+    got = ctx.run({B: 2, T: 4, N: 2}, backend=backend)
+    x = np.array([[10.0 * b + t * (5.0 - t) for t in range(4)] for b in range(2)])
+    t, ordered = np.arange(4), np.sort(x)
+    want = {
+        "best": ordered[:, :1:-1],
+        "all": ordered[:, ::-1],
+        "least": ordered[:, :2],
+        "wide": x * 8,
+        "hot": np.eye(4),
+        "few": np.eye(4)[:, :2],
+        "two": x[:, 2],
+        "pair": np.stack([t, t + 1], 1),
+        "three": np.stack([x, np.stack([t, t]), np.full((2, 4), 2)], 2),
+        "scaled": np.outer(t, np.arange(3)),
+    }
+    for name, y in want.items():
+        np.testing.assert_array_equal(got[name], y, err_msg=name)
+
+
+def test_dims_are_no_tensors() -> None:
+    with rc.Context(dims="t") as (t, T):
+        for index in (t, T - 1, t < 3):
+            assert not hasattr(index, "shape")
+            with pytest.raises(RecurraError, match="has no 'cast'") as e:
+                index.cast("f32")
+            assert f"rc.value({index})" in str(e.value)
+        assert repr(copy.deepcopy(t + 1)) == "t+1"
+
+
+def test_words_that_mix_axes_are_refused() -> None:
+    with rc.Context(dims="t") as (t, T):
+        x = rc.value(t) * 1.0
+        with pytest.raises(RecurraError, match="have not as many axes"):
+            rc.concat([x[0:T], t])
+        with pytest.raises(RecurraError, match=r"arange\(0, 3, 0\) would have inf elements"):
+            rc.arange(0, 3, 0)

@@ -169,3 +169,38 @@ def test_an_index_fits_its_type(write: Any, text: str | None) -> None:
             ctx.compile({"T": 300}, backend="numpy")
         assert text in str(e.value)
         assert '.cast("u8")' in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (lambda t: rc.value(t * 10**9), "1000000000*t has a value that i32 cannot hold"),
+        (lambda t: rc.value(t * 10**9, "f64"), "at t=3 it is 3000000000"),
+        (lambda t: rc.value(t * -(10**9), "i64"), "at t=3 it is -3000000000"),
+        (lambda t: rc.value((t * 10**9) // 3, "i32"), "1000000000*t has a value"),
+        (lambda t: t * 10**9 * rc.constant(0.5), "at t=3 it is 3000000000"),
+    ],
+)
+def test_an_index_that_is_counted_in_32_bits_fits_them(number: Any, told: str) -> None:
+    """It wrapped around without a word, also where its type has 64 bits."""
+    with (ctx := rc.Context(num_dims=1)) as (t, T):
+        rc.output(y=number(t))
+    with pytest.raises(RecurraError) as e:
+        ctx.compile({T: 4}, backend="numpy")
+    assert told in str(e.value)
+    assert ctx.run({T: 1}, backend="numpy")["y"].tolist() == [0.0]
+
+
+def test_an_index_is_made_of_numbers_that_a_machine_has() -> None:
+    with rc.Context(num_dims=1) as (t, _), pytest.raises(RecurraError) as e:
+        t * 10**20
+    assert "the index has the number 100000000000000000000" in str(e.value)
+    assert 'rc.value(t, "f64") and 1e+20' in str(e.value)
+
+
+def test_large_numbers_of_dims_are_computed_as_such() -> None:
+    with (ctx := rc.Context(num_dims=1)) as (t, T):
+        rc.output(whole=rc.value(t, "i64") * 10**9, bound=rc.value(T * 10**9, "f64"))
+    got = ctx.run({T: 4}, backend="numpy")
+    assert got["whole"].tolist() == [0, 10**9, 2 * 10**9, 3 * 10**9]
+    assert got["bound"] == 4e9

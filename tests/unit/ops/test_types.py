@@ -344,6 +344,19 @@ def test_unsigned_words_are_refused_or_right(backend: str):
     assert found.dtype == np.uint32
 
 
+def test_unsigned_words_that_are_only_read_are_refused_or_right_too():
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        u = rc.input(rc.u32[3], (t,), name="u")
+        rc.output(at=u.argmax())
+    given = {"u": np.array([[1, 2**31, 3], [4, 0, 0]], np.uint32)}
+    for backend in ("numpy", "jax"):
+        found = ctx.compile({T: 2}, backend=backend).run(inputs=given)["at"]
+        assert found.tolist() == [1, 0]
+    with pytest.raises(RecurraError, match="u is a tensor of unsigned 32-bit numbers"):
+        ctx.compile({T: 2}, backend="torch").run(inputs=given)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_numbers_are_halves_beside_halves(dtype: str):
     """Also in a branch, and in a loop where every value is a scalar."""

@@ -33,6 +33,8 @@ def told(capsys: pytest.CaptureFixture[str], out: Path, *options: str) -> str:
         ("ppo --minibatches 0", "--minibatches cannot be 0"),
         ("ppo --minibatches 3", "--minibatches 3 does not divide 8 samples"),
         ("ppo --hidden 4 0", "--hidden cannot be 0"),
+        (f"reinforce --hidden {10**20}", f"--hidden cannot be {10**20}"),
+        (f"ppo --rows {10**400}", f"--rows cannot be {10**400}"),
         ("ppo --checkpoint-every 0", "--checkpoint-every cannot be 0"),
         ("reinforce --workers 0", "--workers cannot be 0"),
         ("reinforce --seed -1", "--seed cannot be -1"),

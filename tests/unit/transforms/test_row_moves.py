@@ -34,6 +34,16 @@ MOVES: dict[str, tuple[Written, ByHand]] = {
         lambda x, b, T: rc.concat([rc.constant([5.0, 6.0]), x[b, 0:T]]),
         lambda x: np.append([5, 6], x),
     ),
+    "scatter": (
+        lambda x, b, T: x[b, 0:T].scatter(
+            0, rc.constant([2, 0]), x[b, 0] * rc.constant([7.0, 8.0])
+        ),
+        lambda x: np.where(np.arange(len(x)) == 2, 7 * x[0], np.append(8 * x[0], x[1:])),
+    ),
+    "scatter of a row": (
+        lambda x, b, T: x[b, 0:T].scatter(0, (-x[b, 0:T]).argsort(), x[b, 0:T] ** 2, reduce="add"),
+        lambda x: x + (x**2)[np.argsort(np.argsort(-x, kind="stable"))],
+    ),
     "reshape": (
         lambda x, b, T: rc.stack([x[b, 0:T], x[b, 0:T] ** 2]).reshape(2 * T),
         lambda x: np.append(x, x**2),
@@ -113,6 +123,43 @@ def test_elements_of_several_rows_are_not_joined() -> None:
         program(lambda x, b, B, t, T: x[0:B, 0:T].reshape(-1).sum())
 
 
+@pytest.mark.parametrize("name", ["flip", "sort", "argsort", "roll", "take", "cut", "topk"])
+def test_elements_do_not_go_from_row_to_row(name: str) -> None:
+    """Where they would go a row may have ended: what lies past its end was read, and shown."""
+    arguments = {"take": ([1, 0], 0), "cut": (0, 2, 0), "roll": (1, 0), "topk": (2, 0)}
+
+    def write(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+        y = getattr(x[0:B, 0:T], name)(*arguments.get(name, (0,)))
+        return y[0] if name == "topk" else y
+
+    with pytest.raises(DomainError, match="along axis 0 moves elements from row to row"):
+        program(write)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_before_one_are_joined_to_it_where_they_have_points(backend: str) -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.constant(BASE).take(rc.value(b, "i32")).take(rc.value(t, "i32"))
+        rows = x[0:B, 0:T]
+        rc.output(total=rows.cumsum(0), times=rows.cumprod(0), largest=rows.cummax(0))
+        rc.output(one=rows.index(1, 0), two=rows.index(2, 0).sum(), back=rows.transpose(1, 0))
+        last = rc.constant(LENGTHS, "i32").take(rc.value(b, "i32")) - 1
+        end = rc.until(rc.value(t, "i32") >= last, max=MOST)
+    got = ctx.run({B: 3, T: end}, backend=backend)
+    there = np.arange(MOST) < np.array(LENGTHS)[:, None]
+    for name, join, none in (
+        ("total", np.add, 0.0),
+        ("times", np.multiply, 1.0),
+        ("largest", np.maximum, -np.inf),
+    ):
+        want = np.where(there, join.accumulate(np.where(there, BASE, none)), 0.0)
+        np.testing.assert_allclose(got[name], want, rtol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(got["one"], np.where(there, BASE, 0.0)[1])
+    np.testing.assert_allclose(got["two"], BASE[2, : LENGTHS[2]].sum(), rtol=1e-6)
+    np.testing.assert_array_equal(got["back"], np.where(there, BASE, 0.0).T)
+
+
 def shares(x: np.ndarray) -> float:
     weight = np.exp(x)
     return float((weight / weight.sum() * x).sum())
@@ -164,3 +211,39 @@ def test_ranges_that_only_the_data_know(name: str, backend: str) -> None:
     np.testing.assert_allclose(got["y"], filled(1.5), rtol=1e-5, atol=1e-6)
     slope = (filled(1.5 + 1e-6).sum() - filled(1.5 - 1e-6).sum()) / 2e-6
     np.testing.assert_allclose(got["slope"], slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["mean", "var", "std"])
+def test_slopes_of_what_each_of_all_rows_is_divided_by(name: str, backend: str) -> None:
+    """The number of points of a row, copied along the axes of all rows, is that of each of them."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.constant(BASE).take(rc.value(b, "i32")).take(rc.value(t, "i32"))
+        pairs = rc.stack([x, x * x])
+        each = getattr(pairs[0:B, 0:T], name)(axis=1)
+        whole = getattr(pairs[0:B, 0:T], name)(axis=(1, 2))
+        (each.square().sum() + whole.square().sum()).backward(wrt=[x])
+        rc.output(each=each, whole=whole, slope=x.grad)
+        last = rc.constant(LENGTHS, "i32").take(rc.value(b, "i32")) - 1
+        end = rc.until(rc.value(t, "i32") >= last, max=MOST)
+    got = ctx.run({B: 3, T: end}, backend=backend)
+    fold = getattr(np, name)
+
+    def of_rows(base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = [np.stack([r, r * r], 1) for r in (base[k, :n] for k, n in enumerate(LENGTHS))]
+        return np.array([fold(r, 0) for r in rows]), np.array([fold(r) for r in rows])
+
+    base, slope, step = BASE.astype(np.float64), np.zeros((3, MOST)), 1e-6
+    for row, n in enumerate(LENGTHS):
+        for k in range(n):
+            sums = []
+            for e in (step, -step):
+                moved = base.copy()
+                moved[row, k] += e
+                sums.append(sum(np.square(y).sum() for y in of_rows(moved)))
+            slope[row, k] = (sums[0] - sums[1]) / (2 * step)
+    each, whole = of_rows(base)
+    np.testing.assert_allclose(got["each"], each, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["whole"], whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got["slope"], slope, rtol=1e-4, atol=1e-4)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra.errors import DomainError
 
 MOST = 7
 X = np.random.default_rng(0).uniform(0.2, 1.0, (3, MOST))
@@ -74,3 +75,54 @@ def test_numbers_of_rows(backend: str) -> None:
         step[at] = 1e-6
         slope[at] = (loss(X + step) - loss(X - step)) / 2e-6
     np.testing.assert_allclose(found["slope"], slope, rtol=1e-6, atol=1e-8)
+
+
+@BACKENDS
+def test_numbers_of_time_and_length_are_those_of_each_row(backend: str):
+    """A number of t and T is one for each row, also where all rows share what it is made of."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t) * 10.0 + rc.value(b) * 20.0
+        share = rc.value(t)
+        y = share * rc.value(T)
+        taken = x[b, 0:T].take(rc.value(t, "i32"))
+        (taken.square()[0:B, 0:T].sum() + (x * rc.value(T))[0:B, 0:T].sum()).backward(wrt=[x])
+        rc.output(y=y, total=y[0:T].sum(), rest=y[t:T].sum(), taken=taken, slope=x.grad)
+        end = rc.until(x >= 30.0, max=5)
+    got = ctx.compile({B: 2, T: end}, backend=backend).run()
+    for row, n in enumerate((4, 2)):
+        k = np.arange(n)
+        value = 10.0 * k + 20.0 * row
+        want = {
+            "y": k * n,
+            "taken": value,
+            "slope": 2 * value + n,
+            "rest": [n * sum(range(j, n)) for j in k],
+        }
+        for name, points in want.items():
+            assert got[name][row].tolist() == [*points, *(0.0,) * (5 - n)], name
+        assert got["total"][row] == n * sum(k)
+
+
+def test_slopes_of_what_rows_share_through_their_lengths_are_refused():
+    """The slope would be a sum over rows of what differs by T, which is set in each of them."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t) * 10.0 + rc.value(b) * 20.0
+        share = rc.value(t) * 1.0
+        (x * (share * rc.value(T)))[0:B, 0:T].sum().backward(wrt=[share])
+        rc.output(slope=share.grad)
+        end = rc.until(x >= 30.0, max=5)
+    with pytest.raises(DomainError, match="T differs from row to row"):
+        ctx.compile({B: 2, T: end}, backend="numpy")
+
+
+def test_the_end_of_what_is_in_no_row_is_refused():
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.value(t) * 10.0 + rc.value(b) * 20.0
+        y = rc.value(t) * rc.value(T)
+        rc.output(z=x + y[T - 1 - t])
+        end = rc.until(x >= 30.0, max=5)
+    with pytest.raises(DomainError, match="reads the end of a row, and y is in none"):
+        ctx.compile({B: 2, T: end}, backend="numpy")

@@ -148,6 +148,7 @@ class WritingMachine:
     def __init__(self, writer: Writer, sizes: Mapping[str, int]) -> None:
         self.writer, self.sizes = writer, sizes
         self.xp: Any = NumpyNamespace(writer)
+        self.functions: dict[tuple[Any, ...], str] = {}  # of other libraries, by key and axes
 
     def counted(self, name: str, span: tuple[int, int]) -> Count:
         return Count(name, span, self.number)
@@ -191,11 +192,15 @@ class WritingMachine:
         return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
-        """A function of another library, which wants arrays with numbers: it is called."""
+        """One of the results of a function of another library; a call gives them all."""
         w, type_ = self.writer, op.infer()
+        which = op.fn.key, op.vmaps
+        if which not in self.functions:
+            called = partial(op.fn.get(), np, op.vmaps)
+            self.functions[which] = w.bound(called, w.named(op.name))
+        results = w.once(f"{self.functions[which]}({', '.join(map(w.show, args))})")
         like = blank(type_.sizes(self.sizes), NUMPY_NAME[type_.dtype])
-        function = w.bound(partial(op.eval, np), w.named(op.name))
-        return w.assign(f"{function}({', '.join(map(w.show, args))})", like, moves=False)
+        return w.assign(f"{results.name}[{op.out}]", like, moves=False)
 
     # ---- loops
 

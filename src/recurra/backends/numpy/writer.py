@@ -126,6 +126,13 @@ class Writer:
             self.known[-1][text] = made
         return made
 
+    def once(self, text: str) -> StandIn:
+        """The results of a call, which is written once in a block."""
+        known = self.known[-1]
+        if text not in known:
+            known[text] = self.assign(text, None, moves=False)
+        return known[text]
+
     def do(self, text: str) -> None:
         self.items.append(Line("", text))
 

@@ -42,6 +42,7 @@ from recurra.cost.thresholds import (
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
 from recurra.ops.control import Foreign
+from recurra.ops.elementwise import Cast
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.notices import told_if_long
 
@@ -92,15 +93,17 @@ class TorchBackend:
 
     def coded(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """The code of a region that is given all of its stores."""
-        for s in region.active:
-            type_ = plan.statements[s].type
-            if isinstance(type_, Type) and type_.dtype == "u32":
-                raise RecurraError(
-                    f"{s} is a tensor of unsigned 32-bit numbers",
-                    facts="torch cannot calculate with them",
-                    hint="use the jax backend, or numbers of i32 or i64",
-                    loc=plan.statements[s].loc,
-                )
+        for s in map(plan.statements.__getitem__, region.active):
+            read = () if isinstance(s.op, Cast) else (a.name for a in s.args)
+            named = {**{a: plan.statements.arrays[a].type for a in read}, s.name: s.type}
+            for name, type_ in named.items():
+                if isinstance(type_, Type) and type_.dtype == "u32":
+                    raise RecurraError(
+                        f"{name} is a tensor of unsigned 32-bit numbers",
+                        facts="torch cannot calculate with them",
+                        hint="use the jax backend, or numbers of i32 or i64",
+                        loc=s.loc,
+                    )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
         self.sources[region.name] = source
         given = {**constants, "foreign": foreign_calls(plan)}

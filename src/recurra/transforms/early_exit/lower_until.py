@@ -14,28 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
-from recurra.ir.expr import (
-    TRUE,
-    Cmp,
-    Logic,
-    Sym,
-    both,
-    compare,
-    either,
-    negate,
-)
+from recurra.ir.expr import TRUE, Cmp, Expr, Logic, Sym, both, compare, either, lin, negate
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Op, join_labels
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
-from recurra.ops.control import Call, Merge
+from recurra.ops.control import Call, Foreign, Merge
 from recurra.ops.indexing import Pick, Take
-from recurra.ops.movement import Flip
+from recurra.ops.movement import Expand, Flip, Transpose
 from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
-from recurra.transforms.early_exit.ragged_axes import Along, folded, partial, result_axes
+from recurra.transforms.early_exit.ragged_axes import (
+    Along,
+    Axes,
+    ends_last,
+    folded,
+    moved_axes,
+    partial,
+    result_axes,
+)
 from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
 from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
@@ -110,17 +110,14 @@ class _Program(RowMoves):
         if isinstance(node.op, Pick):
             self._picked(node, node.op, xs[0])
             return
+        self._expect_rows_in_place(node, xs)
         self._leave_out(node.op, xs)
         if isinstance(node.op, Call):
             op = self.told_lengths(node.op, xs)
         if not isinstance(node.type, Tuple):
             axes = result_axes(node.op, shapes, [x.axes for x in xs])
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
-                self.refuse(
-                    f"{node.op.name} takes rows that end at different points",
-                    f"it reads {node.args[0]}, whose axes are {', '.join(map(str, xs[0].shape))}",
-                    "reduce the rows first, or work on one point of them",
-                )
+                self._refuse_rows(node, xs)
             rank = len(shape_of(node.type))
             self.axes[node.name] = axes if axes and len(axes) == rank else (None,) * rank
             if (made := self.moved(node, xs)) is not None:
@@ -135,13 +132,43 @@ class _Program(RowMoves):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
 
+    def _expect_rows_in_place(self, node: Node, xs: Sequence[MaskedOperand]) -> None:
+        """Refuses elements that go from row to row: one may have ended where another has not."""
+        for k, axis in moved_axes(node.op, len(xs)):
+            for j, size in enumerate(xs[k].shape):
+                if j != axis and self.ended(size) and axis in self.across(xs[k], j):
+                    self.refuse(
+                        f"{node.op.name} along axis {axis} moves elements from row to row",
+                        f"{node.args[k]} has a row at each of its {xs[k].shape[axis]} places, and "
+                        f"{self.bound} is set row by row",
+                        f"work on one row, x[.., 0:{self.bound}], at each point, or reduce each "
+                        f"row first",
+                        k,
+                    )
+
+    def _refuse_rows(self, node: Node, xs: Sequence[MaskedOperand]) -> NoReturn:
+        op, hint = node.op.name, "reduce the rows first, or work on one point of them"
+        if isinstance(node.op, Foreign):
+            op = node.op.fn.key
+            hint = f"take it as equations, rc.import_jax({op})"
+            if not any(map(self.ended, shape_of(node.type))):
+                hint += f", or let the host call it for one row, rc.call({op}, rc.{node.type}, ..)"
+        read = next(k for k, x in enumerate(xs) if any(map(self.ended, x.shape)))
+        self.refuse(
+            f"{op} takes rows that end at different points",
+            f"it reads {node.args[read]}, whose axes are {', '.join(map(str, xs[read].shape))}",
+            hint,
+            read,
+        )
+
     def _leave_out(self, op: Op, xs: list[MaskedOperand]) -> None:
         """Sets what is past the end to what leaves the result alone, or what the op takes."""
         for k, value in partial(op, [self.g.type(x.ref).dtype for x in xs]):
             xs[k] = self.present(xs[k], value)
         for k, axis, fill in folded(op, _dtype(self, xs)):
             for j, size in enumerate(xs[k].shape):
-                if self.ended(size) and (j == axis or axis in self.across(xs[k], j)):
+                own = j == axis and not ends_last(op)
+                if self.ended(size) and (own or axis in self.across(xs[k], j)):
                     xs[k] = self.masked(xs[k], j, fill)
 
     def put(self, node: Node, op: Op, args: Sequence[Ref]) -> None:
@@ -157,7 +184,7 @@ class _Program(RowMoves):
                 f"read the end of a row as x[.., {self.bound}-1]",
             )
         size = operand.shape[op.axis]
-        self.axes[node.name] = tuple(a for k, a in enumerate(operand.axes) if k != op.axis)
+        self.axes[node.name] = self._axes_at(operand, op)
         inside = TRUE
         if op.zero:
             ends = compare(">=", op.at_, 0) if self.ended(op.at_) else TRUE
@@ -175,6 +202,22 @@ class _Program(RowMoves):
         y = self.emit(pick, tuple(args), "picked")
         zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
         self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
+
+    def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
+        """What the other axes run along; those of all rows, of the row that is picked."""
+        out = list[Along | None]()
+        for a in (a for k, a in enumerate(operand.axes) if k != op.axis):
+            if a is not None and a.rows and not self.ended(op.at_):
+                pairs = zip(self.rows, a.rows, strict=True)
+                rows = (
+                    lin([(e.lo, 1), (op.at_, e.step)])
+                    if isinstance(e, Slice) and self.row_axis_of(operand, r, e) == op.axis
+                    else e
+                    for r, e in pairs
+                )
+                a = replace(a, rows=tuple(rows))
+            out.append(a)
+        return tuple(out)
 
     # ---- choices and numbers
 
@@ -221,7 +264,7 @@ class _Program(RowMoves):
         if missing:
             self._rowless(", ".join(missing))
         own: dict[str, Index] = {r.dim: r.sym for r in domain}
-        index = own | dict(zip(read, ref.index, strict=True))
+        index = own | dict(zip(read, operand.ref.index, strict=True))
         return replace(operand, ref=Ref(ref.name, tuple(index[d] for d in domain.dims)), whole=None)
 
     def _value(self, node: Node, op: Value) -> None:
@@ -243,53 +286,44 @@ class _Program(RowMoves):
         return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
 
     def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
-        """Operands that came to vary with rows: ours, or those along an axis of another operand."""
-        ranks = tuple(len(x.shape) for x in xs)
-        pointwise = isinstance(op, Elementwise)
-        ins, out = op.parts(ranks) if isinstance(op, Elementwise) else ((), "")
-        labels, more = list(ins), set[str]()
+        """Operands that came to vary with rows: ours, or those along an axis beside them."""
+        sides = _sides(node, op, xs)
+        ins, more = ["" if s is None else s.labels for s in sides], set[str]()
         for k, a in enumerate(node.args):
             if a.name not in self.grown:
                 continue
-            index = dict(zip(self.graph[a.name].domain.dims, a.index, strict=True))
+            index = dict(zip(self.graph[a.name].domain.dims, xs[k].ref.index, strict=True))
             lead = ""
-            for r in self.grown[a.name]:
-                if r.dim in index:
-                    continue
-                letter = self._row_axis(r, xs, ins) if pointwise else ""
-                if r.dim in node.domain:
-                    index[r.dim] = r.sym
-                elif letter:
-                    index[r.dim], lead = Slice(r.lo, r.hi), lead + letter
-                else:
-                    index[r.dim] = r.sym
-                    more.add(r.dim)
+            for r in (r for r in self.grown[a.name] if r.dim not in index):
+                letter = "" if r.dim in node.domain else self._row_axis(r, sides)
+                if letter and letter in ins[k]:
+                    self._rowless(r.dim)
+                index[r.dim] = Slice(r.lo, r.hi) if letter else r.sym
+                lead += letter
+                more |= set() if letter else {r.dim}
             ref = Ref(a.name, tuple(index[r.dim] for r in self.grown[a.name]))
-            xs[k] = replace(xs[k], ref=ref, whole=None)
-            if pointwise:
-                labels[k] = lead + ins[k]
-        if more:
+            xs[k], ins[k] = replace(xs[k], ref=ref, whole=None), lead + ins[k]
+        if more := more - set(node.domain.dims):
             if not all(self._is_number(a) for a in node.args):
                 self._rowless(", ".join(sorted(more)))
             dims = {*node.domain.dims, *more}
             self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
-        return replace(op, labels=join_labels(tuple(labels), out)) if pointwise else op  # pyright: ignore
+        return _relabeled(op, tuple(len(x.shape) for x in xs), ins[: len(xs)])
 
     def _is_number(self, ref: Ref) -> bool:
         """Is it made of nothing but numbers, which each row may have for itself?"""
         n = self.graph[ref.name]
         if ref.name in self.grown:
             return True
-        known = n.name in self.early and n.op.pure
-        ours = set(n.domain.dims) & {self.time, *self.rows.dims}
-        return known and not ours and all(map(self._is_number, n.args))
+        known = n.name in self.early and n.op.pure and not set(n.domain.dims) & {*self.rows.dims}
+        return known and all(map(self._is_number, n.args))
 
-    def _row_axis(self, extent: Range, xs: Sequence[MaskedOperand], ins: Sequence[str]) -> str:
+    def _row_axis(self, extent: Range, sides: Sequence[Side | None]) -> str:
         """The label of an axis that runs along all rows."""
         whole = Along(extent.dim, Slice(extent.lo, extent.hi))
-        for x, s in zip(xs, ins, strict=True):
-            for k, c in enumerate(s):
-                if x.axes[k] == whole or (x.axes[k] is None and x.shape[k] == extent.hi):
+        for s in sides:
+            for c, a, n in () if s is None else zip(s.labels, s.axes, s.shape, strict=True):
+                if a == whole or (a is None and n == extent.hi):
                     return c
         return ""
 
@@ -322,6 +356,42 @@ class _Program(RowMoves):
             if along is not None and self.ended(shape[axis]) and None not in self.across(x, axis):
                 x = self.masked(x, axis, 0)
         return self.ended_with(self.g[x.ref.name], 0)
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand, or the result, of an op that leaves elements in place: its axes by label."""
+
+    labels: str
+    axes: Axes
+    shape: tuple[Expr | int, ...]
+
+
+def _sides(node: Node, op: Op, xs: Sequence[MaskedOperand]) -> list[Side | None]:
+    """The operands; of an op that copies along new axes, the result, too."""
+    shape = shape_of(node.type)
+    if isinstance(op, Expand):
+        source, out = op.labels.split("->")
+        return [Side(source, xs[0].axes, xs[0].shape), Side(out, (None,) * len(out), shape)]
+    if not isinstance(op, Elementwise):
+        return [None for _ in xs]
+    ins, _ = op.parts(tuple(len(x.shape) for x in xs))
+    return [Side(s, x.axes, x.shape) for s, x in zip(ins, xs, strict=True)]
+
+
+def _relabeled(op: Op, ranks: tuple[int, ...], ins: Sequence[str]) -> Op:
+    """The op on operands that had these ranks and have gained axes."""
+    if isinstance(op, Elementwise):
+        _, out = op.parts(ranks)
+        return replace(op, labels=join_labels(tuple(ins), out))
+    if not isinstance(op, Expand):
+        return op
+    source, out = op.labels.split("->")
+    new = zip([c for c in out if c not in source], op.sizes, strict=True)
+    sizes = tuple(n for c, n in new if c not in ins[0])
+    if not sizes:
+        return Transpose(order=tuple(map(ins[0].index, out)))
+    return replace(op, labels=f"{ins[0]}->{out}", sizes=sizes)
 
 
 def _dtype(rows: RowEnds, xs: Sequence[MaskedOperand]) -> str:

@@ -83,6 +83,15 @@ class Reads(RowEnds):
                     lead.append(Along(role, e) if role in self.rows.dims else None)
                 index.append(e.at(self.by))
             elif self.ended(e):
+                if a.name in self.grown:
+                    rows = ", ".join(self.ending_dims)
+                    self.refuse(
+                        f"{a} reads the end of a row, and {a.name} is in none",
+                        f"{self.bound} is set by {self.ending.done} over {rows}; {a.name} is over "
+                        f"{', '.join(source.domain.dims)}",
+                        f"define it for every row: rc.like(rc.f32, domain=({rows}))",
+                        position,
+                    )
                 last = j, e
                 index.append(e)
             else:
@@ -283,11 +292,8 @@ class Reads(RowEnds):
         """`operand` with `fill` past the end of each row, along an axis."""
         along = self.along(operand, axis)
         source = None if operand.whole is None else self.graph[operand.whole.name]
-        lead = (
-            []
-            if operand.whole is None
-            else [e for e in operand.whole.index if isinstance(e, Slice)]
-        )
+        whole = operand.whole.index if operand.whole is not None else ()
+        lead = [e for e in whole if isinstance(e, Slice)]
         dtype = self.g.type(operand.ref).dtype
         if source is not None and axis < len(lead):
             dims = [
@@ -418,11 +424,11 @@ class Reads(RowEnds):
             e = rows[r.dim]
             index.append(e)
             if isinstance(e, Slice):
-                at = self._row_axis_of(operand, r, e)
+                at = self.row_axis_of(operand, r, e)
                 letters += axes[self.lost(operand) if at is None else at]
         return tuple(index), letters
 
-    def _row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
+    def row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
         """The axis of an operand that runs along rows."""
         pairs = list(enumerate(zip(operand.axes, operand.shape, strict=True)))
         whole = part == Slice(extent.lo, extent.hi)
@@ -434,7 +440,7 @@ class Reads(RowEnds):
         """The axes along which the rows run that end along an axis; None where one is gone."""
         along = operand.axes[axis]
         rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
-        return [self._row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
+        return [self.row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
 
     def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""

@@ -21,7 +21,7 @@ from recurra.ops.control import Merge
 from recurra.ops.elementwise import Mod
 from recurra.ops.indexing import ArgSort, ByLabel, OneHot, Pick, Place, SearchSorted, Take
 from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
-from recurra.ops.ordering import CumMax, Sort, TopK
+from recurra.ops.ordering import CumMax, Scatter, Sort, TopK
 from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
@@ -118,6 +118,11 @@ def _concat(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return tuple(None if k == op.axis else joined(c) for k, c in enumerate(columns))
 
 
+def _scatter(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+    columns = enumerate(zip(*xs, strict=True))
+    return tuple(c[0] if k == op.axis else joined(c) for k, c in columns)
+
+
 def _reshape(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     """Axes of size one come and go; the others stay, or none is known."""
     sizes = [(n, a) for n, a in zip(shapes[0], xs[0], strict=True) if n != 1]
@@ -143,6 +148,7 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     Sort: _same,
     ArgSort: _same,
     TopK: _whole,
+    Scatter: _scatter,
     Flip: _same,
     Softmax: _same,
     LogSoftmax: _same,
@@ -169,16 +175,16 @@ def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
             return [(0, a, identity(op.monoid or "add", dtype)) for a in op.axes]
         case Fold():
             return [(0, a, identity(op.monoid_of, dtype)) for a in range(op.rank)]
-        case DiscountedSum():
-            return [(0, op.axis, 0.0)]
-        case CumSum(reverse=True):  # what is past the end comes first
-            return [(0, op.axis, 0.0)]
+        case DiscountedSum() | CumSum() | CumProd():
+            return [(0, op.axis, 1.0 if isinstance(op, CumProd) else 0.0)]
         case Sort() | ArgSort():
             return [(0, op.axis, nan if is_float(dtype) else highest(dtype))]  # NaN comes last
         case SearchSorted():
             return [(0, op.parts()[0].index(op.axis), nan if is_float(dtype) else highest(dtype))]
-        case Softmax() | LogSoftmax() | TopK():
+        case Softmax() | LogSoftmax() | TopK() | CumMax():
             return [(0, op.axis, lowest(dtype))]
+        case Scatter():
+            return [(1, op.axis, -1)]  # a place that is left out
         case Einsum():
             ins, out = op.parts()
             return [
@@ -187,6 +193,22 @@ def folded(op: Any, dtype: str) -> list[tuple[int, int, float]]:
                 for c in s
                 if c not in out
             ]
+        case _:
+            return []
+
+
+def ends_last(op: Op) -> bool:
+    """Tell whether an element of the result is made of none behind it along the op's axis."""
+    return isinstance(op, (CumProd, CumMax)) or (isinstance(op, CumSum) and not op.reverse)
+
+
+def moved_axes(op: Op, operands: int) -> list[tuple[int, int]]:
+    """(operand, axis) for every axis along which the op puts elements at other places."""
+    match op:
+        case Flip() | Sort() | ArgSort() | TopK() | Cut() | Pad() | Concat() | Scatter():
+            return [(k, op.axis) for k in range(operands)]
+        case Take() | SearchSorted():
+            return [(0, op.parts()[0].index(op.axis))]
         case _:
             return []
 
