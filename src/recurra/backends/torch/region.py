@@ -28,6 +28,7 @@ from recurra.backends.torch.emit import emit
 from recurra.backends.torch.graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.memory_meter import besides
+from recurra.backends.torch.products import with_products
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings
@@ -146,11 +147,11 @@ class TorchBackend:
 
     @inferring
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the code of a region defines."""
+        """What the code of a region defines, its products called as such."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
         scope |= {"asked": asked, "attention": attention, "widened": widened}
         scope |= {**given, **self.scope}
-        exec(compile(source, f"<recurra {name}>", "exec"), scope)
+        exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 
     def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
