@@ -95,8 +95,11 @@ class Count:
         )
 
     def _compare(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
+        """A truth value that is counted, or that the ranges tell."""
         if not isinstance(other, (int, Count)):
             return on_tensors(self.tensor(self))
+        if (known := told(self.range, range_of(other), sign)) is not None:
+            return known
         return self.new(f"{self.atom} {sign} {atom(other)}", BOOL, truth=True)
 
     def __lt__(self, other: Any) -> Any:
@@ -120,6 +123,8 @@ class Count:
     def _logic(self, other: Any, word: str, on_tensors: Callable[[Any], Any]) -> Any:
         if not isinstance(other, (bool, Count)):
             return on_tensors(self.tensor(self))
+        if isinstance(other, bool):
+            return other if other is (word == "or") else self
         return self.new(f"{self.atom} {word} {atom(other)}", BOOL, truth=True)
 
     def __and__(self, other: Any) -> Any:
@@ -142,6 +147,21 @@ def atom(x: Any) -> str:
 
 def range_of(x: int | Count) -> Range:
     return x.range if isinstance(x, Count) else (x, x)
+
+
+def told(a: Range, b: Range, sign: str) -> bool | None:
+    """What a comparison gives for all numbers of two ranges; None: for some this, for some that."""
+    (al, ah), (bl, bh) = a, b
+    match sign:
+        case "<":
+            return True if ah < bl else False if al >= bh else None
+        case "<=":
+            return True if ah <= bl else False if al > bh else None
+        case ">" | ">=":
+            return told(b, a, "<" if sign == ">" else "<=")
+        case _:
+            apart, same = ah < bl or bh < al, al == ah == bl == bh
+            return None if not (apart or same) else same == (sign == "==")
 
 
 def bounded(lo: int | Count, hi: int | Count) -> bool:

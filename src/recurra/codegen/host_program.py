@@ -100,6 +100,7 @@ class Program:
     starts: tuple[str, ...] = ()  # folds over host loops that start once
     places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
     offload: Offload | None = None  # where points of offloaded stores are that are not in memory
+    values: tuple[str, ...] = ()  # outputs that a region gives as they are: they have no store
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -50,8 +50,8 @@ def source(program: Program) -> str:
     regions = sorted({r.name for r in program.regions})
     w.group(regions, str, "run.regions")
     w.group(calls_of(program.items), w.call_name, "run.calls")
-    w.group(w.state, w.variable, "run.variables")
-    local = {s for r in program.regions for s in r.local}
+    w.group([x for x in w.state if x not in program.values], w.variable, "run.variables")
+    local = {*program.values, *(s for r in program.regions for s in r.local)}
     w.group([s for s in program.plan.stores if s not in local], w.store, "run.stores")
     for x in program.starts:
         w.line(f"{w.variable(x)} = run.neutral({x!r})")
@@ -63,7 +63,7 @@ def source(program: Program) -> str:
     if not any("yield" in text for text in w.lines):
         w.line("yield from ()")
     outputs = [n for n, s in program.plan.stores.items() if s.output]
-    w.line(f"return {w.dict(outputs, w.store)}")
+    w.line(f"return {w.dict(outputs, w.output)}")
     return "\n".join(w.lines) + "\n"
 
 
@@ -104,6 +104,9 @@ class _HostWriter:
 
     def store(self, name: str) -> str:
         return self.spell("store", name, "_store")
+
+    def output(self, name: str) -> str:
+        return self.variable(name) if name in self.program.values else self.store(name)
 
     def call_name(self, name: str) -> str:
         return self.spell("call", name, "_call")

@@ -404,11 +404,10 @@ class Walk:
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
         conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
-        if all(isinstance(c, bool) for c in conditions):
-            k = conditions.index(True)
-            return self.value(node.name, k, node.args[k], state, env)
+        holds = next((k for k, c in enumerate(conditions) if c is True), len(conditions))
         may = self.plan.open(node, state.active)
-        live = [k for k, c in enumerate(conditions) if c is not False and k in may]
+        live = [k for k, c in enumerate(conditions[:holds]) if c is not False and k in may]
+        live += [holds] * (holds < len(conditions))
         result = self.value(node.name, live[-1], node.args[live[-1]], state, env)
         for k in reversed(live[:-1]):
             other = self.value(node.name, k, node.args[k], state, env)

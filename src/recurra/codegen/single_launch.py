@@ -1,6 +1,8 @@
 """A program without host calls as one function, from the caller's arrays to results.
 
 f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
+
+An output that one statement makes whole is that value: no store is made that it would be copied to.
 """
 
 from __future__ import annotations
@@ -9,16 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
 from recurra.codegen.input_layout import as_stored, as_written
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.region import Region, needed, region
+from recurra.codegen.region import Region, needed, read_by, region
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
+from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
+from recurra.schedule.tree import is_constant
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
@@ -46,9 +52,26 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
     r = region(plan, "program", items, needed(plan), (), set())
     local = tuple(s for s in r.stores if not plan.stores[s].output)
     outputs = tuple(s for s in r.stores if s not in local)
+    read = read_by(plan, r)
+    values = tuple(s for s in outputs if s not in read and is_made_whole(plan, s))
+    outputs = tuple(s for s in outputs if s not in values)
     # what is read before anything writes it is of branches that are not taken
-    r = replace(r, held=(), carried=(), stores=outputs, local=local)
-    return Program(plan, (RegionLaunch(r),))
+    r = replace(r, held=(), carried=(), gives=values, stores=outputs, local=local)
+    return Program(plan, (RegionLaunch(r),), values=values)
+
+
+def is_made_whole(plan: StoragePlan, name: str) -> bool:
+    """Whether a store is one value, which one statement makes outside of all loops."""
+    store, (writer, *more) = plan.stores[name], plan.statements.writers[name]
+    return not (
+        more
+        or store.kept
+        or store.tiled is not None
+        or writer.where != TRUE
+        or plan.around[writer.name]
+        or is_constant(writer)
+        or any(home.store == name for home in plan.homes.values())
+    )
 
 
 def single_launch(
@@ -60,12 +83,17 @@ def single_launch(
 ) -> WholeProgram:
     """The function; `launch` runs the region, which is all of the program."""
     names = (*region.stores, *region.reads)
-    begin = {n: initial(plan, s, machine) for n, s in plan.stores.items() if n in names or s.output}
+    made_here = (*region.gives, *region.stores)
+    begin = {
+        n: initial(plan, s, machine)
+        for n, s in plan.stores.items()
+        if n in names or (s.output and n not in region.gives)
+    }
 
     def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
         stores = {n: make(inputs) for n, make in begin.items()}
         made = launch(seed, *(stores[n] for n in names))
-        stores |= zip(region.stores, made, strict=True)
+        stores |= zip(made_here, made, strict=True)
         return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
 
     return run
@@ -79,6 +107,11 @@ def initial(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Callable[
     node = plan.graph[store.name]
     op = node.op
     assert isinstance(op, Input)
+
+    whole = (*(r.size(plan.sizes) for r in node.domain), *store.type.sizes(plan.sizes))
+    like = np.broadcast_to(np.zeros(()), whole)
+    if not op.of and whole == shape and as_stored(node.domain, store, like, np) is like:
+        return lambda inputs: inputs[node.name]
 
     def taken(inputs: Arrays) -> Any:
         array = as_stored(node.domain, store, op.given(node, plan.sizes, inputs), xp)

@@ -1,4 +1,4 @@
-"""A host call: operands become NumPy arrays, results go back to the backend."""
+"""A host call: operands become NumPy arrays, results that are read go back to the backend."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
 from recurra.ir.graph import Node
-from recurra.ir.types import Tuple
-from recurra.ops.control import Call
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ops.control import Call, Item
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import StoragePlan
@@ -34,9 +34,18 @@ def called(
     """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
     node, mesh = plan.graph[statement], cast("Mesh", backend)
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-    promised = (
-        [x.sizes(plan.sizes) for x in node.type.items] if isinstance(node.type, Tuple) else []
-    )
+    types = node.type.items if isinstance(node.type, Tuple) else ()
+    promised = [x.sizes(plan.sizes) for x in types]
+    asked = {
+        n.op.k
+        for n in plan.graph.nodes.values()
+        if isinstance(n.op, Item) and n.args[0].name == statement
+    }
+    unread = {
+        k: backend.given(np.zeros(shape, NUMPY_NAME[x.dtype]))
+        for k, (x, shape) in enumerate(zip(types, promised, strict=True))
+        if k not in asked and shards is None
+    }
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
@@ -70,7 +79,8 @@ def called(
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
         if shards is None:
             args = operands(times, given) if stored else list(map(backend.operand, given))
-            return tuple(map(backend.given, run(times, args)))
+            made = enumerate(run(times, args))
+            return tuple(unread[k] if k in unread else backend.given(y) for k, y in made)
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
         results = run(times, shards.together(node, zip(*each, strict=True)))
@@ -87,12 +97,15 @@ def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, .
     """The results; raises ShapeError where one has not the sizes that its type says."""
     assert isinstance(node.op, Call)
     assert isinstance(node.type, Tuple)
-    for y, type_, shape in zip(results, node.type.items, promised, strict=True):
-        if np.shape(y) != shape:
-            raise ShapeError(
-                f"{node.op.fn.key} gives an array of shape {np.shape(y)}",
-                facts=f"it was to give {type_}, which is {shape} here",
-                hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
-                loc=node.loc,
-            )
+    shapes = [y.shape if isinstance(y, np.ndarray) else np.shape(y) for y in results]
+    if shapes != promised:
+        found, type_, shape = next(
+            x for x in zip(shapes, node.type.items, promised, strict=True) if x[0] != x[2]
+        )
+        raise ShapeError(
+            f"{node.op.fn.key} gives an array of shape {found}",
+            facts=f"it was to give {type_}, which is {shape} here",
+            hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+            loc=node.loc,
+        )
     return results

@@ -181,6 +181,12 @@ for device in (*reversed(jax.devices()), *jax.devices()):
 """
 
 
+def test_what_a_program_takes_is_not_what_runs_it(folder: Path) -> None:
+    """The one region of a program is compiled on its own to tell of its memory."""
+    assert program().memory.nbytes > 0
+    assert program().run(seed=3)["norm"].shape == (12,)
+
+
 @pytest.mark.slow
 def test_code_is_loaded_for_one_of_several_devices(tmp_path: Path) -> None:
     """Inputs may lie on another one."""

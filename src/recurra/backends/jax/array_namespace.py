@@ -28,12 +28,12 @@ def words(x: Any) -> Any:
     XLA's CPU has no floats of 16 bits: it moves them as f32, and passes over all of x for that.
     What is held from launch to launch and from step to step is words there.
     """
-    return jax.tree.map(word, x)
+    return word(x) if isinstance(x, (np.ndarray, jax.Array)) else jax.tree.map(word, x)
 
 
 def floats(x: Any) -> Any:
     """The numbers that `words` made words of."""
-    return jax.tree.map(_float, x)
+    return _float(x) if isinstance(x, (np.ndarray, jax.Array)) else jax.tree.map(_float, x)
 
 
 def word(x: Any) -> Any:

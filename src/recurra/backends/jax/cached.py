@@ -82,16 +82,19 @@ class CachedJax(JaxBackend):
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def made(seed: Any, inputs: Mapping[str, Any]) -> Any:
             lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
-            return self.of_region(plan, region, lower)
+            return self.of_region(plan, region, lower, whole=True)
 
         return in_its_bits(plan, MadeAtFirstCall(made))
 
     def ready(self, plan: StoragePlan, region: Region) -> Any:
         return self.of_region(plan, region, partial(self.lowered, plan, region))
 
-    def of_region(self, plan: StoragePlan, region: Region, lower: Callable[[], Any]) -> Any:
-        """The code of a region, or of a program that is one; traced only if it is not kept."""
-        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores)
+    def of_region(
+        self, plan: StoragePlan, region: Region, lower: Callable[[], Any], whole: bool = False
+    ) -> Any:
+        """The code of a region, or of the `whole` program that is one, from the caller's arrays to
+        results; traced only if it is not kept."""
+        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores, whole)
         return self.found(region.name, repr(told), lower, options_for(plan, region))
 
     def found(self, name: str, told: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:

@@ -107,7 +107,7 @@ class NumpyArrays:
         return partial(read, self.machine)
 
     def array(self, x: Any) -> Any:
-        return np.array(x, copy=True)
+        return np.array(x, copy=True, order="C")
 
     def made(self, x: np.ndarray) -> Any:
         return x

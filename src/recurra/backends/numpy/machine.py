@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import ANY, Count, extreme, range_of
-from recurra.backends.numpy.code import Line
-from recurra.backends.numpy.stand_in import StandIn, blank, plain, without_memory
+from recurra.backends.numpy.code import Line, View
+from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import inside, joined, moves
 from recurra.codegen.array_machine import Starts, Until
@@ -65,12 +66,16 @@ class NumpyNamespace:
         if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
             text = f"{self.writer.atom(x)} & {2 ** (8 * dtype.itemsize) - 1}"
         given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
-        return self.writer.assign(f"np.asarray({given})", np.asarray(plain(x), dtype=dtype))
+        like = np.asarray(plain(x), dtype=dtype)
+        return self.writer.assign(f"np.asarray({given})", like, memory=memory_of(np.asarray, (x,)))
 
     def where(self, c: Any, a: Any, b: Any) -> Any:
         if isinstance(c, Count):
             text = f"{self.writer.show(a)} if {c} else {self.writer.show(b)}"
-            return self.writer.assign(text, np.asarray(plain(a)))
+            memory = memory_of(np.where, (a, b))
+            return self.writer.assign(text, np.asarray(plain(a)), memory=memory)
+        if isinstance(c, bool):
+            return a if c else b
         return np.where(c, a, b)
 
     def minimum(self, a: Any, b: Any) -> Any:
@@ -179,7 +184,8 @@ class WritingMachine:
         """So many places of an axis, whose number does not vary with where they begin."""
         key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
         like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like)
+        memory = memory_of(np.ndarray.__getitem__, (x,))
+        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like, memory=memory)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
         """Draws at times of the host, by a function that makes those of many launches at once."""
@@ -211,7 +217,7 @@ class WritingMachine:
             stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
             like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
             name = w.fresh(stem if stem.isidentifier() else "v")
-            w.items.append(Line(name, w.owned(x), is_value=True))
+            w.items.append(Line(name, w.owned(x), is_value=True, pointwise=True))
             out.append(StandIn(w, name, without_memory(like)))
         return out
 
@@ -219,7 +225,7 @@ class WritingMachine:
         """The end of a step: what travels is what it made."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
         for line in moves(pairs):
-            self.writer.do(line)
+            self.writer.items.append(Line("", line, pointwise=True))
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         w, (vals, stores) = self.writer, carry
@@ -272,16 +278,23 @@ class WritingMachine:
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        made = self.cut(store, keys, sizes)
+        rest = [*dropwhile(lambda x: x[1] == 1, box)][1:]
+        in_rows = store.memory == frozenset({store.name}) and all(n == full for _, n, full in rest)
+        view = View(store.name, sizes == store.shape, in_rows)
+        made = self.cut(store, keys, sizes, view)
         points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
         shape = tuple(n for n in sizes if n != 1)
-        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
+        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape, view)
         return made
 
-    def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
+    def cut(
+        self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...], view: View
+    ) -> StandIn:
+        """A part of a store, as a view where that will do."""
         part = f"[{key}]" if (key := joined(keys)) else ""
-        like = blank(shape, store.dtype)
-        return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
+        self.writer.viewed |= store.memory
+        text, like = f"{store.name}{part}", blank(shape, store.dtype)
+        return self.writer.assign(text, like, moves=False, memory=store.memory, view=view)
 
     def place(self, at: Any) -> Any:
         """A place on an axis as a counted number."""
@@ -300,11 +313,14 @@ class WritingMachine:
     ) -> StandIn:
         for at in (starts,) if also is None else (starts, also):
             keys = [":" if s is None else str(self.place(s)) for s in at]
-            self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+            self.put(store, keys, value)
         return store
+
+    def put(self, store: StandIn, keys: Sequence[str], value: Any) -> None:
+        text = f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}"
+        self.writer.items.append(Line("", text, writes=store.name))
 
     def write_box(self, store: StandIn, starts: Starts, value: Any) -> StandIn:
         pairs = zip(map(self.place, starts), value.shape, strict=True)
-        keys = [f"{s}:{s + n}" for s, n in pairs]
-        self.writer.do(f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}")
+        self.put(store, [f"{s}:{s + n}" for s, n in pairs], value)
         return store

@@ -2,7 +2,7 @@
 
     def region_2_t(seed, t_from, t_end, h, x_store, h_store):
         for t in range(t_from, t_end):
-            x = x_store[t].copy()
+            x = x_store[t]
             tanh = np.tanh(x + h)
             h_store[t] = tanh
             h_ = tanh
@@ -69,7 +69,8 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     made = function(plan, region, machine, WritingWalk)(
         StandIn(w, seed, blank((), "uint32")), *given
     )
-    return finished(w, f"def {region.name}({', '.join(takes)}):", made), w.scope
+    head = f"def {region.name}({', '.join(takes)}):"
+    return text_of(head, w.items, tuple_of([*map(w.owned, made)])), w.scope
 
 
 def written_whole(
@@ -84,14 +85,17 @@ def written_whole(
         given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
     launch = function(plan, region, machine, WritingWalk)
-    whole = single_launch(plan, region, launch, machine, finish)
+    outputs = set[str]()
+
+    def finished(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+        outputs.update(*(stores[n].memory for n in region.stores))
+        return finish(stores, xp)
+
+    whole = single_launch(plan, region, launch, machine, finished)
     made = whole(StandIn(w, seed, blank((), "uint32")), given)
-    return finished(w, f"def {region.name}({seed}, {dictionary}):", made), w.scope
-
-
-def finished(writer: Writer, head: str, made: tuple[Any, ...]) -> str:
-    """The function's text: its lines, and what it gives."""
-    return text_of(head, writer.items, tuple_of([*map(writer.owned, made)]))
+    gives = w.apart(made, (x.name for x in given.values()), outputs)
+    head = f"def {region.name}({seed}, {dictionary}):"
+    return text_of(head, w.items, tuple_of(gives)), w.scope
 
 
 class WritingWalk(Walk):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -15,6 +15,15 @@ OPERATORS = {
     "bitwise_or": "|", "bitwise_and": "&", "left_shift": "<<", "less": "<", "less_equal": "<=",
     "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
 }  # fmt: skip
+
+
+REDUCTIONS = {
+    np.sum: np.add, np.prod: np.multiply, np.max: np.maximum, np.min: np.minimum,
+    np.any: np.logical_or, np.all: np.logical_and,
+}  # fmt: skip
+
+
+NEW = {np.where, np.take, np.concatenate, np.pad, np.sort, np.argsort, np.cumsum, np.cumprod}
 
 
 class Unwritten(TypeError):
@@ -41,10 +50,14 @@ class Source(Protocol):
 
 
 class StandIn(NDArrayOperatorsMixin):
-    """Stands for an array of the source, called `name`; `like` has its type and no memory."""
+    """Stands for an array of the source, called `name`; `like` has its type and no memory.
 
-    def __init__(self, writer: Source, name: str, like: Any) -> None:
+    `memory` names the arrays whose memory it may have.
+    """
+
+    def __init__(self, writer: Source, name: str, like: Any, memory: Iterable[str] = ()) -> None:
         self.writer, self.name, self.like = writer, name, like
+        self.memory = frozenset(memory) or frozenset({name})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,6 +86,8 @@ class StandIn(NDArrayOperatorsMixin):
         return self.writer.called(whole, getattr(ufunc, method), args, options)
 
     def __array_function__(self, func: Any, types: Any, args: Any, options: Any) -> Any:
+        if func in REDUCTIONS and len(args) == 1:  # what NumPy calls in the end
+            return REDUCTIONS[func].reduce(*args, **{"axis": None, **options})
         return self.writer.called(self.writer.function(func), func, args, options)
 
     def __getattr__(self, name: str) -> Any:
@@ -115,6 +130,24 @@ def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str,
         shape = np.broadcast_shapes(*shapes)
         return made if not shape else blank(shape, made.dtype)
     return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
+
+
+def memory_of(func: Callable[..., Any], args: Any) -> frozenset[str]:
+    """The arrays whose memory a function's result may have: none, of one that always makes new."""
+    is_ufunc = isinstance(func, np.ufunc) or isinstance(getattr(func, "__self__", None), np.ufunc)
+    is_product = func is np.einsum and len(args) > 2
+    if is_ufunc or is_product or func in NEW:
+        return frozenset()
+    return frozenset[str]().union(*(x.memory for x in stand_ins(args)))
+
+
+def stand_ins(x: Any) -> Iterator[StandIn]:
+    """All stand-ins in tuples and lists."""
+    if isinstance(x, StandIn):
+        yield x
+    elif isinstance(x, (tuple, list)):
+        for y in cast("Sequence[Any]", x):
+            yield from stand_ins(y)
 
 
 def plain(x: Any) -> Any:

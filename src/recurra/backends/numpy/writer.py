@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.count import Count
-from recurra.backends.numpy.code import CodeBlock, Line
-from recurra.backends.numpy.stand_in import StandIn, made_of, without_memory
+from recurra.backends.numpy.code import CodeBlock, Line, View
+from recurra.backends.numpy.stand_in import StandIn, made_of, memory_of, plain, without_memory
 from recurra.backends.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 
@@ -29,6 +29,7 @@ class Writer:
         default_factory=list[Line | CodeBlock]
     )  # of the open block
     names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
+    viewed: set[str] = field(default_factory=set[str])  # the stores that are read
     known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
     # ---- names
@@ -104,24 +105,35 @@ class Writer:
         self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
         """A line `name = text`, for what the function makes of such operands."""
-        like = made_of(func, args, options)
+        like, memory = made_of(func, args, options), memory_of(func, args)
         if isinstance(like, (tuple, list)) and any(isinstance(x, np.ndarray) for x in like):
-            whole = self.assign(text, None)
-            return tuple(self.assign(f"{whole.name}[{k}]", x) for k, x in enumerate(like))
+            whole = self.assign(text, None, memory=memory)
+            return tuple(
+                self.assign(f"{whole.name}[{k}]", x, memory=memory) for k, x in enumerate(like)
+            )
         if not isinstance(like, (np.ndarray, np.generic)):
             return like  # of the type alone: a shape, a rank
-        return self.assign(text, like)
+        return self.assign(text, like, memory=memory, pointwise=isinstance(func, np.ufunc))
 
-    def assign(self, text: str, like: Any, stem: str = "x", moves: bool = True) -> StandIn:
+    def assign(
+        self,
+        text: str,
+        like: Any,
+        stem: str = "x",
+        moves: bool = True,
+        memory: Iterable[str] = (),
+        view: View | None = None,
+        pointwise: bool = False,
+    ) -> StandIn:
         """A line; one that `moves`, and is small, is written once, however often it is asked for,
-        and before the loops in which it is the same."""
+        and before the loops in which it is the same. It may have the `memory` of other arrays."""
         moves = moves and np.size(like) <= MAX_SMALL_ELEMENTS
         for known in self.known if moves else ():
             if text in known:
                 return known[text]
         name = self.fresh(stem)
-        self.items.append(Line(name, text, moves=moves))
-        made = StandIn(self, name, without_memory(like))
+        self.items.append(Line(name, text, False, None, moves, view, bool(memory), pointwise))
+        made = StandIn(self, name, without_memory(like), memory)
         if moves:
             self.known[-1][text] = made
         return made
@@ -179,5 +191,20 @@ class Writer:
                 x.end = x.end or end
 
     def owned(self, x: Any) -> str:
-        """A value that leaves, or travels: never an array that the source has for itself."""
-        return f"{self.show(x)}.copy()" if isinstance(x, (np.ndarray, np.generic)) else self.show(x)
+        """A value that leaves, or travels: never an array that the source has for itself, and no
+        view of a store, which changes."""
+        mine = isinstance(x, (np.ndarray, np.generic))
+        viewed = isinstance(x, StandIn) and not x.memory.isdisjoint(self.viewed)
+        return f"{self.show(x)}.copy()" if mine or viewed else self.show(x)
+
+    def apart(self, xs: Sequence[Any], given: Iterable[str], stores: Iterable[str]) -> list[str]:
+        """Arrays for the caller, each of which has memory of its own: not that of what he has
+        `given`, of another result, or of a part of a store that is not among his `stores`."""
+        out, taken = list[str](), self.viewed.difference(stores).union(given)
+        for x in xs:
+            memory = x.memory if isinstance(x, StandIn) else frozenset[str]()
+            mine = isinstance(x, StandIn) and memory.isdisjoint(taken)
+            text = self.show(x) if mine else f"{self.show(x)}.copy()"
+            out.append(text if np.ndim(plain(x)) else f"np.asarray({text})")
+            taken |= memory
+        return out

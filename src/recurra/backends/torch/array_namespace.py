@@ -6,15 +6,17 @@ xor are the same bits; a shift to the right fills with zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 
 from recurra.codegen.widened_product import in_parts
 
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 Tensor = torch.Tensor
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
@@ -28,6 +30,19 @@ DTYPES: dict[str, torch.dtype] = {
     "uint8": torch.uint8,
     "bool": torch.bool,
 }
+
+
+def inferring(make: Callable[Given, Made]) -> Callable[Given, Made]:
+    """A function that makes tensors in inference mode, which the first that is called enters."""
+
+    @wraps(make)
+    def run(*args: Given.args, **options: Given.kwargs) -> Made:
+        if torch.is_inference_mode_enabled():
+            return make(*args, **options)
+        with torch.inference_mode():
+            return make(*args, **options)
+
+    return run
 
 
 @cache
@@ -76,22 +91,22 @@ class TorchNamespace:
             x -= 2**32
         return self.full((), x, to)
 
-    @torch.inference_mode()
+    @inferring
     def constant(self, x: np.ndarray) -> Tensor:
         """A tensor with the numbers of an array, in memory of its own."""
         bits = {"uint32": np.int32, "bfloat16": np.int16}.get(x.dtype.name, x.dtype)
         held = torch.tensor(x.view(bits), device=self.device)
         return held.view(dtype_of(x.dtype))
 
-    @torch.inference_mode()
+    @inferring
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
         return torch.full(tuple(shape), value, dtype=dtype_of(dtype), device=self.device)
 
-    @torch.inference_mode()
+    @inferring
     def zeros(self, shape: Sequence[int], dtype: Any) -> Tensor:
         return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
 
-    @torch.inference_mode()
+    @inferring
     def zeros_like(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
 

@@ -13,7 +13,7 @@ from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import Count, bounded, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.source_text import inside, joined
-from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of
+from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
 from recurra.backends.torch.code import For
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
@@ -247,8 +247,8 @@ class EagerMachine(NumpyMachine):
     def __init__(self, device: str):
         self.xp = TorchNamespace(device)
 
-    write = torch.inference_mode()(NumpyMachine.write)
-    write_box = torch.inference_mode()(NumpyMachine.write_box)
+    write = inferring(NumpyMachine.write)
+    write_box = inferring(NumpyMachine.write_box)
 
     def read(self, store: Tensor, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         for k, (start, size) in enumerate(zip(starts, sizes, strict=True)):

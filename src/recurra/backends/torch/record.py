@@ -71,6 +71,7 @@ class Recorder(TorchFunctionMode):
     constants: dict[str, str] = field(default_factory=dict[str, str])  # text -> name
     given: dict[str, Any] = field(default_factory=dict[str, Any])  # constants, and functions
     aliases: set[str] = field(default_factory=set[str])  # values that are views of a store
+    shared: set[str] = field(default_factory=set[str])  # values that may be views of others
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -155,6 +156,11 @@ class Recorder(TorchFunctionMode):
         """The name of a tensor, outside of kernels."""
         return self.values[id(x)].name
 
+    def is_own(self, x: Tensor) -> bool:
+        """Whether nothing else has the memory of a tensor: no constant, and no view of another."""
+        v = self.values[id(x)]
+        return v.home is not None and v.name not in self.shared and v.name not in self.aliases
+
     # ---- calls of torch
 
     def __torch_function__(
@@ -185,10 +191,10 @@ class Recorder(TorchFunctionMode):
         text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
         name = self.fresh()
         kernel.lines.append((name, text))
-        if func.__name__ in VIEWS and any(
-            self.values[id(x)].name in self.aliases for x in operands
-        ):
-            self.aliases.add(name)
+        if func.__name__ in VIEWS:
+            self.shared.add(name)
+            if any(self.values[id(x)].name in self.aliases for x in operands):
+                self.aliases.add(name)
         return self.bind(result, name, kernel, level)
 
     def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
@@ -314,8 +320,9 @@ class Recorder(TorchFunctionMode):
         name = self.named(equation)
         self.equations.add(name)
         v.home.lines[-1] = (name, text)
-        if old in self.aliases:
-            self.aliases.add(name)
+        for names in (self.aliases, self.shared):
+            if old in names:
+                names.add(name)
         v.name = name
 
     def close(self) -> None:

@@ -15,13 +15,20 @@ from recurra.analysis.dynamic_bounds import NEVER
 from recurra.backends.count import ANY, Count
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
-from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, widened
+from recurra.backends.torch.array_namespace import (
+    Tensor,
+    TorchNamespace,
+    dtype_of,
+    inferring,
+    widened,
+)
 from recurra.backends.torch.attention import attention
 from recurra.backends.torch.code import StraightLineCode, finish, kernels
 from recurra.backends.torch.emit import emit
 from recurra.backends.torch.graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.memory_meter import besides
+from recurra.backends.torch.products import with_products
 from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings
@@ -85,13 +92,21 @@ class TorchBackend:
             behind=MIN_OVERLAPPED_NS,
         )
 
-    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(
+        self, plan: StoragePlan, region: Region, owned: bool = False
+    ) -> Callable[..., tuple[Any, ...]]:
+        """A region; if its variables are to be `owned`, none has the memory of another value."""
         if not region.local:
-            return self.coded(plan, region)
-        code = partial(self.coded, plan)
+            return self.coded(plan, region, owned)
+
+        def code(region: Region) -> Callable[..., tuple[Any, ...]]:
+            return self.coded(plan, region, owned)
+
         return with_local_stores(plan, region, code, lambda s: zeros(plan, s, self.machine))
 
-    def coded(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def coded(
+        self, plan: StoragePlan, region: Region, owned: bool
+    ) -> Callable[..., tuple[Any, ...]]:
         """The code of a region that is given all of its stores."""
         for s in map(plan.statements.__getitem__, region.active):
             read = () if isinstance(s.op, Cast) else (a.name for a in s.args)
@@ -104,7 +119,7 @@ class TorchBackend:
                         hint="use the jax backend, or numbers of i32 or i64",
                         loc=s.loc,
                     )
-        source, found, loops, constants = recorded(plan, region, self.device, self.graphs)
+        source, found, loops, constants = recorded(plan, region, self.device, self.graphs, owned)
         self.sources[region.name] = source
         given = {**constants, "foreign": foreign_calls(plan)}
         scope = self.loaded(region.name, source, given)
@@ -115,15 +130,13 @@ class TorchBackend:
             scope[c.name] = RecordedLoop(scope[c.name], len(c.stores), c.written, self.record)
         run = scope[region.name]
 
-        def launch(*given: Any) -> tuple[Any, ...]:
-            with torch.inference_mode():
-                return run(*given)
-
-        return launch
+        return inferring(run)
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
-        run = single_launch(plan, region, self.compile(plan, region), self.machine, finish)
-        return lambda seed, inputs: run(self.array(seed), inputs)
+        launch = self.compile(plan, region, owned=True)
+        run = single_launch(plan, region, launch, self.machine, finish)
+        words = self.names.asarray
+        return inferring(lambda seed, inputs: run(words(int(seed), np.uint32), inputs))
 
     @property
     def compiles_whole(self) -> bool:
@@ -135,13 +148,13 @@ class TorchBackend:
             return x
         return self.borrow(x) if row_by_row(x) else self.array(x)
 
-    @torch.inference_mode()
+    @inferring
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the code of a region defines."""
+        """What the code of a region defines, its products called as such."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
         scope |= {"asked": asked, "attention": attention, "widened": widened}
         scope |= {**given, **self.scope}
-        exec(compile(source, f"<recurra {name}>", "exec"), scope)
+        exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 
     def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
@@ -191,7 +204,7 @@ class TorchBackend:
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
-    @torch.inference_mode()
+    @inferring
     def array(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return x.clone()
@@ -208,7 +221,7 @@ class TorchBackend:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
-    @torch.inference_mode()
+    @inferring
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
         for at, shape, name in views:
@@ -224,7 +237,7 @@ class TorchBackend:
         if self.device.startswith("cuda"):
             torch.cuda.current_stream(self.device).synchronize()
 
-    @torch.inference_mode()
+    @inferring
     def borrow(self, x: Any) -> Tensor:
         if getattr(x, "dtype", None) == np.dtype("bfloat16"):  # which NumPy does not lend by itself
             return torch.from_dlpack(x.view(np.int16)).view(torch.bfloat16).to(self.device)
@@ -251,7 +264,7 @@ class TorchBackend:
         self.copying.synchronize()
         return made
 
-    @torch.inference_mode()
+    @inferring
     def back(self, x: Tensor) -> Tensor:
         if self.device == "cpu":
             return x.clone()
@@ -284,7 +297,7 @@ def _variable_text(plan: StoragePlan, name: str) -> str:
 
 
 def recorded(
-    plan: StoragePlan, region: Region, device: str, graphs: bool
+    plan: StoragePlan, region: Region, device: str, graphs: bool, owned: bool
 ) -> tuple[str, list[StraightLineCode], list[Captured], Mapping[str, Tensor]]:
     """The source of a region, its kernels, its loops that are graphs, and constants."""
     recorder = Recorder(device)
@@ -319,6 +332,8 @@ def recorded(
     loops = (
         captured(recorder.items, region.name, set(clocks), values, set(stores)) if graphs else []
     )
+    if owned:
+        gives = apart(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)
     return source, kernels(recorder.items), loops, recorder.given
 
@@ -332,6 +347,16 @@ def _spelt(recorder: Recorder, x: Any) -> str:
             return str(x)
         case _:
             return recorder.name_of(x)
+
+
+def apart(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> list[str]:
+    """Results as code: what has the memory of another value, or is given twice, is copied."""
+    return [
+        f"{name}.clone()"
+        if isinstance(x, Tensor) and (name in gives[:k] or not recorder.is_own(x))
+        else name
+        for k, (x, name) in enumerate(zip(results, gives, strict=True))
+    ]
 
 
 def _clocks(region: Region) -> list[str]:

@@ -361,8 +361,9 @@ def _keeps(node: Node, rewriting: Rewriting) -> bool:
     The loop may stop before such a branch is ever taken: what was kept is then read of x.
     """
     branches = (rewriting[a.name] for a in node.args)
-    kept = any(isinstance(b.op, Where) and b.args[2].name == node.name for b in branches)
-    return kept and any(isinstance(n.op, Going) for n in rewriting.nodes.values())
+    return Going in rewriting.ops and any(
+        isinstance(b.op, Where) and b.args[2].name == node.name for b in branches
+    )
 
 
 def _is_point(node: Node, at: Mapping[str, Expr | int], rewriting: Rewriting) -> bool:

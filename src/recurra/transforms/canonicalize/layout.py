@@ -12,8 +12,8 @@ from recurra.ir.types import Domain, Type
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
-from recurra.ops.movement import Expand, Transpose
-from recurra.ops.reduction import Reduction
+from recurra.ops.movement import Expand, Reshape, Transpose
+from recurra.ops.reduction import Max, Min, Prod, Reduction, Sum
 from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.transforms.canonicalize.domains import DOMAINS
@@ -91,6 +91,35 @@ def reduce_transpose(node: Node, rewriting: Rewriting) -> Node | None:
     axes = tuple(sorted(order[a] for a in mine))
     by = {"axes": axes} if isinstance(node.op, Reduction) else {"axis": axes[0]}
     return replace(node, op=replace(node.op, **by), args=inner.args)
+
+
+@rule(Sum, Prod, Max, Min)
+def reduce_added(node: Node, rewriting: Rewriting) -> Node | Ref | None:
+    """Σ over axes of one of reshape(x), or of x with axes of one more → reshape(x)"""
+    assert isinstance(node.op, Reduction)
+    assert isinstance(node.type, Type)
+    ref, given = node.args[0], rewriting.type(node.args[0])
+    if given.dtype != node.type.dtype or any(given.shape[a] != 1 for a in node.op.axes):
+        return None
+    while (inner := of_same_size(ref, rewriting)) is not None:
+        ref = inner
+    if ref is node.args[0]:
+        return None
+    if rewriting.type(ref).shape == node.type.shape:
+        return ref
+    return replace(node, op=Reshape(shape=node.type.shape), args=(ref,))
+
+
+def of_same_size(ref: Ref, rewriting: Rewriting) -> Ref | None:
+    """What is read in another shape: all of its elements, each once, in their order."""
+    inner = rewriting.producer(ref, Reshape) or rewriting.producer(ref, Expand)
+    if inner is None or (isinstance(inner.op, Expand) and {*inner.op.sizes} != {1}):
+        return None
+    if isinstance(inner.op, Expand):
+        small, wide = inner.op.labels.split("->")
+        if [c for c in wide if c in small] != [*small]:
+            return None
+    return inner.args[0]
 
 
 @rule(Transpose)
@@ -230,6 +259,7 @@ SHAPES = (
     attend_transposed,
     absorb_transpose,
     reduce_transpose,
+    reduce_added,
     *DOMAINS,
     expand_constant,
     constant_tensor,

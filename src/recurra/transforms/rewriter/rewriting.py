@@ -59,6 +59,7 @@ class Rewriting:
     fired: dict[str, int] = field(default_factory=dict)
     keys: dict[Any, str] = field(default_factory=dict)
     counter: dict[str, int] = field(default_factory=dict)
+    ops: set[type[Op]] = field(default_factory=set)  # of all equations so far
     loc: Loc | None = None  # the line of the equation that is being rewritten
 
     @classmethod
@@ -172,6 +173,7 @@ class Rewriting:
             for a in old.args:
                 self.readers[a.name].pop(node.name, None)
         self.nodes[node.name] = node
+        self.ops.add(type(node.op))
         self.readers.setdefault(node.name, {})
         for a in node.args:
             self.readers.setdefault(a.name, {})[node.name] = None

@@ -98,13 +98,34 @@ def _cost(
 def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
     """Cycles that neither of two dims orders alone, but their sum does."""
     found = set[str]()
-    for c in nested_cycles(graph):
+    for c in nested_cycles(graph) if moves_along_two(graph) else ():
         if not found.issuperset(c.members):  # what is inside of a front is on its diagonals
             tried = (_front(graph, sizes, c.members, c.edges, *x) for x in permutations(c.dims, 2))
             f = next((f for f in tried if f is not None), None)
             if f is not None:
                 found |= set(c.members)
                 yield f
+
+
+def moves_along_two(graph: Graph) -> bool:
+    """Whether equations that share two dims read each other at shifted points along either.
+
+    Where all shifts are along one of two dims, a loop over that dim leaves the other free.
+    """
+    found = set[tuple[str, str]]()
+    for n in graph.nodes.values():
+        for a in n.args:
+            source = graph[a.name].domain
+            if a.index == n.domain.identity or len(source) < 2:
+                continue
+            both = [r.dim for r in source if r.dim in n.domain]
+            moved = [
+                r.dim
+                for e, r in zip(a.index, source, strict=True)
+                if r.dim in both and not isinstance(e, Slice) and is_shift(e, r.dim)
+            ]
+            found |= {(d, other) for d in moved for other in both if other != d}
+    return any((other, d) in found for d, other in found)
 
 
 def _front(

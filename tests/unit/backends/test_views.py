@@ -1,0 +1,155 @@
+"""Reads of stores as views, results that are values, choices that the times of a loop decide."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import recurra as rc
+from recurra.backends.count import Count, told
+from recurra.backends.numpy.code import CodeBlock, Line, View, copy_changing
+from recurra.backends.numpy.region import written_whole
+
+Item = Line | CodeBlock
+READ = View("s", is_whole=False, lies_as_copy=True)
+STRIDED = View("s", is_whole=False, lies_as_copy=False)
+
+
+def reads(view: View) -> Line:
+    return Line("x", "s[0]", view=view, shares=True)
+
+
+def plus() -> Line:
+    return Line("y", "x + 1", pointwise=True)
+
+
+def write() -> Line:
+    return Line("", "s[0] = z", writes="s")
+
+
+def kept() -> Line:
+    return Line("", "return s, y")
+
+
+@pytest.mark.parametrize(
+    ("view", "rest", "copied"),
+    [
+        (READ, [plus(), write(), kept()], False),
+        (READ, [write(), plus(), kept()], True),
+        (READ, [Line("v", "x.reshape(2)", shares=True), write(), Line("y", "v + 1")], True),
+        (READ, [Line("v", "x * 2", pointwise=True), write(), Line("y", "v + 1")], False),
+        (READ, [CodeBlock("for t in range(3):", [plus(), write()])], True),
+        (READ, [CodeBlock("for t in range(3):", [plus()]), write()], False),
+        (READ, [Line("", "s[1] = x", writes="s")], False),
+        (STRIDED, [plus(), kept()], False),
+        (STRIDED, [Line("y", "np.add.reduce(x)"), kept()], True),
+    ],
+)
+def test_a_read_is_a_copy_only_where_a_view_would_change(
+    view: View, rest: list[Item], copied: bool
+) -> None:
+    read = reads(view)
+    copy_changing([Line("s", "given"), read, *rest, Line("", "return s")])
+    assert read.text == ("s[0].copy()" if copied else "s[0]")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_view_keeps_no_more_of_a_store_than_it_reads(whole: bool) -> None:
+    read = reads(View("s", is_whole=whole, lies_as_copy=True))
+    copy_changing([Line("s", "np.zeros(100)"), read, plus(), Line("", "return y")])
+    assert read.text == ("s[0]" if whole else "s[0].copy()")
+
+
+def smoothed(backend: str) -> rc.Executable:
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((b, rows), (t, steps)):
+        x = rc.input(rc.f32, (b, t))
+        h = rc.like(rc.f32, (b, t))
+        h[b, steps - 1] = x[b, steps - 1]
+        h[b, t] = 0.9 * h[b, t + 1] + x
+        rc.output(h=h)
+    return ctx.compile({rows: 3, steps: 7}, backend=backend)
+
+
+def test_the_source_of_a_recurrence_copies_nothing_in_its_loop() -> None:
+    program = smoothed("numpy")
+    (region,) = program.runner.single.program.regions  # pyright: ignore[reportOptionalMemberAccess]
+    x = np.zeros((3, 7), np.float32)
+    source, _ = written_whole(
+        program.compilation.compiled.plan, region, lambda made, xp: tuple(made.values()), {"x": x}
+    )
+    _, loop = source.split("for t in")
+    assert "copy" not in loop
+    assert " if " not in loop  # which branch it is, the times of the loop tell
+
+
+def related(backend: str) -> rc.Executable:
+    """Outputs that are the same numbers: of each other, and of an input."""
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x = rc.input(rc.f32[2, 3])
+        y = x * 2.0
+        rc.output(x=x, flat=x.reshape(6), turned=x.transpose(1, 0), y=y, tall=y.reshape(6))
+        rc.output(sum=y.sum(), five=rc.constant(5.0) * rc.ones((2,)), wide=y.reshape(1, 6))
+    return ctx.compile({}, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_results_that_are_one_value_have_memory_of_their_own(backend: str) -> None:
+    program = related(backend)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    first, second = (program.run(inputs={"x": x}) for _ in range(2))
+    want = {"x": x, "flat": x.reshape(6), "turned": x.T, "sum": 30.0, "five": [5.0, 5.0]}
+    want |= {"y": x * 2, "tall": x.reshape(6) * 2}
+    for name, value in want.items():
+        np.testing.assert_array_equal(first[name], value)
+        assert isinstance(first[name], np.ndarray)
+    arrays = [x, *first.values(), *second.values()]
+    assert not any(np.shares_memory(a, b) for a, b in combinations(arrays, 2))
+
+
+def test_native_tensors_have_memory_of_their_own() -> None:
+    program = related("torch")
+    x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    made: list[Any] = [x]
+    for _ in range(2):
+        made += program.run(inputs={"x": x}, native=True).values()
+    assert len({t.untyped_storage().data_ptr() for t in made}) == len(made)
+
+
+def test_an_output_that_is_made_whole_has_no_store() -> None:
+    program = smoothed("numpy")
+    assert program.runner.single is not None
+    assert program.runner.single.program.values == ()
+    single = related("numpy").runner.single
+    assert single is not None
+    assert "y" in single.program.values
+    (region,) = single.program.regions
+    assert "y" in region.gives
+    assert "y" not in region.stores
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+def test_a_comparison_is_told_by_the_ranges_alone(sign: str) -> None:
+    """Of all pairs of short ranges, against every number in them."""
+    ends = [(lo, hi) for lo in range(4) for hi in range(lo, 4)]
+    for a in ends:
+        for b in ends:
+            found = {
+                eval(f"{m} {sign} {n}")
+                for m in range(a[0], a[1] + 1)
+                for n in range(b[0], b[1] + 1)
+            }
+            assert told(a, b, sign) == (found.pop() if len(found) == 1 else None)
+
+
+def test_what_is_always_true_leaves_the_rest_of_a_condition() -> None:
+    t = Count("t", (0, 9), lambda count: count)
+    assert (t >= 0) is True
+    assert ((t >= 0) & (t < 5)).text == "t < 5"
+    assert ((t > 9) | (t < 5)).text == "t < 5"
+    assert ((t > 9) & (t < 5)) is False

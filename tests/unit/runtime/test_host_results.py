@@ -1,0 +1,76 @@
+"""Results of a host call: those that are read go to the backend, in the sizes that were said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.backends.numpy.backend import NumpyBackend
+from recurra.errors import ShapeError
+
+
+def measured(steps: list[int], given: Callable[[int], tuple[Any, ...]]) -> rc.Executable:
+    """A call of three results at every step, of which the second and third are not all read."""
+
+    def look(t: Any) -> tuple[Any, ...]:
+        steps.append(int(t))
+        return given(int(t))
+
+    ctx = rc.Context(num_dims=1)
+    with ctx as ((t, T),):
+        x, _, z = rc.call(look, (rc.f32, rc.f32[50], rc.f32[2]), rc.value(t))
+        rc.output(x=x, z=z)
+    return ctx.compile({T: 4}, backend="numpy")
+
+
+class Counting(NumpyBackend):
+    """Counts what it is given, by shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[int, ...]] = []
+
+    def given(self, x: Any) -> Any:
+        self.taken.append(np.shape(x))
+        return super().given(x)
+
+
+def results(t: int) -> tuple[Any, ...]:
+    return np.float32(t), np.full(50, t, "f4"), np.array([t, -t], "f4")
+
+
+def test_results_that_nobody_reads_stay_where_they_are() -> None:
+    steps: list[int] = []
+    backend = Counting()
+    run = measured(steps, results).execution.using(backend=backend).steps()
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            made = end.value
+            break
+    assert steps == [0, 1, 2, 3]
+    np.testing.assert_array_equal(made["x"], [0, 1, 2, 3])
+    np.testing.assert_array_equal(made["z"], [[0, 0], [1, -1], [2, -2], [3, -3]])
+    assert backend.taken.count((50,)) == 1  # one for all steps, which nothing reads
+    assert backend.taken.count((2,)) == 4
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_result_of_another_size_is_refused_at_its_step(wrong: int) -> None:
+    """Also one that nothing reads."""
+
+    def given(t: int) -> tuple[Any, ...]:
+        made = list(results(t))
+        if t == 2:
+            made[wrong] = np.zeros(7, "f4")
+        return tuple(made)
+
+    steps: list[int] = []
+    with pytest.raises(ShapeError, match=r"gives an array of shape \(7,\)"):
+        measured(steps, given).run()
+    assert steps == [0, 1, 2]
