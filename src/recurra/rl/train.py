@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,9 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     asked = {name: x for name, x in given.items() if x}
     try:
         ctx, bounds = settings.program()
+        # A loop of one iteration is none: nothing lives on after it that could be saved.
+        looped = {b: 2 for b, n in bounds.items() if n == 1 and _counts_iterations(settings, b)}
+        bounds = {**bounds, **looped}
         with compiling(workers=settings.workers, **asked):
             program = (compile or partial(_compile, settings.backend))(ctx, bounds)
     except RecurraError as error:
@@ -145,7 +149,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     with run, track(settings.iterations, settings.env) as progress:
         record = TrainingRecorder(run, settings, progress, program)
         try:
-            program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
+            with suppress(AllIterationsDone):
+                program.run(
+                    settings.seed, on_step=record.step, on_state=record.state, resume=newest
+                )
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except KeyboardInterrupt:
@@ -160,6 +167,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     last = run.rows()[-1:] or [{}]
     told = {"contractions": kernels} if kernels else {}
     return {"run": str(run.path), "report": str(report), **told, **last[0]}
+
+
+class AllIterationsDone(Exception):
+    """The last of the iterations asked for is saved; the program may have more."""
 
 
 class TrainingRecorder:
@@ -209,6 +220,8 @@ class TrainingRecorder:
             return
         self.next = (step.hi // every + 1) * every
         self.program.saver.save(self.run.checkpoints, step, self.settings.seed)
+        if step.hi == self.settings.iterations:
+            raise AllIterationsDone
 
 
 def recipe(settings: Recipe) -> dict[str, Any]:
@@ -296,6 +309,11 @@ def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | N
         print(f"{run.path} has no checkpoint yet: it begins again", file=sys.stderr)
         return None
     return program.saver.load(run.checkpoints)[0]
+
+
+def _counts_iterations(settings: Recipe, bound: Any) -> bool:
+    """Tell whether a bound of the program is how many iterations it has."""
+    return settings.bounds.get(str(bound)) == flag("iterations")
 
 
 def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> TrainingProgram:
