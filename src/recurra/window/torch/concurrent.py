@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils import dlpack
+from torch.utils import _python_dispatch, dlpack
 
 from recurra.report.html import table_html
 from recurra.window.failures import KernelError
@@ -311,6 +311,8 @@ def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]
     for name, begins in PROFILERS:
         yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
+    yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
+    yield from _modes(module)
 
 
 def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callable[..., Any]:
@@ -371,6 +373,35 @@ def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
             module.see(seen)
 
     return alone
+
+
+def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
+    """Give what begins and ends modes that are told of every operator.
+
+    Operators that they call themselves are not seen, so that nothing may be in flight meanwhile.
+    """
+    ours = threading.local()
+
+    def pushing(push: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            module.drain()
+            ours.seen = [*getattr(ours, "seen", ()), module.see(False)]
+            return push(*args, **kwargs)
+
+        return call
+
+    def popping(pop: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            mode = pop(*args, **kwargs)
+            if seen := getattr(ours, "seen", ()):
+                module.see(seen[-1])
+                ours.seen = seen[:-1]
+            return mode
+
+        return call
+
+    yield _python_dispatch, "_push_mode", pushing
+    yield _python_dispatch, "_pop_mode", popping
 
 
 def _before_fork() -> None:
