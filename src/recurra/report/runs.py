@@ -113,6 +113,12 @@ class RunFolder:
                 break
             except FileExistsError:
                 now += 1
+            except OSError as error:
+                raise RecurraError(
+                    f"no folder can be made in {root}",
+                    facts=f"the system says: {error.strerror or error}",
+                    hint="name another: --out runs",
+                ) from error
         atomic_write.sync_directory(path.parent)
         run = cls(path)
         run.write_config({"env": env, "algo": algo, "seed": seed, **(config or {})})

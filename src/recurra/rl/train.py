@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recurra.checkpoint import checkpoint
-from recurra.errors import Interrupted, RecurraError
+from recurra.errors import Interrupted, PlanError, RecurraError
 from recurra.report.progress import Progress, track
 from recurra.report.run_page import (
     ShownProgram,
@@ -28,6 +28,8 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.support.byte_units import rounded_up
+from recurra.support.free_memory import free_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,6 +137,8 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
         bounds = {**bounds, **looped}
         with compiling(workers=settings.workers, **asked):
             program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+        if not settings.memory:
+            _expect_room(program)
     except RecurraError as error:
         raise in_flags(settings, error) from None
     newest = None if folder is None else _newest(folder, program)
@@ -309,6 +313,20 @@ def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | N
         print(f"{run.path} has no checkpoint yet: it begins again", file=sys.stderr)
         return None
     return program.saver.load(run.checkpoints)[0]
+
+
+def _expect_room(program: TrainingProgram) -> None:
+    """Raise PlanError if what is kept from step to step takes more memory than there is."""
+    rows, free = program.store_rows, free_bytes()
+    if free is None or (need := sum(int(r["bytes"]) for r in rows)) <= free:
+        return
+    most = max(rows, key=lambda r: int(r["bytes"]))
+    raise PlanError(
+        f"what is kept from step to step takes {need:,} bytes, and {free:,} are free",
+        facts=f"the largest, {most['store']}, has the shape {most['shape']}",
+        hint="make --rows, --steps or --hidden smaller, or find out whether it can do with less: "
+        f"--memory {rounded_up(free // 2)}",
+    )
 
 
 def _counts_iterations(settings: Recipe, bound: Any) -> bool:
