@@ -77,6 +77,12 @@ SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
+# C++ that calls operators and looks at the memory of their results itself.
+LOOKS_BETWEEN: tuple[tuple[Any, str], ...] = tuple(
+    (torch.distributed, name)
+    for name in ("_verify_params_across_processes",)
+    if hasattr(torch.distributed, name)
+)
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
@@ -311,6 +317,7 @@ def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]
     for name, begins in PROFILERS:
         yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
+    yield from ((owner, name, partial(_alone, module)) for owner, name in LOOKS_BETWEEN)
     yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
     yield from _modes(module)
 
@@ -362,7 +369,8 @@ def _profiling(module: Any, change: Callable[..., Any], *, begins: bool) -> Call
 
 
 def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Operators of operators wait for what is in flight, and run in the caller, with all parts."""
+    """What looks at results between its operators, such as operators of operators, waits for what
+    is in flight, and runs in the caller, with all parts."""
 
     def alone(*args: Any, **kwargs: Any) -> Any:
         module.drain()
