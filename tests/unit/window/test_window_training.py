@@ -268,6 +268,8 @@ def test_workers_of_executors_count_threads_as_the_caller_does() -> None:
 
 
 def test_what_cannot_be() -> None:
+    with pytest.raises(WindowError, match="100000000000000000000 threads and 32 slots"):
+        backend(10**20)
     with pytest.raises(WindowError, match="0 threads and 32 slots"):
         backend(0)
     with (
