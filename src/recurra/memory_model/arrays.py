@@ -19,7 +19,7 @@ from recurra.memory_model.amount import Extent, number
 from recurra.memory_model.peak_meter import Label, Meter, MeteredBuffer
 
 Shape = tuple[int, ...]
-MOST_BYTES = 2**63 - 1  # of one array, as NumPy counts them
+MOST_BYTES = int(np.iinfo(np.intp).max)  # of one array, as NumPy counts them
 
 
 class ArrayView:
