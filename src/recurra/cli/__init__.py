@@ -7,6 +7,7 @@ traceback.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import signal
@@ -81,6 +82,17 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "bench": ("benchmarks", "measure us beside programs written by hand"),
 }
 
+# What the system says of a path that was written wrong: too long, nowhere, or another's.
+WRONG_PATHS = (
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+)
+
 EXAMPLES = """\
 examples:
   recurra train reinforce --env CartPole-v1
@@ -115,11 +127,14 @@ def exit_code(command: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         _let_go_of_output()
         return 1
+    except MemoryError as error:
+        print(f"there is not enough memory: {error}", file=sys.stderr)
+        return 1
     except OSError as error:  # a disk that is full, a file that may not be written
         _let_go_of_output()
         where = f": {error.filename}" if error.filename else ""
         print(f"the system says: {error.strerror or error}{where}", file=sys.stderr)
-        return 1
+        return 2 if error.filename and error.errno in WRONG_PATHS else 1
 
 
 @contextmanager

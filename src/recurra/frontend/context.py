@@ -193,11 +193,11 @@ class Context:
         {N: B * T}.
         """
         if not isinstance(bounds, Mapping):
-            ends = ", ".join(f"{d.hi}: 10" for d in self.tracer.dims)
+            ends = [str(d.hi) for d in self.tracer.dims]
             raise RecurraError(
                 f"bounds are given by their names, not as {type(bounds).__name__}",
-                facts=f"this program has the bounds {', '.join(str(d.hi) for d in self.tracer.dims)}",
-                hint=f"write ctx.compile({{{ends}}})",
+                facts=f"this program has the bounds {', '.join(ends)}",
+                hint=f"write ctx.compile({{{', '.join(f'{end}: 10' for end in ends)}}})",
                 loc=here(),
             )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}

@@ -25,7 +25,8 @@ from recurra.llm.patterns import Pattern
 from recurra.llm.program import Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
-from recurra.llm.weights import Weights, free_bytes
+from recurra.llm.weights import Weights
+from recurra.support.free_memory import free_bytes
 
 TURNS = 12  # of layers, up to which they are compiled once for all rounds
 UNROLLED = 16  # layers, up to which they are equations of their own

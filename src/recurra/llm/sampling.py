@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recurra import Tensor
 
 GONE = -1e30  # a logit that is never drawn
+FILTERS = ("top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class SamplingInputs:
 
     def names(self) -> list[str]:
         out = ["repetition_penalty"] * self.kind.penalized + ["temperature"] * self.kind.drawn
-        return out + ["top_k", "top_p", "min_p"] * self.kind.filtered
+        return out + list(FILTERS) * self.kind.filtered
 
     def __getitem__(self, name: str) -> Tensor:
         return rc.input(rc.i32 if name == "top_k" else rc.f32, (self.b,), name=name)
@@ -107,17 +108,20 @@ def choose(logits: Tensor, how: SamplingInputs, u: Tensor | None, seen: Tensor |
     temperature = how["temperature"]
     cold = temperature == 0.0
     scaled = logits / rc.where(cold, 1.0, temperature)
-    drawn = _filtered(scaled, how, u) if how.kind.filtered else rc.nn.class_at(scaled.softmax(), u)
+    drawn = rc.nn.class_at(scaled.softmax(), u)
+    if how.kind.filtered:  # a row without filters is drawn as it is alone, in the tokens' order
+        top_k, top_p, min_p = (how[name] for name in FILTERS)
+        all_kept = (top_k == 0) & (top_p == 1.0) & (min_p == 0.0)
+        drawn = rc.where(all_kept, drawn, _filtered(scaled, top_k, top_p, min_p, u))
     return rc.where(cold, best, drawn)
 
 
-def _filtered(logits: Tensor, how: SamplingInputs, u: Tensor) -> Tensor:
+def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, u: Tensor) -> Tensor:
     """From the most likely on: what is left is the first so many of the sorted ones."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()
     sorted_, place = logits.take(order), rc.constant(np.arange(size, dtype=np.int32))
-    top_k = how["top_k"]
     kept = (top_k == 0) | (place < top_k)
     p = rc.where(kept, sorted_, GONE).softmax()
-    kept = kept & (p.cumsum() - p < how["top_p"]) & (p >= how["min_p"] * p.index(0))
+    kept = kept & (p.cumsum() - p < top_p) & (p >= min_p * p.index(0))
     return order.take(rc.nn.class_at(rc.where(kept, p, 0.0), u))

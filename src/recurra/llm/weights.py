@@ -23,6 +23,7 @@ from recurra.llm.checkpoint import TensorEntry, entries
 from recurra.llm.config import DecoderConfig
 from recurra.report.progress import track
 from recurra.support.aligned_array import aligned
+from recurra.support.free_memory import free_bytes
 
 DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 HELD = (*DTYPES, "i8")  # in what weights may be held
@@ -307,36 +308,6 @@ def _room(
                 dtype, ""
             ),
         ) from None
-
-
-def free_bytes() -> int | None:
-    """Memory that could be had without swapping, where Linux says so, also inside a container."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = next((x for x in lines if x.startswith("MemAvailable:")), None)
-    known = [] if found is None else [1024 * int(found.split()[1])]
-    known += [x for group in GROUPS if (x := _left(Path(group))) is not None]
-    return min(known, default=None)
-
-
-GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")  # of version 2, of version 1
-LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-
-
-def _left(group: Path) -> int | None:
-    """What a group of processes may still take, of pages that are not only copies of files."""
-    for limit, usage in LIMITS:
-        try:
-            most, used = ((group / x).read_text().strip() for x in (limit, usage))
-            lines = (group / "memory.stat").read_text().splitlines()
-        except OSError:
-            continue
-        stat = dict(x.split() for x in lines if x.count(" ") == 1)
-        if most.isdecimal():
-            return max(0, int(most) - int(used) + int(stat.get("inactive_file", 0)))
-    return None
 
 
 def _named(names: list[str]) -> str:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from recurra.errors import PlanError
 from recurra.ir.types import is_floating
 from recurra.memory_model.amount import Extent, number
 from recurra.memory_model.peak_meter import Label, Meter, MeteredBuffer
 
 Shape = tuple[int, ...]
+MOST_BYTES = int(np.iinfo(np.intp).max)  # of one array, as NumPy counts them
 
 
 class ArrayView:
@@ -145,8 +147,14 @@ def laid_out(
     for axis in reversed(order):
         strides[axis] = step
         step *= int(shape[axis])
-    layout = as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
     nbytes = dtype.itemsize * prod(map(int, shape))
+    if nbytes > MOST_BYTES:
+        raise PlanError(
+            f"{name or 'a value'} would take {nbytes:,} bytes",
+            facts=f"it is {dtype.name}[{', '.join(map(str, shape))}]; no address reaches as far",
+            hint="make it smaller",
+        )
+    layout = as_strided(np.empty(1, dtype), tuple(map(int, shape)), strides)
     return ArrayView(
         meter, MeteredBuffer(meter, Label(name, kind, nbytes, amount)), layout, tuple(shape)
     )

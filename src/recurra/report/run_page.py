@@ -7,9 +7,10 @@ metrics.jsonl      the curves, as far as they have come
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
@@ -100,16 +101,28 @@ def write_page(run: RunFolder) -> Path:
     settings = _read(run.config)
     title = " · ".join(str(settings[k]) for k in ("algo", "env") if k in settings)
     rows = run.rows()
-    parts = _read(run.path / NAME)
-    return page.write(
-        run.report, title or run.path.name, meta=settings, curves=curves(rows), **parts
-    )
+    file, own = run.path / NAME, {"meta": settings, "curves": curves(rows)}
+    parts = _read(file)
+    try:
+        return page.write(run.report, title or run.path.name, **own, **parts)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        if not parts:
+            raise
+        page.write(run.report, title or run.path.name, **own)
+        raise RecurraError(
+            f"{file} has what no program has left there",
+            facts=f"{type(error).__name__}: {error}; the report is of the metrics alone",
+            hint=f"remove it: rm {shlex.quote(str(file))}",
+        ) from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.exists():
         return {}
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except ValueError as error:
         raise RecurraError(f"{path} is damaged", facts=str(error)) from None
+    if not isinstance(found, dict):
+        raise RecurraError(f"{path} is damaged", facts=f"it is {found!r:.60}")
+    return cast("dict[str, Any]", found)

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -113,6 +114,12 @@ class RunFolder:
                 break
             except FileExistsError:
                 now += 1
+            except OSError as error:
+                raise RecurraError(
+                    f"no folder can be made in {root}",
+                    facts=f"the system says: {error.strerror or error}",
+                    hint="name another: --out runs",
+                ) from error
         atomic_write.sync_directory(path.parent)
         run = cls(path)
         run.write_config({"env": env, "algo": algo, "seed": seed, **(config or {})})
@@ -288,6 +295,11 @@ def _row(line: bytes) -> Row:
     row: Any = json.loads(line)
     if not isinstance(row, dict) or not ("step" in row or "resume" in row):
         raise ValueError("it has no step")
+    for tag, value in cast("Row", row).items():
+        if tag in ("step", "resume") and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ValueError(f"its {tag} is {value!r:.60}")
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError(f"its {tag} is larger than any number of 64 bits")
     pairs = cast("Row", row).items()
     return {k: _NOT_FINITE.get(v, v) if isinstance(v, str) else v for k, v in pairs}
 

@@ -12,13 +12,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import RecurraError
+from recurra.ir.dims import MAX_POINTS
 
 if TYPE_CHECKING:
     from recurra.rl.recipe import Recipe
 
 # What numbers may be, where that is not at least 1 for counts, and at least 0 for others.
 LIMITS = {"seed": (0, 2**32 - 1), "gamma": (0.0, 1.0), "gae": (0.0, 1.0)}
-MAX_COUNT = 2**31 - 1  # points of a dim, and elements of an axis, are counted in 32 bits
+LARGE = 10**6  # from here on a mistake that says a setting's number means that setting
 
 
 def flag(name: str, value: Any = None) -> str:
@@ -32,10 +33,10 @@ def expect_sound(settings: Recipe) -> None:
     """Raise RecurraError if a number among the settings can mean nothing."""
     for f in fields(settings):
         value = getattr(settings, f.name)
-        for x in value if isinstance(value, tuple) else (value,):
+        for x in _each(value):
             if isinstance(x, bool) or not isinstance(x, (int, float)):
                 continue
-            usual = (1, MAX_COUNT) if isinstance(x, int) else (0.0, math.inf)
+            usual = (1, MAX_POINTS) if isinstance(x, int) else (0.0, math.inf)
             least, most = LIMITS.get(f.name, usual)
             if least <= x <= most and math.isfinite(x):
                 continue
@@ -48,22 +49,36 @@ def expect_sound(settings: Recipe) -> None:
             )
 
 
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_said(value: Any, what: str, facts: str) -> bool:
+    """Tell whether a mistake names a setting's value: a text, or a number too large for chance."""
+    if isinstance(value, str):
+        return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", what) is not None
+    large = isinstance(value, int) and value >= LARGE
+    return large and re.search(rf"\b{value}\b", f"{what} {facts}") is not None
+
+
 def in_flags(settings: Recipe, error: RecurraError) -> RecurraError:
     """A mistake that the compiler tells in its words, in those of the command."""
     names = "|".join(f.name for f in fields(settings))
-    spelled = re.compile(rf"\b({names})=('[^']*'|[\w.+-]+)")
+    spelled = re.compile(rf"\b({names})=('[^']*'|\"[^\"]*\"|[\w.+-]+)")
+    counted = re.compile(rf"\b(\d+) ({names})\b")
 
     def said(text: str) -> str:
-        return spelled.sub(lambda m: flag(m[1], m[2].strip("'")), text)
+        text = spelled.sub(lambda m: flag(m[1], m[2].strip("\"'")), text)
+        return counted.sub(lambda m: flag(m[2], m[1]), text)
 
     what, facts, hint = map(said, (error.what, error.facts, error.hint))
-    given = [
-        flag(f.name, value)
-        for f in fields(settings)
-        if isinstance(value := getattr(settings, f.name), str) and value != f.default
-        if re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", what) and flag(f.name) not in what
-    ]
     whole = f"{what} {facts} {hint}"
+    changed = {f.name: x for f in fields(settings) if (x := getattr(settings, f.name)) != f.default}
+    given = [
+        flag(name, value)
+        for name, value in changed.items()
+        if any(_is_said(x, what, facts) for x in _each(value)) and flag(name) not in what
+    ]
     bounds = [
         f"{bound} is {meaning}"
         for bound, meaning in settings.bounds.items()

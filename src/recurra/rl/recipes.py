@@ -24,11 +24,16 @@ class Trainable(Recipe):
     def otherwise(self) -> Recipe | None:
         """Settings that stand where none are given: with --resume those of the run."""
         from recurra.report.runs import RunFolder
+        from recurra.rl.flags import flag
         from recurra.rl.train import configured
 
         if self.resume is None:
             return None
-        config = RunFolder(self.resume).read_config()
+        try:
+            config = RunFolder(self.resume).read_config()
+        except RecurraError as error:
+            told = filter(None, (error.facts, f"given as {flag('resume', self.resume)}"))
+            raise RecurraError(error.what, facts="\n  ".join(told), hint=error.hint) from None
         return replace(configured(type(self)(resume=self.resume), config), config=config)
 
     def __call__(self) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recurra.checkpoint import checkpoint
-from recurra.errors import Interrupted, RecurraError
+from recurra.errors import Interrupted, PlanError, RecurraError
 from recurra.report.progress import Progress, track
 from recurra.report.run_page import (
     ShownProgram,
@@ -27,6 +28,8 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.support.byte_units import rounded_up
+from recurra.support.free_memory import free_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,8 +132,13 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     asked = {name: x for name, x in given.items() if x}
     try:
         ctx, bounds = settings.program()
+        # A loop of one iteration is none: nothing lives on after it that could be saved.
+        looped = {b: 2 for b, n in bounds.items() if n == 1 and _counts_iterations(settings, b)}
+        bounds = {**bounds, **looped}
         with compiling(workers=settings.workers, **asked):
             program = (compile or partial(_compile, settings.backend))(ctx, bounds)
+        if not settings.memory:
+            _expect_room(program)
     except RecurraError as error:
         raise in_flags(settings, error) from None
     newest = None if folder is None else _newest(folder, program)
@@ -145,7 +153,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     with run, track(settings.iterations, settings.env) as progress:
         record = TrainingRecorder(run, settings, progress, program)
         try:
-            program.run(settings.seed, on_step=record.step, on_state=record.state, resume=newest)
+            with suppress(AllIterationsDone):
+                program.run(
+                    settings.seed, on_step=record.step, on_state=record.state, resume=newest
+                )
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except KeyboardInterrupt:
@@ -160,6 +171,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     last = run.rows()[-1:] or [{}]
     told = {"contractions": kernels} if kernels else {}
     return {"run": str(run.path), "report": str(report), **told, **last[0]}
+
+
+class AllIterationsDone(Exception):
+    """The last of the iterations asked for is saved; the program may have more."""
 
 
 class TrainingRecorder:
@@ -209,6 +224,8 @@ class TrainingRecorder:
             return
         self.next = (step.hi // every + 1) * every
         self.program.saver.save(self.run.checkpoints, step, self.settings.seed)
+        if step.hi == self.settings.iterations:
+            raise AllIterationsDone
 
 
 def recipe(settings: Recipe) -> dict[str, Any]:
@@ -296,6 +313,25 @@ def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | N
         print(f"{run.path} has no checkpoint yet: it begins again", file=sys.stderr)
         return None
     return program.saver.load(run.checkpoints)[0]
+
+
+def _expect_room(program: TrainingProgram) -> None:
+    """Raise PlanError if what is kept from step to step takes more memory than there is."""
+    rows, free = program.store_rows, free_bytes()
+    if free is None or (need := sum(int(r["bytes"]) for r in rows)) <= free:
+        return
+    most = max(rows, key=lambda r: int(r["bytes"]))
+    raise PlanError(
+        f"what is kept from step to step takes {need:,} bytes, and {free:,} are free",
+        facts=f"the largest, {most['store']}, has the shape {most['shape']}",
+        hint="make --rows, --steps or --hidden smaller, or find out whether it can do with less: "
+        f"--memory {rounded_up(free // 2)}",
+    )
+
+
+def _counts_iterations(settings: Recipe, bound: Any) -> bool:
+    """Tell whether a bound of the program is how many iterations it has."""
+    return settings.bounds.get(str(bound)) == flag("iterations")
 
 
 def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> TrainingProgram:

@@ -413,6 +413,15 @@ class Saver:
             for known in (name, self.handed_on(written)):
                 if known in variables:
                     return self.of_one(variables[known])
+            outer = next(iter(written.domain))
+            if outer.size(plan.sizes) == 1:
+                raise RecurraError(
+                    f"{name} cannot be saved",
+                    facts=f"there is one iteration along {outer.dim}, and nothing reads what is "
+                    "learned in it, so that it is not computed",
+                    hint=f"compile it for two, {{{outer.hi}: 2}}",
+                    loc=written.loc,
+                )
             raise RecurraError(
                 f"{name} cannot be saved",
                 facts="its newest value is not at hand between iterations: it is read otherwise "

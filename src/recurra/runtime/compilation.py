@@ -73,7 +73,10 @@ class Compilation:
 
     @property
     def iterations(self) -> int:
-        """Steps of the outermost loop."""
+        """Steps of the outermost loop; one if all metrics are along dims of one point."""
+        logged = [self.written.graph[o].domain for o in self.written.logs.values()]
+        if logged and all([r.size(self.written.sizes) for r in domain] == [1] for domain in logged):
+            return 1
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
         return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
 

@@ -26,7 +26,7 @@ from recurra.window.gain_model import Judgment, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.twin import there
 from recurra.window.stretches import Stretch
-from recurra.window.task import Task, WindowError, overlap
+from recurra.window.task import MOST_THREADS, Task, WindowError, overlap
 from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.turn_lock import Turn
 from recurra.window.wrapper import Wrapper, named
@@ -59,8 +59,12 @@ class Executor:
         stretch: Stretch | None = None,
         patient: bool = False,
     ):
-        if threads < 1:
-            raise WindowError(f"{threads} threads", facts="the caller's is one")
+        if not 1 <= threads <= MOST_THREADS:
+            raise WindowError(
+                f"{threads} threads",
+                facts=f"there are 1 to {MOST_THREADS}, the caller's own too",
+                hint="threads=2",
+            )
         check_policy(policy, get_args(Policy))
         self.threads, self.slots, self.policy, self.record = threads, slots, policy, record
         self.native = there() if native is None else native

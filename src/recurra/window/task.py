@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from recurra.errors import RecurraError
 
+MOST_THREADS = 1024  # of a window: more than a machine has cores
 END = 2**64 - 1  # addresses are 64 bits wide; the last byte belongs to nobody
 
 

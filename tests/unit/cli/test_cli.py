@@ -312,3 +312,19 @@ def test_an_interrupt_that_python_ignores_comes_again(
         gc.callbacks.remove(collected)
     assert fired == ["start"]
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_path_that_the_system_refuses_is_wrong_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    long = tmp_path / ("x" * 300)
+    assert cli.main(["view", str(long)]) == 2
+    assert f"the system says: File name too long: {long}" in capsys.readouterr().err
+
+
+def test_memory_that_does_not_suffice_is_told(capsys: pytest.CaptureFixture[str]):
+    def command() -> int:
+        raise MemoryError("Unable to allocate 149. GiB")
+
+    assert cli.exit_code(command) == 1
+    assert capsys.readouterr().err == "there is not enough memory: Unable to allocate 149. GiB\n"

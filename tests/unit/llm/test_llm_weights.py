@@ -181,33 +181,6 @@ def test_memory_that_does_not_suffice(folder: Path, monkeypatch: pytest.MonkeyPa
     assert weights.load(folder).nbytes > 10_000
 
 
-@pytest.mark.parametrize(
-    ("files", "left"),
-    [
-        ({"memory.max": "9000", "memory.current": "5000"}, 4300),
-        ({"memory.max": "max", "memory.current": "5000"}, None),
-        ({"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "6000"}, 0),
-        ({}, None),
-    ],
-)
-def test_a_container_has_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int | None
-):
-    """Its limit, less what it uses, but for copies of files that can be dropped."""
-    own = tmp_path / "group"
-    own.mkdir()
-    monkeypatch.setattr(weights, "GROUPS", ())
-    outside = weights.free_bytes()
-    for name, text in (files | {"memory.stat": "anon 9\ninactive_file 300\n"}).items():
-        (own / name).write_text(text + "\n")
-    monkeypatch.setattr(weights, "GROUPS", (str(own),))
-    found = weights.free_bytes()
-    if left is None:
-        assert (found is None) == (outside is None)
-    else:
-        assert found == left
-
-
 def test_matrices_of_8_bits_have_scales(folder: Path):
     """w ≈ q · scale to half a step, a scale per output; vectors stay, bytes are a quarter."""
     f, q = weights.load(folder), weights.load(folder, "i8")

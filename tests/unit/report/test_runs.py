@@ -16,6 +16,7 @@ import pytest
 
 from recurra.errors import RecurraError
 from recurra.report import runs
+from recurra.report.run_page import write_page
 from recurra.report.runs import RunFolder, read_metrics
 
 
@@ -74,6 +75,37 @@ def test_broken_middle_line_is_told(tmp_path: Path):
     path.write_text('{"step": 0}\n{"st\n{"step": 2}\n')
     with pytest.raises(RecurraError, match=r"metrics.jsonl:2 is not a metrics row"):
         read_metrics(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ('{"step": "one"}', "its step is 'one'"),
+        ('{"step": null, "x": 1}', "its step is None"),
+        ('{"resume": 1.5}', "its resume is 1.5"),
+        (f'{{"step": 1, "x": {10**400}}}', "its x is larger than any number"),
+        ("[1]", "it has no step"),
+    ],
+)
+def test_rows_that_nobody_logs_are_told(tmp_path: Path, row: str, why: str):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 0}}\n{row}\n{{"step": 2}}\n')
+    with pytest.raises(RecurraError, match=r"metrics.jsonl:2 is not a metrics row") as e:
+        read_metrics(path)
+    assert why in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"passes": 3}', '{"passes": [1]}', '{"other": []}', '{"stores": [{"bytes": "x"}]}', "[1]"],
+)
+def test_a_damaged_account_of_the_program_leaves_the_metrics(tmp_path: Path, text: str):
+    with RunFolder.create(tmp_path, "E", "a", 0) as run:
+        run.log(1, loss=0.25)
+    (run.path / "compiled.json").write_text(text)
+    with pytest.raises(RecurraError, match=r"compiled.json (has what no program|is damaged)"):
+        write_page(run)
+    assert text.startswith("[") or "loss" in run.report.read_text()
 
 
 def test_missing_file_has_no_rows(tmp_path: Path):

@@ -294,3 +294,26 @@ def test_a_program_that_saves_its_module_saves_its_policy(tmp_path: Path, backen
     ]
     (last,) = (x for x in policy.values.values() if x.shape == (2,))
     np.testing.assert_array_equal(last, got["bias"][-1])
+
+
+def test_one_iteration_has_no_policy_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Nothing reads what is learned in the only iteration: it is not computed."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B_), (i, I_), (t, T_)):
+        env = rc.rl.env.make("PolicyWalk-flat-v0", vectorization_mode="sync")
+        policy = rc.nn.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        pi = policy(o)
+        a = pi.sample()
+        o[b, i, t + 1], r, _ = env.step(a)
+        (r * pi.log_prob(a))[0:B_, i, 0:T_].mean().backward()
+        rc.optim.Adam(policy.params, lr=0.01).step()
+        rc.log(r=r[0:B_, i, 0:T_].sum())
+    ctx.compile({B_: B, I_: 1, T_: T}, backend="numpy").run(folder=tmp_path / "one")
+    assert " 1/1 " in capsys.readouterr().err
+    why = refused(lambda: rc.rl.load(tmp_path / "one"))
+    assert "there is one iteration along i, and nothing reads what is learned in it" in why
+    assert "hint: compile it for two, {I: 2}" in why

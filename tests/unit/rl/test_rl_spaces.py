@@ -44,8 +44,8 @@ class Any_(gym.Env[Any, Any]):
 
     def __init__(self, seen: str, taken: str):
         self.observation_space = {**SEEN, "box": BOX, "text": spaces.Text(3)}[seen]
-        free = spaces.Box(-5, 5, (2,), np.int32)
-        self.action_space = {**TAKEN, "whole": free}[taken]
+        free, none = spaces.Box(-5, 5, (2,), np.int32), spaces.Box(-1.0, 1.0, (0,), np.float32)
+        self.action_space = {**TAKEN, "whole": free, "none": none}[taken]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -156,6 +156,16 @@ def test_what_no_distribution_gives(network: Any):
     assert "no distribution gives actions i32[2]" in str(e.value)
     assert "hint: give the environment a wrapper" in str(e.value)
     assert "test_rl_spaces.py" in str(e.value)
+
+
+@pytest.mark.parametrize("network", [actor_critic, builder])
+def test_a_space_without_actions(network: Any):
+    with rc.Context(dims="b i t") as ((_, _), (i, _), (_, _)):
+        env = make("box", "none")
+        with pytest.raises(RecurraError) as e:
+            network(env, i)
+    assert "the action space has no actions\n" in str(e.value)
+    assert "it is f32[0], which holds no number" in str(e.value)
 
 
 def test_what_is_no_tensor():

@@ -58,6 +58,10 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: st
         ("reinforce --placement nowhere", "--placement nowhere"),
         ("reinforce --env Nope-v0", "--env Nope-v0"),
         ("ppo --workers 3", "B is --rows; "),
+        ("ppo --workers 3", "cannot be split over --workers 3"),
+        ("reinforce --hidden 100000000000000000000", "given as --hidden 100000000000000000000"),
+        ("ppo --hidden 100000000000000 --backend torch", "given as --hidden 100000000000000"),
+        ("reinforce --hidden 10000000000 --memory 1GiB", "hint: --memory "),
     ],
 )
 def test_what_the_compiler_refuses(
@@ -66,6 +70,24 @@ def test_what_the_compiler_refuses(
     said = told(capsys, tmp_path / "runs", *options.split())
     assert given in said
     assert "='" not in said  # as Python spells it
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "file"
+    file.write_text("a file")
+    assert main(["train", "reinforce", *TINY, "--out", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"no folder can be made in {file}" in said
+    assert "--out" in said
+    assert file.read_text() == "a file"
+
+
+@pytest.mark.parametrize("name", ["missing", "file", "folder"])
+def test_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str):
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "folder").mkdir()
+    assert main(["train", "ppo", "--resume", str(tmp_path / name)]) == 2
+    assert f"given as --resume {tmp_path / name}" in capsys.readouterr().err
 
 
 def test_no_line_of_the_console_script_is_shown(tmp_path: Path):

@@ -323,6 +323,7 @@ def test_kernels_that_use_threads_are_told_how_many() -> None:
     ("make", "says"),
     [
         (lambda: Executor(0), "0 threads"),
+        (lambda: Executor(10**20), "100000000000000000000 threads"),
         (lambda: Executor(2, slots=65), "1 to 64"),
         (lambda: Executor(2, queue=0), "at least one"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from random_torch import bits
 from recurra.window.torch.concurrent import SETTERS, concurrent
@@ -180,3 +181,78 @@ TRANSFORMS: dict[str, Callable[[torch.Tensor], Results]] = {
 def test_transforms_of_functions(name: str) -> None:
     """They put our dispatch key back where operators run alone; and who waits in one helps."""
     equal(lambda: TRANSFORMS[name](in_flight()))
+
+
+class Seen(TorchDispatchMode):
+    """Reads the results of all operators, views too; what it calls itself goes by the window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums: Results = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        out = func(*args, **(kwargs or {}))
+        self.sums.append(out.double().sum())
+        return out
+
+
+class Wrapped(torch.Tensor):
+    """Has another tensor inside, and reads it at every operator."""
+
+    inner: torch.Tensor
+    sums: Results = []  # noqa: RUF012
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapped:
+        made = cls._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Wrapped:
+        given = [x.inner if isinstance(x, Wrapped) else x for x in args]
+        cls.sums += [x.double().sum() for x in given if isinstance(x, torch.Tensor)]
+        return Wrapped(func(*given, **(kwargs or {})))
+
+
+def by_a_mode() -> Results:
+    x = in_flight()
+    with Seen() as outer:
+        y = torch.nn.functional.linear(x.t(), x)
+        with Seen() as inner:
+            z = x[1:].t()
+        y = y + x.t()
+    return [y, z, in_flight() + 1.0, *outer.sums, *inner.sums]
+
+
+def by_a_mode_in_inference() -> Results:
+    with torch.inference_mode():
+        return by_a_mode()
+
+
+def by_a_tensor() -> Results:
+    Wrapped.sums.clear()
+    x = Wrapped(in_flight())
+    y = x.t().unsqueeze(0)
+    with torch.inference_mode():
+        z = torch.nn.functional.linear(in_flight(), x)
+    return [y.inner, z.inner, *Wrapped.sums]
+
+
+def by_a_nested_tensor() -> Results:
+    """It has a kernel of its own for what others take apart."""
+    x = in_flight()
+    nested = torch.nested.nested_tensor([x[:3], x[3:5]])
+    return torch.nn.functional.linear(nested, in_flight()).unbind()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "program", [by_a_mode, by_a_mode_in_inference, by_a_tensor, by_a_nested_tensor]
+)
+def test_kernels_in_python_and_of_other_layouts(program: Callable[[], Results]) -> None:
+    equal(program)

@@ -122,6 +122,29 @@ def test_gradients_are_equal_to_the_last_bit(kind: type[nn.Module]) -> None:
     assert block.counts["by workers"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest", "nearest-exact"])
+def test_interpolation_is_traced_whole(mode: str, dynamic: bool) -> None:
+    """PyTorch has forms of it in Python, for tracing, which round otherwise than its kernels."""
+
+    def f(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=1.7, mode=mode)
+
+    compiled = torch.compile(f, backend=backend(2, folder=FOLDER), dynamic=dynamic)
+    forms = dict(torch.ops.aten.upsample_bilinear2d.default.py_kernels)
+    for size in (5, 8):
+        made: list[list[Tensor]] = []
+        for g in (compiled, f):
+            x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(size))
+            x.requires_grad_()
+            y = g(x)
+            y.square().sum().backward()
+            made.append([y.detach(), *grads([x])])
+        same(*made)
+    assert torch.ops.aten.upsample_bilinear2d.default.py_kernels == forms  # as others find it
+
+
 UNARY = (torch.tanh, torch.sigmoid, torch.sin, F.softplus, F.relu, torch.square)
 
 
@@ -245,6 +268,8 @@ def test_workers_of_executors_count_threads_as_the_caller_does() -> None:
 
 
 def test_what_cannot_be() -> None:
+    with pytest.raises(WindowError, match="100000000000000000000 threads and 32 slots"):
+        backend(10**20)
     with pytest.raises(WindowError, match="0 threads and 32 slots"):
         backend(0)
     with (

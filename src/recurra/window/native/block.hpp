@@ -366,7 +366,8 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   program->aside += 1e-6 * (us_between(entered, begin) + us_between(after, left));
 }
 
-// An operator that is not known: nothing is in flight while it runs, nor are its parts.
+// An operator that is not known, or whose kernel is not: somebody's __torch_dispatch__, where our key
+// is left out, or that for nested tensors. Nothing is in flight while it runs, nor are its parts.
 void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   ++counts.alone;
   const Told told(op, "caller", (*rule)[op].why);
@@ -388,6 +389,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return plainly(op, keys, stack);
   }
   if (Alone::part()) return plainly(op, keys, stack);
+  const Kind& kind = (*rule)[op];
+  if (kind.composite && kind.way == Kind::passes) {
+    if (!plain(keys)) return run_unknown(op, keys, stack);
+    ++counts.views;
+    return op.redispatchBoxed(below(keys), stack);
+  }
   if (engine->dusty()) engine->sweep();
   const WithoutPython free;
   if (program && ++program->operators >= Program::kMost) {
@@ -400,7 +407,6 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return plainly(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
-  const Kind& kind = (*rule)[op];
   if (kind.way == Kind::unknown) return run_unknown(op, keys, stack);
   if (kind.way == Kind::passes || (kind.autocasts && autocast())) {  // inner operators come here again
     ++counts.views;

@@ -31,6 +31,7 @@ struct Kind {
   std::vector<bool> writes;   // per argument
   std::vector<bool> numbers;  // per argument: it is a number, or a scalar, of whatever value
   bool masks = false;         // its result depends on data only if one of these is a mask
+  bool composite = false;     // it consists of others
   bool autocasts = false;     // autocast changes its arguments, and calls it again
   bool mutates = false;      // any of them
   std::optional<c10::OperatorHandle> op;
@@ -136,7 +137,10 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   if (reshapes) return is(Kind::caller, "it changes what a tensor is");
   if (kind.mutates && fresh) return is(Kind::caller, "it writes and gives something new");
   if (!kind.returns) return is(Kind::caller, "it gives nothing");
-  if (parts && !(kind.mutates && !tensors)) return is(Kind::passes, "it consists of others");
+  if (parts && !(kind.mutates && !tensors)) {
+    kind.composite = true;
+    return is(Kind::passes, "it consists of others");
+  }
   if (depends) return is(Kind::caller, "its result, or the shape of it, depends on data");
   if (draws) return is(Kind::caller, "it draws");
   if (!tensors) return is(Kind::caller, "it gives something else than tensors");

@@ -15,14 +15,14 @@ namespace {
 thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
 thread_local bool observed = true;
 
-// Views, and what consists of other operators, need not come here at all.
+// Views need not come here at all.
 void let_pass() {
   static auto* library = new torch::Library(  // never taken back: blocks may outlive it at the end
       torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (!op || (*rule)[*op].way != Kind::passes) continue;
+    if (!op || (*rule)[*op].way != Kind::passes || (*rule)[*op].composite) continue;
     library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFallthrough());
   }
 }

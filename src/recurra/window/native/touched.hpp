@@ -62,13 +62,21 @@ inline bool shared(const c10::StorageImpl* storage) {
   return (slot->load_pyobj() && !slot->has_unique_reference()) || exported.has(storage);
 }
 
-// Strided tensors on the CPU without anything that an operator, run later, would not see.
+// The keys of strided tensors on the CPU without anything that an operator, run later, would not see.
+inline constexpr c10::DispatchKeySet kPlain{
+    c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
+    c10::DispatchKey::ADInplaceOrView};
+
 inline bool plain(const at::Tensor& t) {
-  constexpr c10::DispatchKeySet allowed{
-      c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutocastCPU,
-      c10::DispatchKey::ADInplaceOrView};
-  if (t.key_set().raw_repr() & ~allowed.raw_repr()) return false;
+  if (t.key_set().raw_repr() & ~kPlain.raw_repr()) return false;
   return t.layout() == c10::kStrided && t.has_storage();
+}
+
+// Whether a call has nothing but plain tensors, and no transform or mode of Python's around it: an
+// operator that consists of others may have a kernel of its own for what is not plain.
+inline bool plain(c10::DispatchKeySet keys) {
+  constexpr c10::DispatchKeySet usual = kPlain.add(kKey).add(c10::DispatchKey::BackendSelect);
+  return !(keys.raw_repr() & ~usual.raw_repr());
 }
 
 // Tensors among the arguments, where they are.

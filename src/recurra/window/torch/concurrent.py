@@ -24,14 +24,14 @@ from typing import Any, Literal
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils import dlpack
+from torch.utils import _python_dispatch, dlpack
 
 from recurra.report.html import table_html
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
-from recurra.window.task import WindowError
+from recurra.window.task import MOST_THREADS, WindowError
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
@@ -76,6 +76,12 @@ SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
     (torch, "set_num_threads"),
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
+)
+# C++ that calls operators and looks at the memory of their results itself.
+LOOKS_BETWEEN: tuple[tuple[Any, str], ...] = tuple(
+    (torch.distributed, name)
+    for name in ("_verify_params_across_processes",)
+    if hasattr(torch.distributed, name)
 )
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
@@ -252,9 +258,11 @@ def load_native(threads: int, slots: int, folder: Path | None) -> Any:
 
     Raises WindowError for numbers that cannot be, BuildError where it cannot be built.
     """
-    if not 1 <= slots <= 64 or threads < 1:
+    if not 1 <= slots <= 64 or not 1 <= threads <= MOST_THREADS:
         raise WindowError(
-            f"{threads} threads and {slots} slots", facts="there is a thread, and 1 to 64 slots"
+            f"{threads} threads and {slots} slots",
+            facts=f"there are 1 to {MOST_THREADS} threads, the caller's own too, and 1 to 64 slots",
+            hint="threads=2, slots=32",
         )
     return load(folder, TORCH)
 
@@ -311,6 +319,9 @@ def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]
     for name, begins in PROFILERS:
         yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
+    yield from ((owner, name, partial(_alone, module)) for owner, name in LOOKS_BETWEEN)
+    yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
+    yield from _modes(module)
 
 
 def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callable[..., Any]:
@@ -360,7 +371,8 @@ def _profiling(module: Any, change: Callable[..., Any], *, begins: bool) -> Call
 
 
 def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Operators of operators wait for what is in flight, and run in the caller, with all parts."""
+    """What looks at results between its operators, such as operators of operators, waits for what
+    is in flight, and runs in the caller, with all parts."""
 
     def alone(*args: Any, **kwargs: Any) -> Any:
         module.drain()
@@ -371,6 +383,35 @@ def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
             module.see(seen)
 
     return alone
+
+
+def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
+    """Give what begins and ends modes that are told of every operator.
+
+    Operators that they call themselves are not seen, so that nothing may be in flight meanwhile.
+    """
+    ours = threading.local()
+
+    def pushing(push: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            module.drain()
+            ours.seen = [*getattr(ours, "seen", ()), module.see(False)]
+            return push(*args, **kwargs)
+
+        return call
+
+    def popping(pop: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            mode = pop(*args, **kwargs)
+            if seen := getattr(ours, "seen", ()):
+                module.see(seen[-1])
+                ours.seen = seen[:-1]
+            return mode
+
+        return call
+
+    yield _python_dispatch, "_push_mode", pushing
+    yield _python_dispatch, "_pop_mode", popping
 
 
 def _before_fork() -> None:

@@ -12,11 +12,14 @@ torch.compile cannot trace runs as ever, outside of the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch._C import DispatchKey
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func as boxed
 from torch._functorch.partitioners import default_partition
@@ -35,7 +38,8 @@ def backend(
 ) -> Callable[..., Any]:
     """For `torch.compile(.., backend=..)`: operators of both graphs run on `threads` threads.
 
-    Values and gradients are equal to eager ones to the last bit. Takes what `concurrent` takes, and
+    Values and gradients are equal to eager ones to the last bit, but for the gradient of `prod`, of
+    which PyTorch has another formula for what it traces. Takes what `concurrent` takes, and
     raises as it does: WindowError at once for numbers that cannot be, BuildError where the native
     part cannot be built; KernelError where an operator fails. What all graphs did is added up in
     `block`.
@@ -55,9 +59,42 @@ def backend(
 
         return boxed(run)
 
-    return aot_autograd(
+    traced = aot_autograd(
         fw_compiler=graph,
         bw_compiler=graph,
         inference_compiler=graph,
         partition_fn=default_partition,
     )
+
+    def compiled(module: torch.fx.GraphModule, given: Sequence[Any], **more: Any) -> Any:
+        with _kept_whole():
+            return traced(module, given, **more)
+
+    return compiled
+
+
+@contextmanager
+def _kept_whole() -> Generator[None]:
+    """Inside, interpolation is traced as the operator that it is.
+
+    PyTorch would trace what its forms in Python consist of, which round otherwise than the kernels.
+    """
+    taken: list[tuple[Any, DispatchKey, Any]] = []
+    for op in _interpolations():
+        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
+            if key in op.py_kernels:
+                taken.append((op, key, op.py_kernels.pop(key)))
+                op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, key, form in taken:
+            op.py_kernels[key] = form
+            op._dispatch_cache.clear()
+
+
+@cache
+def _interpolations() -> tuple[Any, ...]:
+    names = [name for name in dir(torch.ops.aten) if "upsample" in name]
+    packets = [getattr(torch.ops.aten, name) for name in names]
+    return tuple(getattr(packet, name) for packet in packets for name in packet.overloads())
