@@ -16,7 +16,7 @@ from recurra.llm.checkpoint import ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.init import random
 from recurra.llm.presets import preset, tiny
-from recurra.llm.weights import DTYPES, Weights, held, parts, put
+from recurra.llm.weights import DTYPES, Weights, parts, put, weight_types
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -125,7 +125,9 @@ def in_memory(
 
 def packed(c: DecoderConfig, named: dict[str, Any], dtype: str = "f32") -> Weights:
     kinds = {**DTYPES, "i8": np.int8}
-    arrays = {n: np.zeros(shape, kinds[kind]) for n, (kind, shape) in held(c, dtype).items()}
+    arrays = {
+        n: np.zeros(shape, kinds[kind]) for n, (kind, shape) in weight_types(c, dtype).items()
+    }
     for part in parts(c):
         put(arrays, part, slice(0, part.shape[0]), named[part.name])
     return Weights(c, arrays)

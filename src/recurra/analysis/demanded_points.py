@@ -58,12 +58,12 @@ def demanded(
     `taken` is what `chosen` gives, if that is known.
     """
     effects = [n.name for n in graph.nodes.values() if not n.op.pure]
-    taken = chosen(graph) if effects and taken is None else taken or {}
+    taken = branch_conditions(graph) if effects and taken is None else taken or {}
     found = {**already, **{n: taken.get(n, TRUE) for n in effects}}
     return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
 
 
-def chosen(graph: Graph) -> Mapping[str, Expr]:
+def branch_conditions(graph: Graph) -> Mapping[str, Expr]:
     """Return the condition under which a branch takes each equation, of those not always taken.
 
     Other than `demanded`, it counts a point as taken that no index asks for: this is where effects

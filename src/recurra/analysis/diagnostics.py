@@ -52,7 +52,7 @@ def _range(extent: Range, middle: str) -> str:
     return f"{extent.lo} <= {middle} < {extent.hi}"
 
 
-def outside(
+def read_outside(
     node: Node,
     index: int,
     source: Domain,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import lcm, prod
 
-from recurra.analysis.demanded_points import chosen, demanded
+from recurra.analysis.demanded_points import branch_conditions, demanded
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import GUARD_NS, MAX_CONDITION_PERIOD, MAX_GUARDED_SHARE
 from recurra.ir.expr import TRUE, Expr, Modulo, evaluate, substitute, symbols, walk
@@ -24,7 +24,7 @@ from recurra.polyhedral.extent import longest
 
 def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
     """Return the condition under which equations run, of those that do not run everywhere."""
-    taken = {} if all(n.op.pure for n in graph.nodes.values()) else chosen(graph)
+    taken = {} if all(n.op.pure for n in graph.nodes.values()) else branch_conditions(graph)
     out = _of_calls(graph, taken)
     if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
         return out

@@ -214,7 +214,7 @@ def _reads(proof: Proof, node: Node) -> None:
                 _slice_size(proof, node, k, j, e, where)
         ends_of = zip(ref.index, source.values(), strict=True)
         if not all(_within(proof, e, small, ends) for e, ends in ends_of):
-            _inside(proof, node, k, ref, where)
+            _prove_inside(proof, node, k, ref, where)
 
 
 def _numbers(proof: Proof, node: Node) -> None:
@@ -285,24 +285,24 @@ def _within(proof: Proof, e: Any, box: Box, ends: tuple[int, int]) -> bool:
     return ends[0] <= lo and hi <= ends[1]
 
 
-def _inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -> None:
+def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -> None:
     """Every point asked for is one of the source's, exactly."""
     domain = proof.graph[ref.name].domain
     box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
     small = narrow({**box, **proof.unknown}, where)
     assert small is not None
-    point, ties, sliced = dependence.asked(ref.index, domain)
+    point, ties, sliced = dependence.point_read(ref.index, domain)
     for j in sliced:
         s = ref.index[j]
         assert isinstance(s, Slice)
         lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
         box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
-    wrong = both(where, proof.at(ties), proof.at(dependence.outside(point, domain)))
+    wrong = both(where, proof.at(ties), proof.at(dependence.is_outside(point, domain)))
     found = proof.first(box, wrong)
     if found is not None:
         asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
         here_ = {d: found[d] for d in node.domain.dims}
-        raise diagnostics.outside(node, index, domain, asked, here_, proof.told(found))
+        raise diagnostics.read_outside(node, index, domain, asked, here_, proof.told(found))
 
 
 def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from recurra.analysis.demanded_points import chosen
+from recurra.analysis.demanded_points import branch_conditions
 from recurra.ir.expr import FALSE, TRUE
 from recurra.ir.graph import Graph, Node
 from recurra.ir.types import Type
@@ -20,7 +20,7 @@ def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     What reads their results would leave them as calls that nobody reads, which are made everywhere.
     """
     calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
-    taken = chosen(graph) if calls else {}
+    taken = branch_conditions(graph) if calls else {}
     never = {n.name for n in calls if decided(n.domain, taken.get(n.name, TRUE), sizes) == FALSE}
     if not never:
         return graph

@@ -34,7 +34,7 @@ class FreeNames:
         return stem
 
 
-def inside(start: Any, size: int, full: int) -> Any:
+def clamped_start(start: Any, size: int, full: int) -> Any:
     """The start of so many places of an axis, moved so that all of them are there."""
     return extreme("min", extreme("max", start, 0), full - size)
 

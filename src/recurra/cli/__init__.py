@@ -20,7 +20,7 @@ from typing import Any, TextIO, cast
 
 import recurra
 from recurra.errors import Interrupted, RecurraError
-from recurra.support.optional_packages import without
+from recurra.support.optional_packages import missing_package
 
 # name → (where its options are, or a program of the benchmarks; what it does)
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -118,7 +118,7 @@ def exit_code(command: Callable[[], int]) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as missing:
-        error = without(missing, "this command")
+        error = missing_package(missing, "this command")
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

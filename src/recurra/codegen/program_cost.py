@@ -34,10 +34,10 @@ def moves_ns(program: Program, prices: Prices) -> float:
     stores = (s for s in plan.stores.values() if s.room)
     bytes_ = 2 * steps * sum(s.nbytes(plan.sizes) for s in stores)
     price = prices.disk if program.offload.tier == "disk" else prices.host
-    return (bytes_ + _taken(plan)) * price
+    return (bytes_ + _sampled_bytes(plan)) * price
 
 
-def _taken(plan: StoragePlan) -> int:
+def _sampled_bytes(plan: StoragePlan) -> int:
     """Bytes of all samples that the host takes."""
     found = (n for n in plan.graph.nodes.values() if isinstance(n.op, Samples))
     return sum(

@@ -186,7 +186,7 @@ class Context:
         options = options.but(more).filled(_OPTIONS.get())
         return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
 
-    def _sizes(self, bounds: Mapping[Any, Any]) -> dict[str, Any]:
+    def _sizes(self, bounds: Any) -> dict[str, Any]:
         """The bounds by name; raises DomainError if one of them is a dim.
 
         Truth values end rows where they hold, {T: d}, and a bound may be made of others,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.demanded_points import chosen
+from recurra.analysis.demanded_points import branch_conditions
 from recurra.analysis.tracer import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Index
@@ -102,7 +102,7 @@ def call(
     ranges = {r.dim: r for r in (*extra, *box)}
     box = tracer.domain(set(ranges), ranges)
     outer = box.without(*dims_of(batch).dims)
-    host = _held(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
+    host = _host_function(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
     if pure:
         ys = emit_call(host, types, tensors, batch, box, stem=_name_of(fn))
     else:
@@ -117,7 +117,7 @@ def _name_of(fn: Any) -> str:
     return getattr(fn, "__name__", type(fn).__name__).strip("<>")
 
 
-def _held(host: Host) -> HostFunction:
+def _host_function(host: Host) -> HostFunction:
     """A function as the program holds it; it is called at one place if it has state."""
     for n in current().nodes.values():
         if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
@@ -175,7 +175,7 @@ def where_taken(graph: Graph) -> Graph:
     apart = graph.update(
         replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens.values()
     )
-    taken = chosen(apart)
+    taken = branch_conditions(apart)
     nodes, passed = dict(graph.nodes), dict[str, str]()
     for name, after in tokens.items():
         condition, call = taken.get(name, TRUE), graph[name]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recurra.frontend.tensor import RecurrentTensor as Tensor
 
 
-def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unpacked(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments one by one, or as one tuple."""
     one = sizes[0] if len(sizes) == 1 else None
     return tuple(one) if isinstance(one, (tuple, list)) else sizes
@@ -29,7 +29,7 @@ def _given(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 def transpose(x: Tensor, *order: Any) -> Tensor:
     """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
     rank = len(x.shape)
-    axes = _given(order) or tuple(range(rank))[::-1]
+    axes = _unpacked(order) or tuple(range(rank))[::-1]
     turned = tuple(a % rank if isinstance(a, int) and -rank <= a < rank else a for a in axes)
     if sorted(map(str, turned)) != sorted(map(str, range(rank))):
         raise ShapeError(
@@ -59,13 +59,13 @@ def permute(x: Tensor, *order: Any) -> Tensor:
 @operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left."""
-    sizes = [unwrap(n) for n in _given(shape)]
+    sizes = [unwrap(n) for n in _unpacked(shape)]
     if -1 in sizes:
-        sizes[sizes.index(-1)] = _left(x, sizes)
+        sizes[sizes.index(-1)] = _size_left(x, sizes)
     return x.apply(movement.Reshape(shape=tuple(sizes)), x)
 
 
-def _left(x: Tensor, sizes: list[Any]) -> Any:
+def _size_left(x: Tensor, sizes: list[Any]) -> Any:
     """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
     given, of, by = list(sizes), list(x.shape), 1
     given.remove(-1)
@@ -147,7 +147,7 @@ def repeat(x: Tensor, times: int, *more: Any, axis: int | None = None) -> Tensor
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
 def tile(x: Tensor, *times: Any) -> Tensor:
     """The whole tensor again and again along its last axes, or new ones before them."""
-    counts = _given(times)
+    counts = _unpacked(times)
     for _ in range(len(counts) - len(x.shape)):
         x = x.expand(1)
     for a, n in zip(range(-len(counts), 0), counts, strict=True):

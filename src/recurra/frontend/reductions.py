@@ -79,7 +79,7 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 @operator("x.mean(axis=0)", "np.mean", "torch.mean")
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
-    y = _wide(x)
+    y = _at_least_f32(x)
     out = _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
     out.averaged = bool(x.shape)
     return out
@@ -98,7 +98,7 @@ def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = Fa
 
 
 def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
-    y = _wide(x)
+    y = _at_least_f32(x)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
     left = as_tensor(_count(x, axis), y.dtype) - correction
     return total / elementwise(el.Maximum, left, 0.0)
@@ -107,7 +107,7 @@ def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tenso
 @operator("x.norm(ord=2, axis=0)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
 def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) for p = ord; inf is the largest |x|, 0 counts; the slope at 0 is 0."""
-    y = _wide(x)
+    y = _at_least_f32(x)
     if ord == 0:
         return _narrowed(sum((y != 0.0).cast(y.dtype), axis, keepdims), x)
     if abs(ord) == inf:
@@ -123,7 +123,7 @@ def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -
 @operator("x.logsumexp(axis=0)", "np.logaddexp.reduce", "torch.logsumexp")
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """ln Σ eˣ along axes, also where eˣ is beyond its type."""
-    y = _wide(x)
+    y = _at_least_f32(x)
     top = max(y, axis, True).detach()
     top = elementwise(el.Where, top.abs() < inf, top, 0.0)
     found = sum((y - top).exp(), axis, True).log() + top
@@ -179,7 +179,7 @@ def _truth(x: Tensor) -> Tensor:
     return x if x.dtype == "bool" else x != 0
 
 
-def _wide(x: Tensor) -> Tensor:
+def _at_least_f32(x: Tensor) -> Tensor:
     """As floats of 32 bits at least, in which sums of halves are right."""
     return x.cast(join(x.dtype, "f32"))
 

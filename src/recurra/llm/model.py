@@ -22,7 +22,7 @@ from recurra.llm.attention import Past, Scores, attend
 from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.patterns import Pattern
 from recurra.llm.rope import Rope
-from recurra.llm.weights import Weights, held, of_all
+from recurra.llm.weights import Weights, of_all, weight_types
 
 if TYPE_CHECKING:
     from recurra import Tensor
@@ -93,7 +93,7 @@ class Model:
     def layer(self, x: Tensor, layer: Layer, at: int | None) -> Tensor:
         """x [D] → x [D]: attention, then the MLP, each added to what it reads."""
         c = self.config
-        mine = [n for n in held(c, self.dtype) if not of_all(n)]
+        mine = [n for n in weight_types(c, self.dtype) if not of_all(n)]
         weight = {n: self.weight(n, at).cast("f32") for n in mine}
         h = rms_norm(x, weight["ln1"], c)
         a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
@@ -178,7 +178,7 @@ class Model:
 
     def weight(self, name: str, at: int | None = None) -> Tensor:
         """An input: a weight of all, of layer `at`, or of every point of l."""
-        dtype, shape = held(self.config, self.dtype)[name]
+        dtype, shape = weight_types(self.config, self.dtype)[name]
         if of_all(name):
             domain, own, key = (), shape, name
         elif self.unrolled:

@@ -156,9 +156,9 @@ def write(config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = 
                 steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
         tok[b, t, t < P] = prompt[b, t]
         tok[b, t] = follows[b, t - 1]
-        rc.output(next=made(follows, (b, t), P))
+        rc.output(next=next_positions(follows, (b, t), P))
         if form.logprobs:
-            rc.output(logprob=made(logits.log_softmax().take(follows), (b, t), P))
+            rc.output(logprob=next_positions(logits.log_softmax().take(follows), (b, t), P))
         if form.logits:
             rc.output(logits=every)
     sizes: dict[Any, Any] = {rows: form.rows, end: steps, P: form.prompt}
@@ -211,7 +211,7 @@ def place_of(t: Any, pad: Tensor | None) -> Tensor:
     return place if pad is None else place - pad
 
 
-def made(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
+def next_positions(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
     """What follows position P - 1 and later ones; of those before nobody asks, and it is 0."""
     b, t = dims
     out = rc.like(x.type, domain=dims)

@@ -144,7 +144,7 @@ def of_all(name: str) -> bool:
     return name.removesuffix("_scale") in ("emb", "norm", "head")
 
 
-def held(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+def weight_types(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type and shape of each of our weights, held as `dtype`; of 8 bits, only matrices are."""
     if dtype != "i8":
         return {name: (dtype, shape) for name, shape in shapes(config).items()}
@@ -177,7 +177,7 @@ def load(folder: str | Path, dtype: str = "f32") -> Weights:
     found = entries(folder)
     wanted = {p.name: p for p in parts(c)}
     _expect(Path(folder), c, wanted, found)
-    arrays = _room(folder, held(c, dtype), dtype)
+    arrays = _room(folder, weight_types(c, dtype), dtype)
     _fill(arrays, wanted, found)
     if c.tied and "lm_head.weight" in found:
         _expect_tied(found["lm_head.weight"], found["model.embed_tokens.weight"])

@@ -376,10 +376,10 @@ def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple
         )
     _read(Path(file))
     sys.path.insert(0, str(Path(file).parent))
-    make = _told(file, lambda: runpy.run_path(file)).get(name)
+    make = _result_of(file, lambda: runpy.run_path(file)).get(name)
     if not callable(make):
         raise ProblemError(f"{file} has no function {name}")
-    made = _told(file, make)
+    made = _result_of(file, make)
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not callable(made[0]):  # pyright: ignore[reportUnknownArgumentType]
         raise ProblemError(
             f"{name} in {file} gives {type(made).__name__}",
@@ -394,7 +394,7 @@ def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple
     return function, arguments, donated[0] if donated else ()
 
 
-def _told(file: str, run: Callable[[], Any]) -> Any:
+def _result_of(file: str, run: Callable[[], Any]) -> Any:
     """What a user's code gives; of what it raises, the kind, the text and the line."""
     try:
         return run()

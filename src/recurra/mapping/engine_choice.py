@@ -41,7 +41,7 @@ def engine(which: Which = "auto") -> Engine:
         return Engine("engine: Python, as asked", Game, Arranger, pack_in_python)
     if which == "native":
         return native_engine(native.build())
-    found = _found()
+    found = _find_library()
     if isinstance(found, Path):
         return native_engine(found)
     tell_once(f"the engine is Python; the native one, far faster, cannot be built: {found}")
@@ -49,7 +49,7 @@ def engine(which: Which = "auto") -> Engine:
 
 
 @cache
-def _found() -> Path | str:
+def _find_library() -> Path | str:
     """Return the native engine's library, or why there is none: a process asks once."""
     try:
         path = native.build()

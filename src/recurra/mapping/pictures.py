@@ -77,7 +77,8 @@ def layout(problem: Problem, solution: Solution) -> str:
         shapes.append(
             f'<rect class="b" x="{p.start * x:.1f}" y="{HIGH - (p.offset + b.size) * y:.1f}" '
             f'width="{max(wide, 0.6):.1f}" height="{max(high, 0.6):.1f}" '
-            f'fill="#{r:02x}{g:02x}{blue:02x}"><title>{escape(_told(problem, i, p))}</title></rect>'
+            f'fill="#{r:02x}{g:02x}{blue:02x}">'
+            f"<title>{escape(_tooltip(problem, i, p))}</title></rect>"
         )
     mebibytes = problem.fast_size / 2**20
     labels = (
@@ -90,7 +91,7 @@ def layout(problem: Problem, solution: Solution) -> str:
     return f'<svg {box} role="img" aria-label="layout">{"".join(shapes)}{labels}</svg>'
 
 
-def _told(problem: Problem, index: int, placement: Placement) -> str:
+def _tooltip(problem: Problem, index: int, placement: Placement) -> str:
     b = problem.buffers[index]
     lines = [
         f"tensor {b.tensor_id}, {'output' if b.is_output else 'operand'} of "

@@ -88,7 +88,7 @@ def _placed(name: str, weights: Floats, engine: Engine) -> list[int]:
     return [arranger.arrange(ordered(seen @ w)) for w in weights]
 
 
-def chosen(found: Evolved, count: int, without: int = -1) -> list[int]:
+def choose_priorities(found: Evolved, count: int, without: int = -1) -> list[int]:
     """Vectors, the one that adds most to the others first; programs like `without` held out."""
     families = found.families
     held_out = families == families[without] if without >= 0 else np.zeros(len(families), bool)
@@ -108,7 +108,7 @@ def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[dict[s
     """Of each program, held out: what `learned` reaches with others' weights, in its 50 ms."""
     rows: list[dict[str, Any]] = []
     for p, name in enumerate(found.names):
-        known = found.weights[chosen(found, count, without=p)]
+        known = found.weights[choose_priorities(found, count, without=p)]
         search = Search(instance(name), SECONDS, 0, None, engine)
         tried = place_by_weights(search, known)
         spent = search.spent
@@ -166,7 +166,7 @@ class Priorities:
 
     def write(self, out: Path, found: Evolved, rows: list[dict[str, Any]], engine: Engine) -> None:
         """Weights for all; and the curve: mean share held out, by how many vectors are chosen."""
-        order = chosen(found, CHOSEN)
+        order = choose_priorities(found, CHOSEN)
         known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}
         made = f"recurra map priorities --seconds {self.seconds:g} --seeds {self.seeds}"
         text = json.dumps(

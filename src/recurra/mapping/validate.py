@@ -154,7 +154,7 @@ def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
             if min(last, end) - start >= 1:
                 where = f"buffers {i} and {j} are both copied in steps {start} and {start + 1}"
                 yield Violation("one copy at a time", where)
-    left = _left(problem, spans)
+    left = _uncopied_bytes(problem, spans)
     for start, end, i, demand in spans:
         if left[i]:
             yield Violation(
@@ -163,7 +163,7 @@ def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
             )
 
 
-def _left(problem: Problem, spans: list[tuple[int, int, int, int]]) -> dict[int, int]:
+def _uncopied_bytes(problem: Problem, spans: list[tuple[int, int, int, int]]) -> dict[int, int]:
     """What is not copied in time, by buffer: each step serves the earliest deadline first."""
     left = {i: demand for _, _, i, demand in spans}
     waiting: list[list[int]] = [[] for _ in problem.instructions]
@@ -193,7 +193,7 @@ def _residency(
             slow = b.target_time if p is None else _during(b, p)[1] if p.copied else None
             if p is not None:
                 held.append(p)
-                yield from _kept(problem, i, p, written)
+                yield from _check_output(problem, i, p, written)
         elif p is None or p.copied:
             begin = b.target_time if p is None else _during(b, p)[0]
             if slow is None or slow >= begin:
@@ -211,7 +211,7 @@ def _residency(
         )
 
 
-def _kept(
+def _check_output(
     problem: Problem, index: int, placement: Placement, written: dict[int | None, list[int]]
 ) -> Iterator[Violation]:
     """An output that is not copied stays for its life; one that is has left when overwritten."""

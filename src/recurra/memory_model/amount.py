@@ -37,22 +37,24 @@ class Amount:
     terms: tuple[tuple[Monomial, int], ...] = ()
 
     def __add__(self, other: Amount) -> Amount:
-        return made(*self.terms, *other.terms)
+        return sum_of_terms(*self.terms, *other.terms)
 
     def __sub__(self, other: Amount) -> Amount:
         return self + other.times(-1)
 
     def __mul__(self, other: Amount) -> Amount:
-        return made(*((_product(m, n), a * b) for m, a in self.terms for n, b in other.terms))
+        return sum_of_terms(
+            *((_product(m, n), a * b) for m, a in self.terms for n, b in other.terms)
+        )
 
     def times(self, count: int) -> Amount:
-        return made(*((m, a * count) for m, a in self.terms))
+        return sum_of_terms(*((m, a * count) for m, a in self.terms))
 
     def over(self, n: int) -> Amount:
         """self // n"""
         if all(a % n == 0 for _, a in self.terms):
-            return made(*((m, a // n) for m, a in self.terms))
-        return made(((Quotient(self, n),), 1))
+            return sum_of_terms(*((m, a // n) for m, a in self.terms))
+        return sum_of_terms(((Quotient(self, n),), 1))
 
     def at(self, bounds: Mapping[str, int]) -> int:
         """Its value for bounds."""
@@ -72,7 +74,7 @@ def number(count: int) -> Amount:
     return Amount((((), count),)) if count else Amount()
 
 
-def made(*terms: tuple[Monomial, int]) -> Amount:
+def sum_of_terms(*terms: tuple[Monomial, int]) -> Amount:
     """The sum of terms, those of one product together."""
     total: dict[Monomial, int] = {}
     for m, a in terms:
@@ -124,18 +126,18 @@ class Extent(int):
         return self
 
     def __add__(self, other: Any) -> Any:
-        return _met(self, other, int(self).__add__, lambda a, b: a + b)
+        return _meet(self, other, int(self).__add__, lambda a, b: a + b)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return _met(self, other, int(self).__sub__, lambda a, b: a - b)
+        return _meet(self, other, int(self).__sub__, lambda a, b: a - b)
 
     def __rsub__(self, other: Any) -> Any:
-        return _met(self, other, int(self).__rsub__, lambda a, b: b - a)
+        return _meet(self, other, int(self).__rsub__, lambda a, b: b - a)
 
     def __mul__(self, other: Any) -> Any:
-        return _met(self, other, int(self).__mul__, lambda a, b: a * b)
+        return _meet(self, other, int(self).__mul__, lambda a, b: a * b)
 
     __rmul__ = __mul__
 
@@ -154,7 +156,7 @@ def amount_of(count: int) -> Amount:
     return count.amount if isinstance(count, Extent) else number(count)
 
 
-def _met(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
+def _meet(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
     value = plain(other)
     if value is NotImplemented:
         return value
@@ -163,4 +165,4 @@ def _met(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
 
 def extents(bounds: Mapping[str, int]) -> dict[str, int]:
     """Bounds as extents of themselves."""
-    return {name: Extent(n, made(((name,), 1))) for name, n in bounds.items()}
+    return {name: Extent(n, sum_of_terms(((name,), 1))) for name, n in bounds.items()}

@@ -23,7 +23,7 @@ from recurra.memory_model.arrays import (
 from recurra.memory_model.peak_meter import Meter
 
 
-def _met(*dtypes: Any) -> Any:
+def _common_dtype(*dtypes: Any) -> Any:
     return np.result_type(*dtypes)
 
 
@@ -50,7 +50,7 @@ class AllocatingNamespace:
     # ---- elementwise
 
     def minimum(self, *xs: Any) -> Any:
-        return elementwise(self.meter, xs, _met)
+        return elementwise(self.meter, xs, _common_dtype)
 
     maximum = bitwise_right_shift = clip = minimum
     exp = log = sqrt = tanh = sin = cos = floor = round = sign = abs = minimum
@@ -108,7 +108,7 @@ class AllocatingNamespace:
     def reshape(self, x: Any, shape: Any) -> ArrayView:
         """A view where the strides allow it."""
         x = self.asarray(x)
-        shape = _known(x, shape if isinstance(shape, tuple) else (shape,))
+        shape = _without_minus_one(x, shape if isinstance(shape, tuple) else (shape,))
         try:
             return x.seen(np.reshape(x.layout, tuple(map(int, shape)), copy=False), shape)
         except ValueError:
@@ -219,7 +219,7 @@ def _along(x: ArrayView, mine: str, axes: str) -> list[int]:
     return [known.get(c, 0) for c in axes]
 
 
-def _known(x: ArrayView, shape: Shape) -> Shape:
+def _without_minus_one(x: ArrayView, shape: Shape) -> Shape:
     """A shape without -1."""
     if -1 not in shape:
         return tuple(shape)

@@ -56,7 +56,7 @@ def footprint(
     exec(compile(source(program), "<recurra program>", "exec"), scope)
     run.all(scope["main"])
     meter.look()
-    return _told(program, meter)
+    return _peak_of(program, meter)
 
 
 def measured(plan: StoragePlan) -> StoragePlan:
@@ -240,7 +240,7 @@ def _output(meter: Meter, name: str, array: Any, shape: Any = None) -> Any:
     return allocated(meter, shape, array.dtype, kind="output", name=name)
 
 
-def _told(program: Program, meter: Meter) -> Peak:
+def _peak_of(program: Program, meter: Meter) -> Peak:
     held: dict[tuple[str, str], Held] = {}
     for x in meter.peak.labels:
         key = (x.name or f"inside of {meter.peak.at.partition(' of ')[0]}", meter.kind(x))

@@ -93,11 +93,11 @@ def named(made: Any, name: str) -> Any:
     return made
 
 
-def known(given: Any, name: str) -> None:
+def name_variable(given: Any, name: str) -> None:
     """A variable that is lent to a launch goes by the name that it has there."""
     if isinstance(given, tuple):
         for x in given:
-            known(x, name)
+            name_variable(x, name)
     elif (
         isinstance(given, ArrayView) and (label := given.label) is not None and label.kind == "made"
     ):
@@ -127,12 +127,12 @@ class Shapes:
 
         def launch(*given: Any) -> tuple[Any, ...]:
             for x, name in zip(given[first:], names, strict=False):
-                known(x, name)
+                name_variable(x, name)
             made = run(*given)
             for x, name in zip(
                 made[-len(region.gives) - len(region.stores) :], region.gives, strict=False
             ):
-                known(x, name)
+                name_variable(x, name)
             return made
 
         return launch

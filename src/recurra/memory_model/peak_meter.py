@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recurra.cost.thresholds import MAX_PEAK_CANDIDATES
-from recurra.memory_model.amount import Amount, Monomial, made, most, number
+from recurra.memory_model.amount import Amount, Monomial, most, number, sum_of_terms
 from recurra.memory_model.peak import KINDS, PeakPoint
 
 
@@ -80,7 +80,7 @@ class Meter:
         if not self.rising:
             return
         self.rising = False
-        self.tops[made(*self.terms.items())] = None
+        self.tops[sum_of_terms(*self.terms.items())] = None
         if len(self.tops) > MAX_PEAK_CANDIDATES:
             self.tops = dict.fromkeys(most(self.tops))
         if self.live > self.peak.nbytes:

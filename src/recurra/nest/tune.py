@@ -258,7 +258,7 @@ class Tune:
             kept = self.kept(best) if self.keep else None
         except RecurraError as error:  # what was found is told all the same
             failed = error
-        told = json.dumps({**best.report(), "kept": kept}) if self.json else _told(best)
+        told = json.dumps({**best.report(), "kept": kept}) if self.json else _summary(best)
         has_place = self.keep and not self.json and not failed
         print(f"{told}\n\n{_keeping(kept)}" if has_place else told)
         if failed:
@@ -323,7 +323,7 @@ def _progress(name: str, seconds: float) -> Generator[Tell]:
         yield tell
 
 
-def _told(tuned: Tuned) -> str:
+def _summary(tuned: Tuned) -> str:
     report, nest = tuned.report(), tuned.nest
     width = 2 + max(map(len, tuned.finalists))
     end = "all it could reach" if report["finished"] else "until its time was up"

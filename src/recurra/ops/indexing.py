@@ -109,7 +109,7 @@ class Take(ByLabel):
             have = lx[:k] + li + lx[k + 1 :]
             return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
         wide = out + self.axis
-        i = xp.clip(_wide(xp, i), 0, x.shape[k] - 1)
+        i = xp.clip(_wide_positions(xp, i), 0, x.shape[k] - 1)
         rows = _full_rank(xp, xp.expand_dims(align(xp, i, li, out), axis=-1), len(wide))
         full = _full_rank(xp, align(xp, x, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
@@ -166,7 +166,7 @@ class SearchSorted(ByLabel):
         return repeated(xp, steps, halved, (found, 1 << max(steps - 1, 0)))[0]
 
 
-def _wide(xp: ArrayNamespace, i: Array) -> Array:
+def _wide_positions(xp: ArrayNamespace, i: Array) -> Array:
     """Positions in a type that holds the number of any element."""
     return i if str(i.dtype).endswith("64") else xp.asarray(i, dtype="int32")
 
@@ -200,7 +200,7 @@ class OneHot(Op):
     def run(self, xp: ArrayNamespace, env: Env, i: Array) -> Array:
         n = evaluate(self.size, env)
         shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
-        i = _wide(xp, i)
+        i = _wide_positions(xp, i)
         hit = xp.expand_dims(i, axis=self.axis) == xp.reshape(xp.arange(n, dtype=i.dtype), shape)
         return xp.asarray(hit, dtype=NUMPY_NAME[self.to])
 

@@ -141,12 +141,12 @@ def _overlapped(
     """
     x = _spread(xp, x, size, gap)
     steps = -(-x.shape[size] // stride)
-    x = _between(xp, x, size, 0, steps * stride - x.shape[size])
+    x = _zero_padded(xp, x, size, 0, steps * stride - x.shape[size])
     m = x.shape[count]
     places = max(-(-n // stride), m + steps - 1)
     lead = (slice(None),) * size
     parts = [
-        _between(xp, x[(*lead, slice(a * stride, (a + 1) * stride))], count, a, places - m - a)
+        _zero_padded(xp, x[(*lead, slice(a * stride, (a + 1) * stride))], count, a, places - m - a)
         for a in range(steps)
     ]
     total = reduce(add, parts)  # [.., stride, .., places, ..]
@@ -169,7 +169,7 @@ def _spread(xp: ArrayNamespace, x: Array, axis: int, gap: int) -> Array:
     return spread[(*(slice(None),) * axis, slice(0, shape[axis] - gap + 1))]
 
 
-def _between(xp: ArrayNamespace, x: Array, axis: int, before: int, after: int) -> Array:
+def _zero_padded(xp: ArrayNamespace, x: Array, axis: int, before: int, after: int) -> Array:
     """`x` with zeros around it along an axis."""
     if not before and not after:
         return x

@@ -33,7 +33,9 @@ from recurra.ir.types import Domain, Range
 from recurra.polyhedral import isl
 
 
-def asked(index: Sequence[Index], source: Domain) -> tuple[tuple[Expr | int, ...], Expr, list[int]]:
+def point_read(
+    index: Sequence[Index], source: Domain
+) -> tuple[tuple[Expr | int, ...], Expr, list[int]]:
     """The point of the source that is asked for, what ties it to its reader, and the sliced dims.
 
     A sliced dim t is a variable of its own, named t'; the others depend on the reader's point.
@@ -54,7 +56,7 @@ def asked(index: Sequence[Index], source: Domain) -> tuple[tuple[Expr | int, ...
     return tuple(point), both(*ties), sliced
 
 
-def outside(point: Sequence[Expr | int], source: Domain) -> Expr:
+def is_outside(point: Sequence[Expr | int], source: Domain) -> Expr:
     """The condition that a point is no point of a domain."""
     ends = [
         (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)
@@ -103,7 +105,7 @@ def holds_where_read(
 
     For the bounds that are given, and whatever the others; False when unsure.
     """
-    point, ties, _ = asked(index, source)
+    point, ties, _ = point_read(index, source)
     wrong = negate(substitute(condition, dict(zip(source.dims, point, strict=True))))
     found = both(when, ties, wrong)
     inside = [e for r in reader.of(symbols(found)) for e in r.edges]

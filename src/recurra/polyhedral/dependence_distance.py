@@ -50,7 +50,7 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
     within = sink.of(used)
     chosen = [] if when is None or when == TRUE else [isl.text(when)]
     relation = isl.index_constraints([index], [f"{dim}'"])
-    constraints = tuple([*isl.inside(within), *chosen, *relation])
+    constraints = tuple([*isl.box_constraints(within), *chosen, *relation])
     return Lag(*isl.gap(dim, f"{dim}'", within.dims, constraints))
 
 

@@ -77,7 +77,7 @@ def _logic(logic: Logic) -> str:
     return "(" + (" and " if logic.op == "&" else " or ").join(map(text, logic.args)) + ")"
 
 
-def inside(domain: Domain, prime: str = "") -> list[str]:
+def box_constraints(domain: Domain, prime: str = "") -> list[str]:
     """The constraints of a domain, its dims primed on demand."""
     by: dict[str, Expr | int] = {d: Sym(f"{d}{prime}") for d in domain.dims} if prime else {}
     ends = [(text(substitute(r.lo, by)), text(substitute(r.hi, by))) for r in domain]
@@ -243,9 +243,9 @@ def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
     """The largest of max(e, 0), where it is one expression."""
     top = "largest"
     try:
-        while top in mentioned([text(expr), *inside(domain)]):
+        while top in mentioned([text(expr), *box_constraints(domain)]):
             top += "_"
-        constraints = (f"{top} = max(0, {text(expr)})", *inside(domain))
+        constraints = (f"{top} = max(0, {text(expr)})", *box_constraints(domain))
     except ValueError:
         return None
     names = tuple(sorted(mentioned(constraints) - {top, *domain.dims}))
@@ -263,7 +263,7 @@ def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> boo
     False when unsure.
     """
     try:
-        constraints = (f"not {text(condition)}", *inside(domain), *map(text, where))
+        constraints = (f"not {text(condition)}", *box_constraints(domain), *map(text, where))
     except ValueError:
         return False
     names = tuple(sorted(mentioned(constraints) - set(domain.dims)))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.demanded_points import chosen
+from recurra.analysis.demanded_points import branch_conditions
 from recurra.ir.expr import TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
@@ -123,7 +123,7 @@ def run(
             for o in graph.outputs
         }
         effects = [n for n in graph.nodes.values() if not n.op.pure]
-        taken = chosen(graph) if effects else {}
+        taken = branch_conditions(graph) if effects else {}
         for n in effects:
             for point in points(graph, n.name, oracle.env):
                 env = {**oracle.env, **dict(zip(n.domain.dims, point, strict=True))}

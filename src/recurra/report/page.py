@@ -14,7 +14,7 @@ from recurra.checkpoint import atomic_write
 from recurra.report.curves import Points, charts
 from recurra.report.html import COLORED, code, colored, number, size, style, table
 from recurra.report.over_time import over_time
-from recurra.report.timeline import Span, beside, timeline
+from recurra.report.timeline import Span, concurrency_text, timeline
 
 Row = Mapping[str, Any]
 
@@ -73,7 +73,7 @@ def render(
         ),
         Section(
             "Launches",
-            beside(launches),
+            concurrency_text(launches),
             (f"<p>{escape(window)}</p>" if window else "") + timeline(launches, "ms"),
         ),
         Section("Contractions", kernels(contractions), table(contractions) if contractions else ""),

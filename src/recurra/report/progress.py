@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO, Any, Protocol, cast
 
-from recurra.support.notices import asked
+from recurra.support.notices import notices_shown
 
 
 class Progress(Protocol):
@@ -31,7 +31,7 @@ def track(
     """
     # Windowed Python has no standard error.
     out: IO[str] = stream or cast("IO[str] | None", sys.stderr) or io.StringIO()
-    with asked():
+    with notices_shown():
         if out.isatty() and os.environ.get("TERM") != "dumb":
             with _bar(total, description, out) as bar:
                 yield bar

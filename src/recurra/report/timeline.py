@@ -16,7 +16,7 @@ WIDE, LANE = 1000, 10
 COLORS = 8
 
 
-def beside(spans: Sequence[Span]) -> str:
+def concurrency_text(spans: Sequence[Span]) -> str:
     """How much of the time something ran, and how much of that two or more did, in words."""
     marks = sorted([(s["start"], 1) for s in spans] + [(s["stop"], -1) for s in spans])
     busy = both = running = 0.0

@@ -61,7 +61,7 @@ class HostEnv:
         self._box = dims_of(domain)
         row = str(unwrap(domain[0] if rows is None and domain else rows))
         self._rows = tuple(r for r in self._box if r.dim == row)
-        self._functions = held(self.episodes)
+        self._functions = host_functions(self.episodes)
         outer = self._box.without(row)
         self._goes_along(outer, [name for d in domain if (name := str(unwrap(d))) != row])
         self._order = first_token(outer, "order")
@@ -193,7 +193,7 @@ class HostEnv:
         )
 
 
-def held(episodes: Episodes) -> dict[str, HostFunction]:
+def host_functions(episodes: Episodes) -> dict[str, HostFunction]:
     """The functions `reset` and `step` of episodes as the program holds them, of all rows and of
     groups of them: `CartPole-v1().reset`, `CartPole-v1() 2.reset` of another environment."""
     tracer, groups, spec = current(), InGroups(episodes), str(episodes.spec)

@@ -63,7 +63,7 @@ class LaunchWindows:
     @cached_property
     def told(self) -> Told:
         """What is to be known of the program before its launches can go through a window."""
-        return told(self.execution)
+        return window_plan(self.execution)
 
     def judged(self, threads: int) -> Judged:
         """Return what its runs on so many threads have shown."""
@@ -119,7 +119,7 @@ def _named(execution: Execution) -> Execution:
     return execution.using(launches=named)
 
 
-def told(execution: Execution) -> Told:
+def window_plan(execution: Execution) -> Told:
     """What is to be known of a program before its launches can go through a window."""
     plan, regions = execution.program.plan, execution.program.regions
     axes = cut(plan, regions)
@@ -173,7 +173,7 @@ def _expect(execution: Execution) -> None:
 
 def windowed(execution: Execution, run: Executor, known: Told | None = None) -> Execution:
     """The same program, its launches through `run`."""
-    inside, known, loc = Handles(execution.backend, run), known or told(execution), here()
+    inside, known, loc = Handles(execution.backend, run), known or window_plan(execution), here()
     of = {r.name: r for r in execution.program.regions}
     return execution.using(
         launches=lambda name, _: _launching(execution, of[name], inside, known, loc),

@@ -63,7 +63,7 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
         return make(given)
     budget, given = parse(options.memory), given.but({"single": False})
     first = make(given)
-    return remembered(make, given, first, budget) or chosen(make, given, first, budget)
+    return remembered(make, given, first, budget) or choose_candidate(make, given, first, budget)
 
 
 def remembered(
@@ -79,11 +79,13 @@ def remembered(
     return best
 
 
-def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) -> Executable:
+def choose_candidate(
+    make: Make, given: CompileOptions, start: Executable, budget: int
+) -> Executable:
     """The cheapest of the ways that fit, the first one as it is."""
     first = way(start, {}, budget)
     if first.peak <= budget:
-        return told(start, first, budget, [])
+        return tell_choice(start, first, budget, [])
     tried, fits = [first], list[BudgetCandidate]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
@@ -93,7 +95,7 @@ def chosen(make: Make, given: CompileOptions, start: Executable, budget: int) ->
                 break
     if fits:
         best = min(fits, key=lambda w: w.ns)
-        return told(start, best, budget, [w for w in fits if w is not best])
+        return tell_choice(start, best, budget, [w for w in fits if w is not best])
     expect_room(least(tried), budget, here())
     raise AssertionError("what does not fit is refused")
 
@@ -158,7 +160,7 @@ def away(given: CompileOptions, plan: StoragePlan) -> Iterator[dict[str, Any]]:
         yield {"held": BUDGET_MEMORY_PRICES[-1], "offload": Offload(least=0)}
 
 
-def told(
+def tell_choice(
     start: Executable, best: BudgetCandidate, budget: int, others: Iterable[BudgetCandidate]
 ) -> Executable:
     """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,

@@ -118,7 +118,7 @@ class WatchedArrays(Walk):
             return np.isnan(y)
 
         def again(bad: Callable[[Array], Array]) -> Array:
-            clean = [_without(bad, x) for x in xs]
+            clean = [_mended(bad, x) for x in xs]
             if node.accumulates:
                 return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
             return np.asarray(node.op.run(np, env, *clean))
@@ -127,10 +127,10 @@ class WatchedArrays(Walk):
         return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
 
 
-def _without(bad: Callable[[Array], Array], x: Any) -> Any:
+def _mended(bad: Callable[[Array], Array], x: Any) -> Any:
     """An operand, or the results of a call that are one, with 1 for its bad elements."""
     if isinstance(x, tuple):
-        return tuple(_without(bad, y) for y in cast("tuple[Any, ...]", x))
+        return tuple(_mended(bad, y) for y in cast("tuple[Any, ...]", x))
     x = np.asarray(x)
     return np.where(bad(x), 1, x).astype(x.dtype)
 

@@ -21,7 +21,7 @@ from recurra.runtime.async_arrays import ToCome, Waiting, read
 from recurra.runtime.executor import Execution
 
 
-def beside(program: Program) -> dict[str, int]:
+def overlapping_regions(program: Program) -> dict[str, int]:
     """The regions that may run beside a host call, and how many results a launch of each has."""
     launches = list(_launches(program.items))
     others = {x.region.name for x in launches if not x.beside}
@@ -99,7 +99,7 @@ def overlapping(execution: Execution) -> Generator[Execution]:
     """The execution, with launches beside host calls if there are any, for one run."""
     program, inner = execution.program, execution.backend
     may_be = inner.threaded and execution.shards is None and program.offload is None
-    results = beside(program) if may_be else {}
+    results = overlapping_regions(program) if may_be else {}
     if not results:
         yield execution
         return

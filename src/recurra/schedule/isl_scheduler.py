@@ -41,7 +41,7 @@ def schedule_by_isl(
     takes too long.
     """
     while True:
-        found = _found(graph, sizes, guarded)
+        found = _find_schedule(graph, sizes, guarded)
         apart = stray(found, sizes)
         if not apart:
             break
@@ -52,7 +52,7 @@ def schedule_by_isl(
     return found
 
 
-def _found(graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]) -> Schedule:
+def _find_schedule(graph: Graph, sizes: Mapping[str, int], guarded: Mapping[str, Expr]) -> Schedule:
     """The schedule for bounds like these; if there is none, that for these bounds alone."""
     try:
         try:
@@ -88,7 +88,7 @@ def _answer(
     leader = _leaders(graph, edges, by_reader)
     asked = [s for s, first in leader.items() if s == first]
     number = {s: asked.index(first) for s, first in leader.items()}
-    domains = [(graph[s].domain.dims, isl.inside(graph[s].domain)) for s in asked]
+    domains = [(graph[s].domain.dims, isl.box_constraints(graph[s].domain)) for s in asked]
     apart = [e for e in edges if number[e.source] != number[e.sink] or not _is_at_once(graph, e)]
     try:
         ties = [(number[e.source], number[e.sink], _tie(graph, e)) for e in apart]
@@ -136,7 +136,7 @@ def _tie(graph: StatementGraph, dependence: Dependence) -> list[str]:
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
     chosen = [] if dependence.where == TRUE else [isl.text(dependence.where)]
     index = isl.index_constraints(dependence.index, [f"{d}'" for d in source.dims])
-    return [*isl.inside(sink), *isl.inside(source, "'"), *chosen, *index]
+    return [*isl.box_constraints(sink), *isl.box_constraints(source, "'"), *chosen, *index]
 
 
 TREES = "; our trees are loops over one dim, up or down, shifted by constants"

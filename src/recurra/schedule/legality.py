@@ -70,7 +70,9 @@ def _exactly(
     )
     read = [f"{d}'" for d in source.dims]
     base = [f"{n} = {v}" for n, v in sizes.items()]
-    base += isl.inside(sink) + _primed(source) + isl.index_constraints(dependence.index, read)
+    base += (
+        isl.box_constraints(sink) + _primed(source) + isl.index_constraints(dependence.index, read)
+    )
     if dependence.where != TRUE:
         base.append(isl.text(dependence.where))
     late: list[str] = []  # consumer's time lexicographically below the producer's, or equal
@@ -88,4 +90,4 @@ def _exactly(
 
 
 def _primed(domain: Domain) -> list[str]:
-    return isl.inside(domain, "'")
+    return isl.box_constraints(domain, "'")

@@ -109,7 +109,7 @@ def _pieces(
     for sides in parts:
         for when, s in branches:
             found += [
-                _inside(s, box) for box in split_boxes(node.domain, both(when, *sides), sizes)
+                _restrict(s, box) for box in split_boxes(node.domain, both(when, *sides), sizes)
             ]
     for k, s in enumerate(found):
         yield replace(s, name=graph.fresh(f"{node.name}.{k}")) if len(found) > 1 else s
@@ -121,7 +121,7 @@ def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
     return compare("<", dim, at), compare("==", dim, at), compare(">", dim, at)
 
 
-def _inside(statement: Statement, box: Box) -> Statement:
+def _restrict(statement: Statement, box: Box) -> Statement:
     """A statement at the points of a box alone; dims of a single point are read at that point."""
     args = tuple(a.at(box.points) for a in statement.args)
     return replace(statement, args=args, domain=box.domain, where=substitute(box.where, box.points))

@@ -39,7 +39,7 @@ def _verify_writes(array: Array, graph: StatementGraph, sizes: Mapping[str, int]
             if not places.is_disjoint(written[-1]):
                 at = isl.sample(places.intersect(written[-1]))
                 yield f"{other.name} and {s.name} both write {array.name} at {at}"
-    left = _left(whole, written)
+    left = _unwritten(whole, written)
     if array.name in graph.outputs and not left.is_empty():
         yield f"no statement writes {array.name} at {isl.sample(left)}"
 
@@ -62,20 +62,20 @@ def _verify_reads(
             yield f"{statement.name} reads {a} outside of {a.name}{array.domain}"
             continue
         made = (_access(w, w.write, w.where, array, sizes).range() for w in graph.writers[a.name])
-        left = _left(read, made)
+        left = _unwritten(read, made)
         if not left.is_empty():
             place = isl.sample(left)
             yield f"{statement.name} reads {a}, and no statement writes {a.name} at {place}"
 
 
-def _left(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:
+def _unwritten(places: isl.Set, written: Iterable[isl.Set]) -> isl.Set:
     """The places that are not written."""
     return reduce(lambda rest, more: rest.subtract(more), written, places)
 
 
 def _places(array: Array, sizes: Mapping[str, int]) -> isl.Set:
     """The places of an array, its dims primed."""
-    constraints = [*isl.inside(array.domain, "'"), *_known(sizes)]
+    constraints = [*isl.box_constraints(array.domain, "'"), *_size_constraints(sizes)]
     return isl.make_set([f"{d}'" for d in array.domain.dims], constraints, tuple(sizes))
 
 
@@ -86,12 +86,14 @@ def _access(
     places = [f"{d}'" for d in array.domain.dims]
     chosen = [] if where == TRUE else [isl.text(where)]
     constraints = [
-        *isl.inside(statement.domain),
+        *isl.box_constraints(statement.domain),
         *chosen,
         *isl.index_constraints(ref.index, places),
     ]
-    return isl.make_map(statement.domain.dims, places, [*constraints, *_known(sizes)], tuple(sizes))
+    return isl.make_map(
+        statement.domain.dims, places, [*constraints, *_size_constraints(sizes)], tuple(sizes)
+    )
 
 
-def _known(sizes: Mapping[str, int]) -> list[str]:
+def _size_constraints(sizes: Mapping[str, int]) -> list[str]:
     return [f"{n} = {v}" for n, v in sizes.items()]

@@ -43,7 +43,7 @@ def coalesced(plan: StoragePlan) -> StoragePlan:
         return plan  # what is left of a copy is one statement again: others would lose theirs
     for name in plan.graph.nodes:
         n = plan.graph.nodes.get(name)
-        found = None if n is None else _found(plan, n)
+        found = None if n is None else _find_home(plan, n)
         if (
             n is not None
             and found is not None
@@ -53,7 +53,7 @@ def coalesced(plan: StoragePlan) -> StoragePlan:
     return plan
 
 
-def _found(plan: StoragePlan, node: Node) -> Coalesced | None:
+def _find_home(plan: StoragePlan, node: Node) -> Coalesced | None:
     """What a merge takes its first points from, if that can be kept in the store of the merge."""
     split = _first_points(plan, node)
     if split is None:
@@ -176,7 +176,7 @@ def _applied(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
     )
     nodes = {k: x for k, x in plan.graph.nodes.items() if k not in found.gone}
     graph = Graph({**nodes, node.name: rest}, plan.graph.outputs, plan.graph.dims)
-    items = _without(plan.schedule.items, found.gone)
+    items = _without_statements(plan.schedule.items, found.gone)
     accesses = {k: a for k, a in plan.accesses.items() if k[0] not in found.gone}
     accesses[node.name, 0] = replace(accesses.pop((node.name, 1)), k=0)
     carried = {k: v - set(found.gone) for k, v in plan.carried.items()}
@@ -196,14 +196,14 @@ def _applied(plan: StoragePlan, node: Node, found: Coalesced) -> StoragePlan:
     )
 
 
-def _without(items: tuple[Item, ...], gone: Collection[str]) -> tuple[Item, ...]:
+def _without_statements(items: tuple[Item, ...], gone: Collection[str]) -> tuple[Item, ...]:
     """Return a schedule's items without some statements."""
     out: list[Item] = []
     for it in items:
         if isinstance(it, Exec):
             out += [] if it.name in gone else [it]
             continue
-        body = _without(it.body, gone)
+        body = _without_statements(it.body, gone)
         shifts = tuple(p for p in it.shifts if p[0] not in gone)
         if body:
             out.append(replace(it, shifts=shifts, body=body))

@@ -61,7 +61,7 @@ def in_a_ring(
     if all(_wanted(graph, r) is None for r in ranges):  # to gather a few numbers costs less
         return store
     slots = windows[dim].slots
-    round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _inside(e, n, slots)]
+    round_ = [n for n, (_, e) in zip(lengths, found, strict=True) if not _never_wraps(e, n, slots)]
     room = max(round_, default=int(slots in lengths))
     axis = replace(windows[dim], kind="ring", tile=slots, room=room)
     return _laid_out(store, axis, graph, ranges)
@@ -75,7 +75,7 @@ def _read(
     return [found for r in ranges for found in r.ref.parts(domain)[1].items()]
 
 
-def _inside(slice_: Slice, length: int, slots: int) -> bool:
+def _never_wraps(slice_: Slice, length: int, slots: int) -> bool:
     """Does a range of a ring never go round its end?"""
     return slots % length == 0 and _multiple(slice_.lo, length)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from recurra.support import cpu, cxx_toolchain, private_files
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.notices import tell, tell_once
-from recurra.support.optional_packages import without
+from recurra.support.optional_packages import missing_package
 from recurra.support.private_files import NotPrivateError, cache_folder, make_folder
 
 WORK = ".build-"
@@ -237,5 +237,5 @@ def _root(package: str, what: str) -> Path:
     """Return the folder of a package, which is not imported."""
     spec = util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise without(ModuleNotFoundError(name=package), what, BuildError)
+        raise missing_package(ModuleNotFoundError(name=package), what, BuildError)
     return Path(spec.origin).parent

@@ -17,7 +17,7 @@ _asked = 0
 
 
 @contextmanager
-def asked() -> Generator[None]:
+def notices_shown() -> Generator[None]:
     """Show notices off a terminal, too, until the block ends."""
     global _asked
     with _lock:

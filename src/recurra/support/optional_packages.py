@@ -20,7 +20,7 @@ EXTRAS = {
 """Packages, and the extra of ours that brings each."""
 
 
-def without(
+def missing_package(
     missing: ModuleNotFoundError, what: str, kind: type[RecurraError] = RecurraError
 ) -> RecurraError:
     """The refusal of `what`, which needs a package that is not installed.
@@ -44,4 +44,4 @@ def needed_by(what: str, kind: type[RecurraError] = RecurraError) -> Generator[N
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise without(missing, what, kind) from None
+        raise missing_package(missing, what, kind) from None

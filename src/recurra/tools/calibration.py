@@ -135,7 +135,7 @@ def _ns(backend: str, step: Equation, start: np.ndarray, steps: int) -> float:
         x[t + 1] = step(x, t)
         output(x=x[T - 1])
     program = _ready(ctx, {"T": steps}, backend)
-    return min(_taken(program) for _ in range(RUNS))
+    return min(_cpu_seconds(program) for _ in range(RUNS))
 
 
 def _traffic(backend: str) -> float:
@@ -145,7 +145,7 @@ def _traffic(backend: str) -> float:
     keeping costs is what it costs beside other work.
     """
     kept, last = _layers(backend, kept=True), _layers(backend, kept=False)
-    pairs = [(_taken(kept), _taken(last)) for _ in range(RUNS)]
+    pairs = [(_cpu_seconds(kept), _cpu_seconds(last)) for _ in range(RUNS)]
     more = min(x for x, _ in pairs) - min(y for _, y in pairs)
     return more / (TIMES * FAR * ROWS * WIDTH * 4)
 
@@ -190,7 +190,7 @@ def _ready(ctx: Context, sizes: dict[str, int], backend: str) -> Executable:
     return program
 
 
-def _taken(program: Executable) -> float:
+def _cpu_seconds(program: Executable) -> float:
     """Process CPU time of a run."""
     since = time.process_time_ns()
     program.run()

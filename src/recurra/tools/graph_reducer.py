@@ -99,7 +99,7 @@ def bounds(graph: Graph) -> set[str]:
 # ---- steps
 
 
-def _without(
+def _drop_items(
     case: Case,
     items: Sequence[str],
     drop: Callable[[Case, Sequence[str]], Case | None],
@@ -132,12 +132,12 @@ def fewer_outputs(case: Case, fails: Fails) -> Case:
         graph = Graph(case.graph.nodes, kept, case.graph.dims)
         return replace(case, graph=graph.live()) if kept else None
 
-    return _without(case, tuple(dict.fromkeys(case.graph.outputs)), drop, fails)
+    return _drop_items(case, tuple(dict.fromkeys(case.graph.outputs)), drop, fails)
 
 
 def fewer_operands(case: Case, fails: Fails) -> Case:
     """Equations become inputs of their type; effects that nobody reads go."""
-    return _without(case, list(case.graph.nodes)[::-1], _as_inputs, fails)
+    return _drop_items(case, list(case.graph.nodes)[::-1], _as_inputs, fails)
 
 
 def _as_inputs(case: Case, names: Sequence[str]) -> Case:

@@ -149,7 +149,7 @@ class Simulate:
             _draw(self.timeline, runs)
         if self.json:
             _print_json(
-                {"trace": trace.name, "kernels": len(trace), **_told(machine), "rows": rows}
+                {"trace": trace.name, "kernels": len(trace), **_report(machine), "rows": rows}
             )
             return 0
         print(f"{trace.name}: {len(trace)} kernels on {machine.gpu.name}, {machine.slots} slots")
@@ -190,7 +190,7 @@ class Simulate:
             if not self.json:
                 _print_table(found["sensitivity"])
         if self.json:
-            _print_json(_told(machine) | found)
+            _print_json(_report(machine) | found)
         return 0
 
 
@@ -348,7 +348,7 @@ def _write(path: Path, text: str) -> None:
         raise WindowError(f"{path} cannot be written", facts=str(error)) from None
 
 
-def _told(machine: SimulatedGpu) -> dict[str, Any]:
+def _report(machine: SimulatedGpu) -> dict[str, Any]:
     return {
         "gpu": machine.gpu.name,
         "slots": machine.slots,

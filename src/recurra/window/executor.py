@@ -324,7 +324,7 @@ class Executor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        lifetime.left(self)
+        lifetime.end_block(self)
         if self._outer is not None:
             outer, self._outer, self._crew.state = self._outer, None, "closed"
             outer.settle() if kind else outer.drain()

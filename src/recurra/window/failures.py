@@ -48,7 +48,7 @@ class Spoiled:
             self._parts = [
                 (rest, error, owner)
                 for part, error, owner in self._parts
-                for rest in without(part, whole)
+                for rest in subtract(part, whole)
             ]
 
     def told(self, error: KernelError) -> KernelError:
@@ -63,7 +63,7 @@ class Spoiled:
         return errors
 
 
-def without(part: Segment, whole: Segment) -> list[Segment]:
+def subtract(part: Segment, whole: Segment) -> list[Segment]:
     """What is left of one segment outside another."""
     left = Segment(part.start, max(0, min(part.stop, whole.start) - part.start))
     start = max(part.start, whole.stop)

@@ -43,7 +43,7 @@ def entered(executor: E) -> E | None:
     return outer
 
 
-def left(executor: Lives) -> None:
+def end_block(executor: Lives) -> None:
     """The block ends."""
     _stack().remove(executor)
 

@@ -12,7 +12,7 @@ import recurra as rc
 from everywhere import expect_interpreted
 from random_cases import QUICK
 from random_programs import Case, programs
-from recurra.analysis.demanded_points import chosen, demanded
+from recurra.analysis.demanded_points import branch_conditions, demanded
 from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.text import parse
 from recurra.reference import interpreter
@@ -63,7 +63,7 @@ return y, z"""
 
 def test_effects_happen_where_a_branch_takes_them() -> None:
     graph = parse(PROGRAM.replace("e[t-1]", "p[t-1]"))
-    assert {n: str(c) for n, c in chosen(graph).items()} == {"e": "t%50 == 0"}
+    assert {n: str(c) for n, c in branch_conditions(graph).items()} == {"e": "t%50 == 0"}
 
 
 @pytest.mark.slow

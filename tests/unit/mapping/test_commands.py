@@ -37,10 +37,10 @@ def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """Nothing is built, and nothing can be."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    for known in (engine_choice._found, tell_once):
+    for known in (engine_choice._find_library, tell_once):
         known.cache_clear()
     yield
-    engine_choice._found.cache_clear()
+    engine_choice._find_library.cache_clear()
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

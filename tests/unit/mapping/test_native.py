@@ -141,10 +141,10 @@ def test_what_is_not_legal_is_not_played(native_engine: engine_choice.Engine) ->
 @pytest.fixture
 def nothing_is_known() -> Iterator[None]:
     """No engine has been looked for, and nothing told."""
-    for known in (engine_choice._found, tell_once):
+    for known in (engine_choice._find_library, tell_once):
         known.cache_clear()
     yield
-    engine_choice._found.cache_clear()
+    engine_choice._find_library.cache_clear()
 
 
 @pytest.mark.usefixtures("nothing_is_known")

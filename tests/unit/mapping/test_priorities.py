@@ -14,7 +14,7 @@ from random_mappings import random_problem
 from recurra import cli
 from recurra.mapping import engine_choice, priorities
 from recurra.mapping.library import LIBRARY, instance
-from recurra.mapping.priorities import Evolved, Priorities, chosen
+from recurra.mapping.priorities import Evolved, Priorities, choose_priorities
 from recurra.mapping.priority_keys import (
     FEATURES,
     UNITS,
@@ -51,15 +51,15 @@ def test_what_adds_most_to_other_families_comes_first() -> None:
     ]
     found = made(shares, [-1, 0, 1, 2, 3], names)
     # a vector counts nothing for its own family: c's for both a, then what b and c lack
-    assert chosen(found, 3) == [0, 4, 1]
-    assert sorted(chosen(found, 99)) == [0, 1, 2, 3, 4]
+    assert choose_priorities(found, 3) == [0, 4, 1]
+    assert sorted(choose_priorities(found, 99)) == [0, 1, 2, 3, 4]
     # without a: its vectors are not there, its rewards do not count
-    assert sorted(chosen(found, 99, without=0)) == [0, 3, 4]
+    assert sorted(choose_priorities(found, 99, without=0)) == [0, 3, 4]
     other = np.array(shares)
     other[:2] = np.random.default_rng(0).random((2, 5))
-    assert chosen(made(other.tolist(), [-1, 0, 1, 2, 3], names), 9, without=1) == chosen(
-        found, 9, without=0
-    )
+    assert choose_priorities(
+        made(other.tolist(), [-1, 0, 1, 2, 3], names), 9, without=1
+    ) == choose_priorities(found, 9, without=0)
 
 
 def test_weights_in_other_units_order_their_own_program_alike() -> None:

@@ -16,7 +16,7 @@ from actor_critic import BOUNDS, actor_critic
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.runtime import overlap
 from recurra.runtime.executor import Execution
-from recurra.runtime.overlap import beside, overlapping
+from recurra.runtime.overlap import overlapping, overlapping_regions
 
 
 class Returns(NumpyBackend):
@@ -58,7 +58,7 @@ def taking_turns() -> Execution:
 @pytest.mark.slow
 def test_the_groups_of_rows_act_beside_the_calls_of_others() -> None:
     plain, threads = ended(taking_turns()), Threads()
-    names = beside(taking_turns().program)
+    names = overlapping_regions(taking_turns().program)
     assert names
     with overlapping(taking_turns().using(launches=threads.around)) as execution:
         steps, outputs = ended(execution)
@@ -77,7 +77,7 @@ def test_the_groups_of_rows_act_beside_the_calls_of_others() -> None:
 @pytest.mark.usefixtures("hasty_xla")
 def test_jax_gives_the_same_beside_calls_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     program = actor_critic("autoreset").compile(dict(B=4, I=2, T=3), groups=2)
-    assert beside(program.execution.program)
+    assert overlapping_regions(program.execution.program)
     made = program.run(seed=3)
     monkeypatch.setattr(overlap, "beside", lambda _: {})
     for name, x in program.run(seed=3).items():
@@ -92,7 +92,7 @@ class Broken(Exception):
 def test_what_fails_beside_a_call_is_raised() -> None:
     def failing(name: str, run: Any) -> Any:
         def launch(*given: Any) -> Any:
-            if name in beside(taking_turns().program):
+            if name in overlapping_regions(taking_turns().program):
                 raise Broken
             return run(*given)
 

@@ -95,7 +95,7 @@ def test_less_than_every_steps_are_run_past_the_end(
 
 @pytest.mark.parametrize("every", [2, 4, 5, 50])
 def test_torch_is_asked_as_often_as_told(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, seen = region.asked, list[int]()
+    asked, seen = region.first_ended_step, list[int]()
 
     def counted(flags: Any, more: Any, now: bool, end: int, after: int) -> int:
         seen.extend([len(flags) + 1] * now)

@@ -25,7 +25,7 @@ from recurra.window import (
     kernel,
     ufunc,
 )
-from recurra.window.failures import without
+from recurra.window.failures import subtract
 from recurra.window.history_checker import violations
 
 add = ufunc(np.add)
@@ -127,7 +127,7 @@ def test_memory_of_the_failed_is_not_given_away() -> None:
     ],
 )
 def test_what_is_left_of_a_segment(part: Any, whole: Any, left: list[Any]) -> None:
-    assert without(Segment(*part), Segment(*whole)) == [Segment(*x) for x in left]
+    assert subtract(Segment(*part), Segment(*whole)) == [Segment(*x) for x in left]
 
 
 def test_arguments_are_held_until_their_kernel_ends() -> None:

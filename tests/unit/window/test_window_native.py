@@ -20,7 +20,7 @@ from recurra.support.notices import tell_once
 from recurra.window import MEMORY, Executor, Segment, Task, Window, WindowError
 from recurra.window.core import Scheduler
 from recurra.window.history_checker import violations
-from recurra.window.native.build import build, built
+from recurra.window.native.build import build, find_build
 from recurra.window.native.twin import NativeWindow, load, there
 
 needs_compiler = pytest.mark.needs_compiler
@@ -147,7 +147,7 @@ def test_without_a_compiler_it_says_so(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert built() is None
+    assert find_build() is None
     assert main(["window", "build"]) == 1
     assert "there is no C++ compiler" in capsys.readouterr().err
 

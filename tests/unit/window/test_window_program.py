@@ -31,7 +31,7 @@ from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError
-from recurra.report.timeline import beside
+from recurra.report.timeline import concurrency_text
 from recurra.runtime.concurrent_launches import LaunchWindows, windowed
 from recurra.runtime.executable import Executable
 from recurra.runtime.executor import Execution
@@ -440,5 +440,5 @@ def test_the_share_of_time_with_two_at_once() -> None:
         return {"statement": "s", "phase": "thread 0", "start": start, "stop": stop}
 
     spans = [span(0, 4), span(1, 3), span(2, 5), span(7, 8)]
-    assert beside(spans) == "4 in 6 ms, 3 ms of them (50%) side by side"
-    assert beside([]) == ""
+    assert concurrency_text(spans) == "4 in 6 ms, 3 ms of them (50%) side by side"
+    assert concurrency_text([]) == ""

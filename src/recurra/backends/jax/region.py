@@ -265,7 +265,7 @@ class JaxBackend:
         host = NumpyMachine()
 
         def here(times: tuple[int, ...], *stores: Any) -> list[Any]:
-            return read(host, times, *map(_seen, stores))
+            return read(host, times, *map(_host_view, stores))
 
         return here
 
@@ -304,7 +304,7 @@ class JaxBackend:
             return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(x)
 
     def seen(self, x: Any) -> np.ndarray:
-        return np.asarray(x) if jax.default_backend() != "cpu" else _seen(x)
+        return np.asarray(x) if jax.default_backend() != "cpu" else _host_view(x)
 
     def operand(self, x: Any) -> np.ndarray:
         return floats(np.asarray(x))
@@ -349,6 +349,6 @@ def _first_number(x: Any) -> Any:
     return x.reshape(-1)[:1]
 
 
-def _seen(x: Any) -> np.ndarray:
+def _host_view(x: Any) -> np.ndarray:
     """An array in the host's memory, lent for so long that a launch may still destroy it."""
     return floats(np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x))

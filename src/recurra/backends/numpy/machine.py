@@ -14,7 +14,7 @@ from recurra.backends.count import ANY, Count, extreme, range_of
 from recurra.backends.numpy.code import Line, View
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
-from recurra.backends.source_text import inside, joined, moves
+from recurra.backends.source_text import clamped_start, joined, moves
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -29,7 +29,7 @@ from recurra.ops.ordering import scattered
 from recurra.ops.random import Uniform
 
 
-def _taken(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
+def _take(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
     """What np.take gives, without numbers: itself it copies an x that has no memory."""
     return blank((*x.shape[:axis], *np.shape(at), *x.shape[axis + 1 :]), x.dtype)
 
@@ -133,7 +133,7 @@ class NumpyNamespace:
 
     def take(self, x: Any, at: Any, **options: Any) -> Any:
         if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
-            return self.writer.called("np.take", _taken, (x, at), options)
+            return self.writer.called("np.take", _take, (x, at), options)
         return np.take(x, at, **options)
 
     def cummax(self, x: Any, axis: int) -> Any:
@@ -274,7 +274,7 @@ class WritingMachine:
 
     def read(self, store: StandIn, starts: Starts, sizes: tuple[int, ...]) -> StandIn:
         box = [
-            (inside(self.place(s), n, full), n, full)
+            (clamped_start(self.place(s), n, full), n, full)
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]

@@ -43,7 +43,7 @@ def attention(
         y = torch.softmax(s if bias is None else s + bias, -1) @ v4
     else:
         y = F.scaled_dot_product_attention(q4, k4, v4, attn_mask=bias, scale=1.0)
-    return _back(y, q, r)
+    return _restore_axes(y, q, r)
 
 
 @cache
@@ -75,7 +75,7 @@ def _mask(x: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
     return bias.reshape(*_two(shape[:lead]), prod(shape[lead:-1]), shape[-1])
 
 
-def _back(y: Tensor, q: Tensor, roles: Roles) -> Tensor:
+def _restore_axes(y: Tensor, q: Tensor, roles: Roles) -> Tensor:
     """[.., rows, e] → the axes of the result."""
     size = dict(zip(roles.q, q.shape, strict=True))
     y = y.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), y.shape[-1]])

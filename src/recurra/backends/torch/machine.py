@@ -12,7 +12,7 @@ import torch
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import Count, bounded, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
-from recurra.backends.source_text import inside, joined
+from recurra.backends.source_text import clamped_start, joined
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
 from recurra.backends.torch.code import For
 from recurra.backends.torch.record import Recorder, StoreRef
@@ -205,7 +205,7 @@ class RecordingMachine:
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         box = list(zip(starts, sizes, store.shape, strict=True))
         y = self.recorder.view(store, joined([_key(s, n, full) for s, n, full in box]), sizes)
-        points = [inside(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
+        points = [clamped_start(s, n, full) if n == 1 else _key(s, n, full) for s, n, full in box]
         self.xp.points[id(y)] = (
             store,
             joined(list(map(str, points))),
@@ -237,7 +237,7 @@ def _key(start: Any, size: int, full: int) -> str:
     """start : start + size of an axis, moved inside; nothing for the whole of it."""
     if size == full:
         return ""
-    at = inside(start, size, full)
+    at = clamped_start(start, size, full)
     return f"{at}:{at + size}"
 
 

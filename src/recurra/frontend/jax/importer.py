@@ -70,10 +70,12 @@ class Imported(Module):
 
 def _trainable(x: Any) -> bool:
     dtype = getattr(x, "dtype", None)
-    return hasattr(x, "shape") and getattr(dtype, "kind", "") in ("f", "V") and _known(dtype)
+    return (
+        hasattr(x, "shape") and getattr(dtype, "kind", "") in ("f", "V") and _is_known_dtype(dtype)
+    )
 
 
-def _known(dtype: Any) -> bool:
+def _is_known_dtype(dtype: Any) -> bool:
     return str(dtype) in ("float16", "bfloat16", "float32", "float64")
 
 

@@ -48,7 +48,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
     types: list[Type] = [x.type for x in xs]
     sizes = Sizes(types, current().dim_names())
     try:
-        with _wide(xs):
+        with _wide_numbers(xs):
             closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*sizes.avals(types))
     except Exception as e:
         raise untraceable(name, e, types, "import_jax") from None
@@ -112,7 +112,7 @@ def _word(key: Any) -> str:
     return "".join(c for c in str(word) if c.isalnum() or c == "_")
 
 
-def _wide(xs: Sequence[RecurrentTensor]) -> Any:
+def _wide_numbers(xs: Sequence[RecurrentTensor]) -> Any:
     """Within, jax has numbers of 64 bits if an operand does."""
     return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
 
@@ -184,7 +184,7 @@ def _with_own_slopes(
         return jax.jvp(lambda *xs: eqn.primitive.bind(*xs, **params), at, along)[1]
 
     avals = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
-    with _wide(args):
+    with _wide_numbers(args):
         closed = jax.make_jaxpr(tangents)(avals, avals)
     at = set(closed.jaxpr.invars[: len(args)])
     readers = [e for e in _live(closed.jaxpr) if at & _variables(e.invars)]
@@ -230,7 +230,7 @@ def _quotient(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> Recurre
     return a // b + below.cast(a.dtype)
 
 
-def _rest(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _remainder(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
     """a % b with the sign of a."""
     rest = a % b
     return elementwise(el.Where, (rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
@@ -375,7 +375,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "not": lambda p, x: ~x,
     "or": lambda p, a, b: a | b,
     "pow": lambda p, x, y: x ** y.cast(x.dtype),
-    "rem": _rest,
+    "rem": _remainder,
     "reduce_and": lambda p, x: x.all(p["axes"]),
     "reduce_max": lambda p, x: x.max(p["axes"]),
     "reduce_min": lambda p, x: x.min(p["axes"]),

@@ -36,10 +36,12 @@ def more_than_chance(seconds: Floats, expected: Floats, noise: float) -> Floats:
     weights = np.linalg.lstsq(sums, seconds - expected, rcond=None)[0]
     fitted = np.asarray(sums @ weights, np.float64)
     left = seconds - expected - fitted
-    kept = _beyond(fitted, noise * (count + 1)) + _beyond(left, noise * (len(left) - count - 1))
+    kept = _less_chance(fitted, noise * (count + 1)) + _less_chance(
+        left, noise * (len(left) - count - 1)
+    )
     return np.maximum(0, expected + kept)
 
 
-def _beyond(found: Floats, by_chance: float) -> Floats:
+def _less_chance(found: Floats, by_chance: float) -> Floats:
     """Less the part of its square that is chance."""
     return found * max(0.0, 1 - by_chance / max(float(found @ found), 1e-30))

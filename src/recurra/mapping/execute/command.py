@@ -84,7 +84,9 @@ class MapRunCommand:
             tabulate=tabulate,
         )
         if self.json:
-            print(json.dumps({"problem": workload.name, "slow": done.slow, "answers": _told(done)}))
+            print(
+                json.dumps({"problem": workload.name, "slow": done.slow, "answers": _report(done)})
+            )
             return 0
         print(done.problem)
         print(done.slow)
@@ -132,7 +134,7 @@ class MapRunCommand:
         return {"everything slow": nothing(problem), self.solver: found}
 
 
-def _told(done: ComparedProblem) -> dict[str, Any]:
+def _report(done: ComparedProblem) -> dict[str, Any]:
     return {
         name: {
             "share": x.share,

@@ -141,8 +141,8 @@ def compare(
         comparisons[name] = ComparedAnswer(
             answer,
             answer.reward(problem) / max(1, problem.total),
-            _between(problems, answer, drags)[counted],
-            None if tables is None else _between(sums, answer, drags)[counted],
+            _between_prices(problems, answer, drags)[counted],
+            None if tables is None else _between_prices(sums, answer, drags)[counted],
             np.array([x.total * 1e3 for x in steps]),
             steps,
         )
@@ -178,7 +178,9 @@ def _tabled(
     ]
 
 
-def _between(problems: Sequence[Problem], answer: Solution, drags: Sequence[float]) -> Floats:
+def _between_prices(
+    problems: Sequence[Problem], answer: Solution, drags: Sequence[float]
+) -> Floats:
     """Milliseconds of a simulated step, by round: of the prices before it and after it."""
     ends = np.array(
         [

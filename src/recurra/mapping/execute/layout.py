@@ -89,7 +89,9 @@ def _alone(cost: Roofline | Latency, buffer: int, count: int) -> int:
     return cost.latency([False] * count) - cost.latency([i == buffer for i in range(count)])
 
 
-def outside(workload: Workload, step: int, first: int, inside: Sequence[bool]) -> dict[int, int]:
+def bounce_places(
+    workload: Workload, step: int, first: int, inside: Sequence[bool]
+) -> dict[int, int]:
     """Where in the bounce buffer an instruction has the tensors that are not in fast memory, by
     storage, and under -1 the end of them; `first` is its first buffer."""
     at: dict[int, int] = {}

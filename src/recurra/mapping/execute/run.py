@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from recurra.mapping.execute.copier import Copier, Transfer
-from recurra.mapping.execute.layout import outside, slots, uses
+from recurra.mapping.execute.layout import bounce_places, slots, uses
 from recurra.mapping.execute.memories import PAGE, Memory, Room, SlowMemory
 from recurra.mapping.execute.ram import Ram
 from recurra.mapping.execute.step import WorkloadStep
@@ -145,7 +145,7 @@ class PreparedWorkload:
     def _bounces(self) -> list[dict[int, int]]:
         inside = [p is not None for p in self.solution.placements]
         first = [uses[0] if uses else 0 for uses in self.problem.uses]
-        return [outside(self.workload, t, i, inside) for t, i in enumerate(first)]
+        return [bounce_places(self.workload, t, i, inside) for t, i in enumerate(first)]
 
     def _prepare(self, time: int) -> None:
         """Where a step finds its operands, what it moves, what is copied from then on."""

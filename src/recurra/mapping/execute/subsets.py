@@ -17,7 +17,7 @@ import numpy as np
 from recurra.errors import RecurraError
 from recurra.mapping.execute.chance import Floats, middles
 from recurra.mapping.execute.costs import Gauge, MeasuredCosts
-from recurra.mapping.execute.layout import outside, slots, uses
+from recurra.mapping.execute.layout import bounce_places, slots, uses
 from recurra.mapping.execute.memories import Bytes
 from recurra.mapping.execute.step import WorkloadStep
 from recurra.mapping.execute.tables import Subsets, Tables
@@ -181,7 +181,7 @@ class _SubsetRuns:
 
     def _step(self, time: int, subset: int) -> WorkloadStep:
         here, inside = uses(self.workload, time), self._inside(time, subset)
-        at = outside(self.workload, time, 0, inside)
+        at = bounce_places(self.workload, time, 0, inside)
         step = WorkloadStep(self.workload.name, self.workload.operations[time])
         rooms = {k: self.rooms[k] for k in (*step.operation.reads, *step.operation.writes)}
         for (k, out), within in zip(here, inside, strict=True):

@@ -54,13 +54,13 @@ def mctx_module() -> Any:
 def planner(settings: AgentSettings) -> Planner:
     """By the settings; compiled once for actors and old states, if these are as many."""
     if settings.planning == "none":
-        return jax.jit(partial(_chosen, settings))
+        return jax.jit(partial(_plan_by_policy, settings))
     mctx = mctx_module()
     step = _played if settings.planning == "true" else _imagined
     return jax.jit(partial(_searched, mctx, settings, partial(step, mctx, settings)))
 
 
-def _chosen(
+def _plan_by_policy(
     settings: AgentSettings,
     w: Any,
     near: Surroundings,

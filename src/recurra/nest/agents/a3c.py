@@ -15,7 +15,7 @@ from jax import lax
 
 from recurra.nest.agents.actors import ActorTask, Answer
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
+from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
@@ -85,7 +85,7 @@ def slope(weights: Any, x: Any, bonus: Any, critic: Any) -> Any:
     def loss(w: Any) -> Any:
         value, logs = chances(w, x["seen"], x["legal"])
         error = x["rest"] - value
-        gain = (lax.stop_gradient(error) * taken(logs, x["action"])).mean()
+        gain = (lax.stop_gradient(error) * at_actions(logs, x["action"])).mean()
         return critic * (error**2).mean() - gain - bonus * entropy(logs).mean()
 
     return clipped(jax.grad(loss)(weights), 0.5)

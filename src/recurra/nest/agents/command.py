@@ -87,7 +87,7 @@ class TuneTrainCommand:
         held_out = tables[: max(1, len(tables) // HELD_OUT)]
         with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
             report = self.train(tables[len(held_out) :], held_out, on)
-        print(json.dumps(report) if self.json else _told(report))
+        print(json.dumps(report) if self.json else _summary(report))
         return 0
 
     def check(self) -> None:
@@ -263,7 +263,7 @@ def _bar(name: str) -> Generator[Any]:
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
-def _told(report: dict[str, Any]) -> str:
+def _summary(report: dict[str, Any]) -> str:
     return (
         f"{report['policy']}: learned from {report['tables']} sizes in {report['seconds']:.0f} s\n"
         f"on {report['held_out']} other sizes, median share of the best nest that an episode "

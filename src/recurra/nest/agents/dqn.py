@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.learning import Learner, State, Trainer
-from recurra.nest.agents.network import AdamState, taken, values
+from recurra.nest.agents.network import AdamState, at_actions, values
 from recurra.nest.agents.replay import ReplayBuffer
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
@@ -98,10 +98,10 @@ def double_q(
 ) -> tuple[Any, AdamState, Any]:
     """(weights, Adam, errors): the network chooses the next action, the target values it."""
     best = jnp.where(x["legal"], values(weights, x["after"]), -jnp.inf).argmax(axis=1)
-    wanted = x["reward"] + x["going"] * taken(values(target, x["after"]), best)
+    wanted = x["reward"] + x["going"] * at_actions(values(target, x["after"]), best)
 
     def loss(w: Any) -> Any:
-        error = jnp.abs(taken(values(w, x["before"]), x["action"]) - wanted)
+        error = jnp.abs(at_actions(values(w, x["before"]), x["action"]) - wanted)
         huber = jnp.where(error < 1, 0.5 * error**2, error - 0.5)
         return (x["weight"] * huber).mean(), error
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
+from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
@@ -93,7 +93,7 @@ def corrected(
 
     def loss(w: Any) -> Any:
         value, logs = chances(w, flat["seen"], flat["legal"])
-        log = taken(logs, flat["action"])
+        log = at_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
         known = lax.stop_gradient(value).reshape(steps, count)
         goal, advantage = v_trace(x["reward"], known, ratio)

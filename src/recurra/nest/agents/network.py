@@ -25,7 +25,7 @@ def chances(weights: Any, seen: Any, legal: Any) -> tuple[Any, Any]:
     return value, jax.nn.log_softmax(jnp.where(legal, logits, LOW), axis=1)
 
 
-def taken(x: Any, actions: Any) -> Any:
+def at_actions(x: Any, actions: Any) -> Any:
     """[n]: of [n, actions], those of the actions taken."""
     return jnp.take_along_axis(x, actions[:, None], axis=1)[:, 0]
 

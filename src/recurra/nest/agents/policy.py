@@ -139,7 +139,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
             f"no policy for {on} comes with the package",
             hint=f"train one: recurra tune train --backend {on}",
         )
-    policy = _kept(path)
+    policy = _load_policy(path)
     if (n := len(untiled(problem).loops)) > policy.actions.max_loops:
         raise RecurraError(
             f"{problem.statement} has too many loops for the policy",
@@ -149,7 +149,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
 
 
 @cache
-def _kept(path: Path) -> GreedyPolicy:
+def _load_policy(path: Path) -> GreedyPolicy:
     return load(path)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, chances, clipped, entropy, taken
+from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.sampling_actor import Walker, example, joined
 from recurra.nest.agents.vector_env import Floats, World
@@ -102,7 +102,7 @@ def improved(
 
     def loss(w: Any) -> Any:
         value, logs = chances(w, x["seen"], x["legal"])
-        ratio = jnp.exp(taken(logs, x["action"]) - x["chance"])
+        ratio = jnp.exp(at_actions(logs, x["action"]) - x["chance"])
         within = jnp.clip(ratio, 1 - clip, 1 + clip)
         gain = jnp.minimum(ratio * x["advantage"], within * x["advantage"]).mean()
         wrong = ((value - x["goal"]) ** 2).mean()

@@ -22,7 +22,7 @@ HELP = (
 )
 
 
-def shown(bench: Bench, session: Session) -> str:
+def screen_text(bench: Bench, session: Session) -> str:
     """The whole screen."""
     lines = [str(session.nest), "", session.status, f"order: {session.nest.order}"]
     return "\n".join(
@@ -39,10 +39,10 @@ def edited(
     bench: Bench, session: Session, read: Callable[[], str], show: Callable[[str], None]
 ) -> Session:
     """Reads words until there are no more, or `quit`; shows every session."""
-    show(shown(bench, session))
+    show(screen_text(bench, session))
     while (word := read()) and word != "quit":
         session = bench.after(session, word)
-        show(shown(bench, session))
+        show(screen_text(bench, session))
     return session
 
 

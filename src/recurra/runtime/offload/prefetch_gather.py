@@ -44,7 +44,7 @@ class Sampler:
     def __call__(self, env: Mapping[str, Any], store: Paged, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers: [*numbers, *row]."""
         plan, node = self.plan, self.node
-        found = store.samples(node.name, lambda: taken(plan, node, store, numbers), numbers)
+        found = store.samples(node.name, lambda: gather_rows(plan, node, store, numbers), numbers)
         before, self.before = self.before, weakref.ref(found)
         after = following(plan, node, env)
         if after is not None and permuted(plan, node) is not None:
@@ -52,7 +52,7 @@ class Sampler:
 
             def take() -> tuple[np.ndarray, np.ndarray]:
                 mine = numbers_at(plan, node, known)
-                return mine, taken(plan, node, store, mine)
+                return mine, gather_rows(plan, node, store, mine)
 
             store.take_early(node.name, take, before)
         return found
@@ -95,7 +95,7 @@ def numbers_at(plan: StoragePlan, node: Node, env: Mapping[str, Any]) -> np.ndar
     return np.asarray(op.run(np, {**env, **at}))
 
 
-def taken(plan: StoragePlan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarray:
+def gather_rows(plan: StoragePlan, node: Node, store: Paged, numbers: np.ndarray) -> np.ndarray:
     """The rows with these numbers: [*numbers, *row]."""
     s, op, sizes = plan.stores[store.name], node.op, plan.sizes
     assert isinstance(op, Samples)

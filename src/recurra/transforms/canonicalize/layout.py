@@ -228,7 +228,7 @@ def pick_expand(node: Node, rewriting: Rewriting) -> Ref | None:
     """pick(expand(x)) at a point of the copied axis → x"""
     assert isinstance(node.op, Pick)
     inner = rewriting.producer(node.args[0], Expand)
-    if inner is None or not _inside(node, rewriting):
+    if inner is None or not _is_inside(node, rewriting):
         return None
     src, wide = _copied(inner).labels.split("->")
     c = wide[node.op.axis]
@@ -244,7 +244,7 @@ def pick_expand(node: Node, rewriting: Rewriting) -> Ref | None:
     )
 
 
-def _inside(node: Node, rewriting: Rewriting) -> bool:
+def _is_inside(node: Node, rewriting: Rewriting) -> bool:
     """Does `at` surely fall inside the axis?"""
     assert isinstance(node.op, Pick)
     at, size = node.op.at_, rewriting.type(node.args[0]).shape[node.op.axis]

@@ -36,7 +36,7 @@ from recurra.transforms.early_exit.ragged_axes import (
     partial,
     result_axes,
 )
-from recurra.transforms.early_exit.row_ends import Ending, RowEnds, chosen
+from recurra.transforms.early_exit.row_ends import Ending, RowEnds, choice
 from recurra.transforms.early_exit.row_moves import RowMoves
 from recurra.transforms.early_exit.row_ranges import read_whole_rows
 from recurra.transforms.padding.state import shape_of
@@ -201,7 +201,7 @@ class _Program(RowMoves):
         there = self.condition(inside)
         y = self.emit(pick, tuple(args), "picked")
         zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
-        self.put(node, chosen(len(shape_of(node.type)), both=False), (there, y, zero))
+        self.put(node, choice(len(shape_of(node.type)), both=False), (there, y, zero))
 
     def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
         """What the other axes run along; those of all rows, of the row that is picked."""
@@ -240,7 +240,7 @@ class _Program(RowMoves):
         kept = (*fixed, ended[-1])  # those by T become one
         node = replace(node, locs=tuple(node.locs[k] for k in kept) if node.locs else ())
         made = refs[ended[-1]]
-        where = chosen(len(shape_of(node.type)))
+        where = choice(len(shape_of(node.type)))
         for k in reversed(ended[:-1]):
             made = self.emit(
                 where, (self.condition(op.when[k]), refs[k], made), f"{node.name}_chosen"
@@ -339,7 +339,7 @@ class _Program(RowMoves):
             assert isinstance(n.type, Type)
             zero = self.emit(Const(value=0, dtype=n.type.dtype), (), within=box)
             self.g.put(replace(n, name=raw))
-            op = chosen(n.type.rank, both=False)
+            op = choice(n.type.rank, both=False)
             self.g.put(replace(n, op=op, args=(alive, self.g.read(raw), zero), locs=()))
 
     def _shown(self, name: str) -> str:

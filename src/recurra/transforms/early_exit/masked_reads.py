@@ -32,7 +32,7 @@ from recurra.ops.reduction import Any_, Sum
 from recurra.ops.source import Const, Value
 from recurra.polyhedral import isl
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along, Axes
-from recurra.transforms.early_exit.row_ends import RowEnds, chosen, terms
+from recurra.transforms.early_exit.row_ends import RowEnds, choice, terms
 from recurra.transforms.early_exit.zero_masks import NOTHING, Zeros
 from recurra.transforms.padding.state import shape_of, unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting
@@ -166,7 +166,7 @@ class Reads(RowEnds):
         (a,) = early
         now = self._inside(Ref(source.name, (*index[:column], a, *index[column + 1 :])))
         reach = self.before(lin([(a, 1), (c - 1, 1)]), self._row_of(source, index, r.dim))
-        op = chosen(len(shape_of(source.type)))
+        op = choice(len(shape_of(source.type)))
         return self.emit(op, (reach, now, at_end), f"{source.name}_or_last")
 
     def _by_number(
@@ -217,7 +217,7 @@ class Reads(RowEnds):
         node = Node(name, Merge(when=(TRUE,)), (was,), hold, old.type, self.n.loc)
         self.g.put(node)
         here = self.any_before(extent.sym, source, extent.dim, later)
-        op = chosen(len(shape))
+        op = choice(len(shape))
         kept = Ref(name, hold.point(extent.dim, extent.sym - 1))
         now = self.emit(op, (here, was, kept), f"{name}_now", later)
         when = (compare("==", extent.sym, lo), compare(">", extent.sym, lo))
@@ -249,7 +249,7 @@ class Reads(RowEnds):
         self.g.put(node)
         longer = self.before(extent.sym + c, own, early)
         later = Ref(name, hold.point(extent.dim, extent.sym + 1))
-        op = chosen(len(shape_of(source.type)))
+        op = choice(len(shape_of(source.type)))
         now = self.emit(op, (longer, later, was), f"{name}_now", early)
         when = (
             compare("==", extent.sym, hold[extent.dim].hi - 1),
@@ -406,7 +406,7 @@ class Reads(RowEnds):
     def _where_alive(self, alive: Ref, ref: Ref, box: Domain, fill: float) -> Ref:
         type_ = self.g.type(ref)
         other = self.emit(Const(value=fill, dtype=type_.dtype), ())
-        op = chosen(type_.rank, both=False)
+        op = choice(type_.rank, both=False)
         return self.g.emit(op, (alive, ref, other), box, f"{ref.name}_alive")
 
     def _mask_index(

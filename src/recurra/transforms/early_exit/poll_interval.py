@@ -24,7 +24,9 @@ def open_questions(graph: Graph) -> list[str]:
     return [n.name for n in graph.nodes.values() if isinstance(n.op, Going) and not n.op.every]
 
 
-def asked(graph: Graph, sizes: Mapping[str, int], asking: float) -> tuple[Graph, list[str]]:
+def choose_intervals(
+    graph: Graph, sizes: Mapping[str, int], asking: float
+) -> tuple[Graph, list[str]]:
     """The graph with every question at its cheapest, and why."""
     why: list[str] = []
     for name in open_questions(graph):
@@ -45,7 +47,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Decide how often loops ask their device whether any row goes on."""
-    new, why = asked(graph, cx.sizes, cx.target.asking)
+    new, why = choose_intervals(graph, cx.sizes, cx.target.asking)
     cx.remark(*why)
     return new
 

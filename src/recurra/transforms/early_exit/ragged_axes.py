@@ -89,7 +89,7 @@ def _same(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     return xs[0]
 
 
-def _without(*axes: int) -> Callable[[Axes], Axes]:
+def _dropping(*axes: int) -> Callable[[Axes], Axes]:
     return lambda x: tuple(a for k, a in enumerate(x) if k not in axes)
 
 
@@ -136,9 +136,9 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
     ByLabel: _by_labels,
     Expand: _expand,
     Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
-    Reduction: lambda op, _, xs: _without(*op.axes)(xs[0]),
-    DiscountedSum: lambda op, _, xs: _without(op.axis)(xs[0]),
-    Pick: lambda op, _, xs: _without(op.axis)(xs[0]),
+    Reduction: lambda op, _, xs: _dropping(*op.axes)(xs[0]),
+    DiscountedSum: lambda op, _, xs: _dropping(op.axis)(xs[0]),
+    Pick: lambda op, _, xs: _dropping(op.axis)(xs[0]),
     Discounts: _inserted,
     Place: _inserted,
     OneHot: _inserted,

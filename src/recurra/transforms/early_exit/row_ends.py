@@ -333,7 +333,7 @@ class RowEnds:
         return self.emit(Sum(axes=axes), (Ref(counts.name, index),), "length", box)
 
 
-def chosen(rank: int, both: bool = True) -> el.Where:
+def choice(rank: int, both: bool = True) -> el.Where:
     """One truth value chooses between two arrays of a rank; the second may be a scalar."""
     axes = LETTERS[:rank]
     return el.Where(labels=join_labels(("", axes, axes if both else ""), axes))

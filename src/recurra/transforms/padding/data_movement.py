@@ -24,8 +24,8 @@ from recurra.transforms.padding.state import (
     PaddedEquation,
     PaddedOperand,
     Padding,
+    constant_fill,
     join,
-    known,
 )
 
 
@@ -119,7 +119,7 @@ def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """What follows the valid part is the value already, or made so."""
     op: Any = padding.n.op
-    fill = [None if f is None else join(f, known(op.value)) for f in operand.fill]
+    fill = [None if f is None else join(f, constant_fill(op.value)) for f in operand.fill]
     if (
         operand.fill[op.axis] is None
         and not padding.varies(op.before)
@@ -129,7 +129,7 @@ def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     assert isinstance(padding.n.type, Type)
     size = padding.static(padding.n.type.shape[op.axis])
     new, ref = padding.placed(operand, op.axis, op.before, size, op.value)
-    fill[op.axis] = known(op.value)
+    fill[op.axis] = constant_fill(op.value)
     return PaddedEquation(new, (ref,), fill)
 
 
@@ -234,7 +234,7 @@ def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 def const(padding: Padding) -> PaddedEquation:
     op: Any = padding.n.op
     shape = tuple(map(padding.static, op.shape))
-    return PaddedEquation(replace(op, shape=shape), (), [known(op.value)] * len(shape))
+    return PaddedEquation(replace(op, shape=shape), (), [constant_fill(op.value)] * len(shape))
 
 
 def symbolic(padding: Padding) -> PaddedEquation:

@@ -10,7 +10,7 @@ import numpy as np
 from recurra.ir.types import NUMPY_NAME, is_float
 from recurra.ops import elementwise as el
 from recurra.ops import special
-from recurra.transforms.padding.state import ANY, FINITE, Fill, Unknown, finite, join, known
+from recurra.transforms.padding.state import ANY, FINITE, Fill, Unknown, constant_fill, finite, join
 
 _TOTAL = (
     el.Add,
@@ -66,7 +66,7 @@ def _apply(op: Any, numbers: Sequence[float], dtypes: Sequence[str]) -> Fill:
     names = ["float32" if d == "bf16" else NUMPY_NAME[d] for d in dtypes]
     with np.errstate(all="ignore"):
         xs = [np.asarray(x, dtype=name) for x, name in zip(numbers, names, strict=True)]
-        return known(float(op.apply(np, *xs)))
+        return constant_fill(float(op.apply(np, *xs)))
 
 
 def contracted(xs: Sequence[Fill]) -> Fill:

@@ -166,7 +166,9 @@ def _operand(padding: Padding, a: Ref) -> PaddedOperand:
     """What equation `p.n` reads, with the padding it has."""
     ref = _sliced(padding, a)
     valid = shape_of(padding.graph.read_type(a))
-    slices = [_beyond(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)]
+    slices = [
+        _fill_past_end(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)
+    ]
     own = padding.fills.get(a.name) or (None,) * len(shape_of(padding.graph[a.name].type))
     x = PaddedOperand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
@@ -176,7 +178,7 @@ def _operand(padding: Padding, a: Ref) -> PaddedOperand:
     return x
 
 
-def _beyond(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
+def _fill_past_end(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
     """What a padded range holds past its end."""
     if not padding.varies(slice_.size) or padded.pad is None:
         return None

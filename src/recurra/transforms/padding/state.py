@@ -45,7 +45,7 @@ def finite(fill: Fill) -> bool:
     return isfinite(fill) if not isinstance(fill, Unknown) else fill is FINITE
 
 
-def known(number: float) -> Fill:
+def constant_fill(number: float) -> Fill:
     """The fill that is one number."""
     return ANY if isnan(number) else number
 
@@ -171,7 +171,7 @@ class Padding:
             return f
         value = self.constant(operand)
         if value is not None:
-            return known(value)
+            return constant_fill(value)
         return FINITE if operand.finite and self.never_empty(length) else ANY
 
     def emit(self, op: Op, args: Sequence[Ref], stem: str) -> Ref:
@@ -226,7 +226,7 @@ class Padding:
         ref = self.emit(
             Where(labels=labels), (mask, operand.ref, other), f"{operand.ref.name}_masked"
         )
-        return self.now(operand, ref, axis, known(value))
+        return self.now(operand, ref, axis, constant_fill(value))
 
     def now(self, operand: PaddedOperand, ref: Ref, axis: int, value: Fill) -> PaddedOperand:
         """`operand` as `ref`, some of whose padding along `axis` was set to `value`."""

@@ -37,7 +37,7 @@ def fetch(
     """
     told: list[str] = []
     for n in list(graph.nodes.values()):
-        g = _taken(graph, n, sizes, wanted)
+        g = _host_gather_of(graph, n, sizes, wanted)
         own = [r for r in n.domain if r.dim in batch]
         if g is None or not _numbered(graph, g, own):
             continue
@@ -54,7 +54,9 @@ def _numbered(graph: Graph, gather: Gather, own: list[Range]) -> bool:
     return bool(own) and all(r.dim in numbers and r.dim not in known for r in own)
 
 
-def _taken(graph: Graph, node: Node, sizes: Mapping[str, int], wanted: Wanted) -> Gather | None:
+def _host_gather_of(
+    graph: Graph, node: Node, sizes: Mapping[str, int], wanted: Wanted
+) -> Gather | None:
     """Return what an equation gathers, if that is one of each point of what is to be offloaded."""
     g = _points(graph, node, sizes)
     if g is None or not graph.is_identity(g.numbers):

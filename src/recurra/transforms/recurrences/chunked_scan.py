@@ -78,7 +78,7 @@ def _in_two(
     rest = [f for j, f in enumerate(named) if j != index]
     N = fresh_label("".join((*ins, out)))
     own = [
-        (N + x, _own(rewriting, a, dim, size))
+        (N + x, _own_points(rewriting, a, dim, size))
         for x, a in factors(rewriting, ins[index], running.point)
     ]
     parts = [(x, a) for x, a in own if a is not None]
@@ -107,7 +107,7 @@ def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
     return [("".join(to[x] for x in s), a) for s, a in zip(ins, inner.args, strict=True)]
 
 
-def _own(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
+def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | None:
     """The same at the points of the chunk, up to this one."""
     if dim not in rewriting[ref.name].domain or ref != rewriting.read(ref.name):
         return None

@@ -122,7 +122,7 @@ def _split(node: Node, rewriting: Rewriting, factors: list[Factor], c: str) -> S
     return Split(ways.pop(), tuple(points), tuple(f for f in factors if c not in f[0]))
 
 
-def _kept(split: Split, out: str) -> str:
+def _state_labels(split: Split, out: str) -> str:
     """The labels of the state: what the growing factors share with the rest and the result."""
     wanted = set(out).union(*(labels for labels, _ in split.rest))
     return "".join(dict.fromkeys(x for s, _ in split.points for x in s if x in wanted))
@@ -139,12 +139,12 @@ def _pays(split: Split, out: str, rewriting: Rewriting) -> bool:
     steps = evaluate(split.way.range.hi, rewriting.sizes) - evaluate(
         split.way.range.lo, rewriting.sizes
     )
-    return prod(sizes[x] for x in _kept(split, out)) <= rows * steps
+    return prod(sizes[x] for x in _state_labels(split, out)) <= rows * steps
 
 
 def _state(node: Node, rewriting: Rewriting, split: Split, out: str) -> Factor:
     """s[t] = the product at t + s[t-1]"""
-    kept = _kept(split, out)
+    kept = _state_labels(split, out)
     (labels, point), *others = split.points
     if others or labels != kept:
         ins = ",".join(s for s, _ in split.points)

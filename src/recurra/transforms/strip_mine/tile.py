@@ -96,7 +96,7 @@ def blocks(
 
 def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     members = set(made_over(graph, dim))
-    products = [n.type for n in map(graph.__getitem__, members) if _wide(graph, n, dim, sizes)]
+    products = [n.type for n in map(graph.__getitem__, members) if _is_layer(graph, n, dim, sizes)]
     if any(graph[n].domain.dims[-1] != dim for n in members) or not products:
         return None
     total = _points(graph, dim, members, sizes)
@@ -115,7 +115,7 @@ def _block(graph: Graph, sizes: Mapping[str, int], dim: str) -> Tile | None:
     return Tile(dim, size, frozenset(members), split_dim(graph, dim, size, sizes))
 
 
-def _wide(graph: Graph, node: Node, dim: str, sizes: Mapping[str, int]) -> bool:
+def _is_layer(graph: Graph, node: Node, dim: str, sizes: Mapping[str, int]) -> bool:
     """Is it a layer, and not a part of a sum over the dim?"""
     return _layer(node) and not (
         graph.readers[node.name]

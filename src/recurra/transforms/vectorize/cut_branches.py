@@ -141,10 +141,10 @@ class _Cutter:
 def _reads(parts: Sequence[Node], whole: Domain) -> tuple[tuple[Ref, ...], tuple[Expr, ...]]:
     """Reads of equations over parts of a domain, and where they may be read."""
     args = tuple(Ref(p.name, p.domain.identity) for p in parts)
-    return args, tuple(_inside(p.domain, whole) for p in parts)
+    return args, tuple(_inside_condition(p.domain, whole) for p in parts)
 
 
-def _inside(part: Domain, whole: Domain) -> Expr:
+def _inside_condition(part: Domain, whole: Domain) -> Expr:
     """The condition that a point of a domain is one of a part of it."""
     ends: list[Expr] = []
     for r in part:

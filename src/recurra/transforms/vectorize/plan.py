@@ -164,14 +164,14 @@ def batch_last(
         return False, ""
     work = sum(x.work for x in layers)
     last = 2 * sum(x.work for x in layers if x.last) > work
-    taken = SCATTERED_ELEMENT_NS * sum(_taken(sizes, n, dims) for n in graph.nodes.values())
+    taken = SCATTERED_ELEMENT_NS * sum(_sampled_rows(sizes, n, dims) for n in graph.nodes.values())
     if last and taken > MAX_BATCH_LAST_GAIN * work:
         return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
-def _taken(sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> int:
+def _sampled_rows(sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> int:
     """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
     rows = (
         isinstance(node.op, Take) and node.op.labels[0] == node.op.axis and ",->" in node.op.labels

@@ -22,7 +22,7 @@ TORCH = Extension(
 )
 
 
-def built(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
+def find_build(folder: Path | None = None, extension: Extension = WINDOW) -> Path | None:
     """Return the module that fits this Python, processor, compiler and source, if it is there."""
     return native_extension.find(extension, folder)
 

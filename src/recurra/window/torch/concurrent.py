@@ -228,12 +228,12 @@ def _block(site: Site, options: Options) -> Generator[Block]:
         block.fates.extend(sorted((Fate(*told) for told in module.fates()), key=lambda f: -f.us))
         if options.learn:
             site.ended(block.counts)
-        with _told():
+        with _as_kernel_errors():
             module.finish()
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _as_kernel_errors() -> Generator[None]:
     """What operators have raised is a KernelError, too."""
     try:
         yield
@@ -331,7 +331,7 @@ def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callabl
     def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         module.drain()
         if isinstance(tensor, torch.Tensor):
-            with _told():
+            with _as_kernel_errors():
                 module.look(tensor, gives)
         return method(tensor, *args, **kwargs)
 
