@@ -337,7 +337,7 @@ def test_how_a_program_was_made_to_fit_is_remembered(
     first = ppo.program(work, 2, memory=most * 3 // 4)
     told = first.compiled.stages.decisions[-1]
     assert "by " in told
-    monkeypatch.setattr(memory_budget, "chosen", no_passes)
+    monkeypatch.setattr(memory_budget, "choose_candidate", no_passes)
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
     again = ppo.program(work, 2, memory=most * 3 // 4)
     assert again.source == first.source

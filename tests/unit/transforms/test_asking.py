@@ -101,7 +101,7 @@ def test_torch_is_asked_as_often_as_told(every: int, monkeypatch: pytest.MonkeyP
         seen.extend([len(flags) + 1] * now)
         return asked(flags, more, now, end, after)
 
-    monkeypatch.setattr(region, "asked", counted)
+    monkeypatch.setattr(region, "first_ended_step", counted)
     ctx, bounds = counting(every)
     ctx.compile(bounds, backend="torch").run()
     assert seen == [1, *[min(every, LEFT)] * -(-5 // every)]
