@@ -107,7 +107,9 @@ class Index(Opaque):
             raise DomainError(
                 f"{self} {sign} {n}: the right side must be a positive constant",
                 facts="index expressions are quasi-affine, so that reads can be inverted exactly",
-                hint="use a constant, or read the dim as a number: rc.value(...)",
+                hint=f"round an edge: rc.where({self} < {n}, x[{self}], x[0])"
+                if sign == "%" and isinstance(n, Expr)
+                else "use a constant, or read the dim as a number: rc.value(...)",
                 loc=here(),
             )
         return Index(f(self.expr, n))
@@ -178,6 +180,17 @@ class Index(Opaque):
 
     def __hash__(self) -> int:
         return hash(self.expr)
+
+    def __iter__(self) -> NoReturn:
+        raise DomainError(
+            f"{self} cannot be counted through while the program is written",
+            facts="it stands for every point of its dims at once",
+            hint="a loop over a dim is an equation over it: x[t + 1] = f(x[t])",
+            loc=here(),
+        )
+
+    def __abs__(self) -> Any:
+        return self._read(0, lambda a, _: a.abs())
 
     def __bool__(self) -> bool:
         if self.constant is not None:

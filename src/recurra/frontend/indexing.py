@@ -217,7 +217,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
     if x.indexed:
-        point = f"{x.name}[{', '.join(map(str, x.ref.index))}]"
+        point = x.called
         raise DomainError(
             f"elements of {point} are not assigned",
             facts="an equation gives a value as a whole, at the points that its brackets name",
@@ -249,6 +249,14 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         )
     value, places, ranges = _ranges(x, places, value)
     conditions += ranges
+    rank = len(value.shape)
+    if rank > node.type.rank or value.shape != node.type.shape[node.type.rank - rank :]:
+        raise ShapeError(
+            f"{x.called} is {node.type} at every point, and this value {value.type}",
+            facts=f"the value is {value!r}",
+            hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
+            loc=here(),
+        )
     value = value.broadcast_to(node.type.shape)
     _no_other_dims(x.name, node.domain, value)
     where: list[Expr] = []

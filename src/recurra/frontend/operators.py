@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
+from types import FunctionType
 from typing import Any, TypeVar
 
 from recurra.errors import RecurraError, here
@@ -84,8 +85,8 @@ def expecting(f: F, name: str, hint: str | Callable[[str], str]) -> F:
                 signature(f).bind(*args, **given)
             except TypeError as misfit:
                 skip = 1 if name.startswith("x.") or f.__name__ == "__init__" else 0
-                written = [repr(x) for x in args[skip:]]
-                written += [f"{k}={v!r}" for k, v in given.items()]
+                written = [_shown(x) for x in args[skip:]]
+                written += [f"{k}={_shown(v)}" for k, v in given.items()]
                 raise WrongCall(
                     f"{name}({', '.join(written)}) does not fit: {misfit}",
                     facts=f"its arguments are {_arguments(f, skip)}",
@@ -120,7 +121,18 @@ def _one_result(f: F, row: Operator, positions: str) -> F:
 def _arguments(function: Callable[..., Any], skip: int) -> str:
     """The arguments of a function, without their types."""
     own = list(signature(function).parameters.values())[skip:]
-    return ", ".join(str(p.replace(annotation=p.empty)) for p in own) or "none"
+    return ", ".join(map(_argument, own)) or "none"
+
+
+def _argument(parameter: Parameter) -> str:
+    plain = parameter.replace(annotation=Parameter.empty, default=Parameter.empty)
+    has_default = parameter.default is not Parameter.empty
+    return f"{plain}={_shown(parameter.default)}" if has_default else str(plain)
+
+
+def _shown(x: Any) -> str:
+    """An argument as text: a function by its name."""
+    return x.__name__ if isinstance(x, FunctionType) else repr(x)
 
 
 def _by_any_name(f: F) -> F:

@@ -178,7 +178,9 @@ class HostEnv:
             raise ShapeError(
                 f"{self.episodes.spec} takes actions {want}",
                 facts=f"this one is {a!r}",
-                hint="sample it from a policy over its actions, or .cast('i32') what counts them",
+                hint=f"write .reshape({', '.join(map(str, want.shape))})"
+                if a.shape != want.shape and want.shape
+                else "sample it from a policy over its actions, or .cast('i32') what counts them",
                 loc=here(),
             )
         a = a.cast(want.dtype)

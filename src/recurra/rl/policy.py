@@ -90,10 +90,25 @@ class Leaf:
         for key in self.path:
             raw = raw[key]
         if self.classes is not None:
-            return np.eye(self.classes, dtype=np.float32)[np.asarray(raw) - self.start]
+            return np.eye(self.classes, dtype=np.float32)[self.index(raw, self.classes)]
         if self.start != 0:
             raw = np.asarray(raw) - np.asarray(self.start)
         return np.asarray(raw, self.wanted)
+
+    def index(self, raw: Any, classes: int) -> Array:
+        """The number of a class, from 0 on; raises RecurraError where it is none."""
+        given = np.asarray(raw)
+        if given.dtype.kind in "iu":
+            found = given - self.start
+            if not ((found < 0) | (found >= classes)).any():
+                return found
+        raise RecurraError(
+            f"{raw!r} is no observation of this policy",
+            facts=f"it is a whole number from {self.start} to {self.start + classes - 1}, as the "
+            "environment gives it, or a batch of them; the program sees it as one-hot",
+            hint=f"write policy.act({self.start})",
+            loc=here(),
+        )
 
 
 class SavedPolicy:

@@ -63,7 +63,8 @@ class Env(Protocol):
 class TraceableEnv:
     """An environment written in jax.numpy, for one instance.
 
-    reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done).
+    reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done), or with the
+    reward of the step between them.
     `via`: rc.jax_fn takes them whole, rc.import_jax as equations, which run on every backend.
     """
 
@@ -98,13 +99,14 @@ class TraceableEnv:
         domain, t = stepped_domain(self._domain, [as_tensor(a)])
         state = recurrence("state", domain, self.observation_space.type, t, self._start)
         alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
-        moved, done = self._step(state.detach(), a)
+        moved, *paid, done = self._step(state.detach(), a)
         going = where(done, 0.0, alive)
         live = alive > 0.0
         after = where(live, moved, state).detach()
         follow(state, t, after)
         follow(alive, t, going)
-        reward, ended = (alive * self.reward).detach(), going == 0.0
+        given = where(live, paid[0], 0.0) if paid else alive * self.reward
+        reward, ended = given.detach(), going == 0.0
         self.last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
         start = [self._start]
         plain_exchange("a traceable environment", t, self, [a], start, self.last).note(current())

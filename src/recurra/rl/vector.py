@@ -12,6 +12,7 @@ The mode is what the environment's metadata says.
 from __future__ import annotations
 
 import importlib
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,10 @@ from recurra.rl.gym_spaces import Array, Values
 from recurra.runtime.checkpointing import Unsaved
 
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
-OTHERS = tuple(str(Path(f).parent) for f in (gymnasium.__file__, np.__file__, __file__))
+OTHERS = (  # where programs lie that are not the user's
+    *(str(Path(f).parent) for f in (gymnasium.__file__, np.__file__, __file__)),
+    sysconfig.get_path("stdlib"),
+)
 MODES = ("NextStep", "SameStep", "Disabled")
 
 
@@ -57,7 +61,8 @@ class Spec:
                 raise RecurraError(
                     f"Gymnasium cannot make {self}",
                     facts=str(error),
-                    hint="gymnasium.pprint_registry() lists the ids",
+                    hint="gymnasium.pprint_registry() lists the ids; one of your own is found by "
+                    "its module: mymodule:Corridor-v0",
                     loc=here(),
                 ) from None
             except Exception as error:  # whatever a program that is not ours raises

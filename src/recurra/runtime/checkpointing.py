@@ -351,11 +351,11 @@ class Saver:
             f"{fn} is called on the host: if it holds state, that was not saved" for fn in silent
         ]
         pairs = zip(found.meta.get("numbers", ()), self.numbers, strict=False)
-        changed = list(dict.fromkeys(f"{a} is {b}" for a, b in pairs if a != b))
+        changed = list(dict.fromkeys(f"{a} there, {b} here" for a, b in pairs if a != b))
         if changed:
             out.append(
-                f"resumed with other numbers than it was saved with ({', '.join(changed)}): "
-                "metrics will not be those of the run that was interrupted"
+                f"resumed with other numbers than it was saved with ({', '.join(changed)}; such as "
+                "rates and iterations): metrics will not be those of the run that was interrupted"
             )
         theirs = found.meta["backend"]
         if theirs != self.backend:

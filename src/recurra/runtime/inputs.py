@@ -18,7 +18,7 @@ from recurra.ops.source import Input
 HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ProgramInput:
     """One rc.input of a program: its array is [*dims, *shape], here of the shape `shape`.
 
@@ -35,6 +35,9 @@ class ProgramInput:
     def __str__(self) -> str:
         over = f" over {self.domain}" if self.domain.dims else ""
         return f"{self.name}: {self.type}{over}{'' if self.is_read else ', which nothing reads'}"
+
+    def __repr__(self) -> str:
+        return f"<{self}, here {self.shape}>"
 
 
 def program_inputs(
@@ -56,13 +59,16 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) 
     if strange or missing:
         near = [difflib.get_close_matches(n, inputs, 1) for n in map(str, strange)]
         close = next((names[0] for names in near if names), None)
+        known = ", ".join(sorted(inputs))
         raise RecurraError(
-            f"the program reads the inputs {', '.join(sorted(inputs)) or 'none'}",
+            f"the program reads the inputs {known}" if known else "the program reads no inputs",
             facts="\n  ".join(
                 [f"it was given {', '.join(sorted(map(str, given))) or 'none'}"]
                 + [str(x) for x in inputs.values()]
             ),
-            hint=f"perhaps you meant {close}" if close and not missing else HINT,
+            hint=(f"perhaps you meant {close}" if close and not missing else HINT)
+            if known
+            else f"leave {', '.join(map(str, strange))} out, or read it: rc.input(rc.f32, (t,))",
             loc=here(),
         )
     for name, x in given.items():

@@ -51,6 +51,54 @@ def test_a_context_of_one_dim_gives_its_pair_both_ways():
         assert (str(time), str(N)) == ("time", "N")
 
 
+def test_a_context_has_the_dims_that_it_is_named_for():
+    with rc.Context() as (t, T):
+        assert (str(t), str(T)) == ("t", "T")
+    with rc.Context() as ((b, B), (s, S)):
+        assert [str(x) for x in (b, B, s, S)] == ["b", "B", "s", "S"]
+    with rc.Context(dims=["e", "i"]) as ((e, E), (i, I)):
+        assert [str(x) for x in (e, E, i, I)] == ["e", "E", "i", "I"]
+    with rc.Context():
+        rc.output(x=rc.constant(1.0))
+
+
+def test_pairs_without_source_are_counted():
+    program = "with rc.Context(num_dims=3) as ((b, B), (t, T)):\n    pass"
+    with pytest.raises(RecurraError, match="a context of 3 dims gives 3 pairs, and 2 names"):
+        exec(program, {"rc": rc})
+    two: dict[str, Any] = {"rc": rc}
+    exec("with rc.Context() as ((b, B), (t, T)):\n    x = rc.value(t)", two)
+    assert two["x"].tracer.dim_names() == ("i", "t")
+
+
+def test_elements_of_elements_are_points_of_what_has_a_name():
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.like(rc.f32[2, 2], domain=(t,))
+        x[t] = rc.constant([[1.0, 2.0], [3.0, 4.0]]) * rc.value(t)
+        row = x[t][1]
+        rows = [x[t][k] for k in range(2)]
+        rc.output(element=x[t][1, 0], point=row[2], listed=rows[0][1], before=x[t][1][t])
+    got = ctx.run({T: 3}, backend="numpy")
+    assert got["element"].tolist() == [0, 3, 6]
+    assert got["point"].tolist() == [6, 8]
+    assert got["listed"].tolist() == [1, 2]
+    assert got["before"][1].tolist() == [3, 4]
+
+
+def test_parameters_without_a_name_and_distances_of_dims():
+    ctx = rc.Context(dims="i")
+    with ctx as (i, I):
+        w = rc.nn.Parameter(2.0, domain=(i,))
+        (w - 1.0).square().backward()
+        rc.optim.SGD([w], lr=0.25).step()
+        rc.output(w=w, far=abs(i - 1))
+    assert w.name == "w"
+    got = ctx.run({I: 3}, backend="numpy")
+    assert got["w"].tolist() == [2.0, 1.5, 1.25]
+    assert got["far"].tolist() == [1, 0, 1]
+
+
 def test_there_are_as_many_pairs_as_dims():
     three, named = rc.Context(num_dims=3), rc.Context(dims="b t")
     with pytest.raises(RecurraError, match="hint: write num_dims=2"):  # noqa: SIM117

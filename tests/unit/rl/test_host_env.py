@@ -220,6 +220,27 @@ def test_traceable_has_the_same_episodes():
     assert got["d"].any()
 
 
+def test_traceable_gives_its_rewards():
+    ctx = rc.Context(num_dims=3)
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.traceable(
+            lambda u: u - 0.5,
+            lambda x, a: (x + a, 2.0 * x[0], jnp.abs(x[0] + a) > 1.5),
+            observation=rc.f32[1],
+            actions=3,
+        )
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = rc.randint(0, 3, (b, i, t)) - 1
+        o[b, i, t + 1], r, d = env.step(a)
+        assert env.last is not None
+        rc.output(o=o, r=r, d=d, live=env.last.live)
+    got = evaluate(ctx, BOUNDS)
+    assert np.array_equal(got["r"], np.where(got["live"], 2.0 * got["o"][..., 0], 0.0))
+    assert got["d"].any()
+    assert not got["d"].all()
+
+
 @pytest.mark.parametrize(
     ("id", "message"),
     [

@@ -74,7 +74,7 @@ def test_other_numbers_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     learner(tmp_path, 8, backend="numpy").run(seed=3)
     capsys.readouterr()
     rest = learner(tmp_path, 8, lr=0.25, backend="numpy").run(resume=tmp_path)["loss"]
-    assert "resumed with other numbers than it was saved with (0.1 is 0.25)" in (
+    assert "resumed with other numbers than it was saved with (0.1 there, 0.25 here; " in (
         capsys.readouterr().err
     )
     assert len(rest) == 2

@@ -181,6 +181,9 @@ def test_observations_of_several_parts(tmp_path: Path):
         np.testing.assert_allclose(policy.act(seen), got["a"][:, 0, t], atol=1e-6)
         one = {"at": seen["at"][1], "turn": int(seen["turn"][1])}
         np.testing.assert_allclose(policy.act(one), got["a"][1, 0, t], atol=1e-6)
+    for odd in (0, 4, 2.0, "2", np.eye(3, dtype=np.float32)[1]):
+        why = refused(lambda odd=odd: policy.act({"at": np.zeros(2), "turn": odd}))
+        assert "a whole number from 1 to 3, as the environment gives it" in why
 
 
 def trained(out: Path, *options: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, condition, wrap
-from recurra.frontend.functions import dims_of, named
+from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
@@ -32,10 +32,13 @@ class Parameter(RecurrentTensor):
     after the last e at i+1.
     """
 
-    def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str):
-        tracer = current()
-        dims, steps = _dims_and_steps(name, domain)
-        x = named(initial.type, dims.dims, name)
+    def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str | None = None):
+        tracer, initial = current(), as_tensor(initial)
+        dims, steps = _dims_and_steps(name or "a parameter", domain)
+        if name is None:
+            x = declared(initial.type, dims.dims, "parameter")
+        else:
+            x = named(initial.type, dims.dims, name)
         tracer.clocks[x.name] = steps
         super().__init__(tracer, x.ref)
         self.initial = initial

@@ -8,6 +8,7 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.nn.modules import Parameter, start, steps_of
+from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.graph import Ref
 
@@ -16,6 +17,12 @@ After = Callable[[Parameter, RecurrentTensor], Any]
 
 class Optimizer:
     """`lr` is a number or a recurrent tensor: a schedule is an expression of the parameters' dim"""
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            name = f"rc.optim.{cls.__name__}"
+            hint = f"write {name}(net.params, lr=1e-3), or {name}([p], lr=1e-3) of parameters"
+            cls.__init__ = expecting(cls.__init__, name, hint)
 
     def __init__(self, params: Sequence[Parameter], lr: Any):
         self.params, self.lr = list(params), lr

@@ -1,0 +1,34 @@
+"""Runs that ask for more memory than there is, told alike on all backends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from recurra.errors import PlanError, here
+from recurra.storage.storage_plan import StoragePlan
+from recurra.support.byte_units import rounded_up
+from recurra.support.free_memory import free_bytes
+
+_WORDS = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|can't allocate memory")
+
+
+@contextmanager
+def telling_of_memory(plan: StoragePlan) -> Generator[None]:
+    """Within, what a library raises where memory is at an end is a PlanError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not _WORDS.search(str(error)):
+            raise
+        free, kept = free_bytes(), sum(s.nbytes(plan.sizes) for s in plan.stores.values())
+        raise PlanError(
+            "there is not enough memory for this run",
+            facts=f"its stores take {kept:,} bytes"
+            + (f", and {free:,} are free now" if free is not None else "")
+            + f"\n  {str(error).strip().splitlines()[0]}",
+            hint="make bounds or sizes smaller, or find out whether it can do with less: "
+            f'compile(.., memory="{rounded_up((free or kept) // 2)}")',
+            loc=here(),
+        ) from error
