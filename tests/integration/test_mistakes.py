@@ -184,7 +184,7 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     "defined with another shape": (
         ShapeError,
         define((b_, t_), lambda: np.ones(3)),
-        "(3,) does not fit (4,)",
+        "y is f32[4] at every point, and this value f32[3]",
         "f32[3]",
     ),
     "defined at too few": (

@@ -21,9 +21,15 @@ EXTRAS = {
 
 
 def missing_package(
-    missing: ModuleNotFoundError, what: str, kind: type[RecurraError] = RecurraError
+    missing: ModuleNotFoundError,
+    what: str,
+    kind: type[RecurraError] = RecurraError,
+    extra: str = "",
 ) -> RecurraError:
     """The refusal of `what`, which needs a package that is not installed.
+
+    Args:
+        extra: the one to install, where it brings more than the package.
 
     Raises the error that was given if no extra brings the package.
     """
@@ -33,15 +39,17 @@ def missing_package(
     return kind(
         f"{what} needs the package {package}",
         facts="it is not installed",
-        hint=f'pip install "recurra[{EXTRAS[package]}]"',
+        hint=f'pip install "recurra[{extra or EXTRAS[package]}]"',
         loc=here(),
     )
 
 
 @contextmanager
-def needed_by(what: str, kind: type[RecurraError] = RecurraError) -> Generator[None]:
+def needed_by(
+    what: str, kind: type[RecurraError] = RecurraError, extra: str = ""
+) -> Generator[None]:
     """Within, a package that is not installed is refused, with the line that installs it."""
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise missing_package(missing, what, kind) from None
+        raise missing_package(missing, what, kind, extra) from None

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import recurra as rc
+from acting_programs import World
+from acting_programs import program as acting
 from recurra.backends.count import Count, told
 from recurra.backends.numpy.code import CodeBlock, Line, View, copy_changing
-from recurra.backends.numpy.region import written_whole
+from recurra.backends.numpy.region import written, written_whole
 
 Item = Line | CodeBlock
 READ = View("s", is_whole=False, lies_as_copy=True)
@@ -153,3 +155,12 @@ def test_what_is_always_true_leaves_the_rest_of_a_condition() -> None:
     assert ((t >= 0) & (t < 5)).text == "t < 5"
     assert ((t > 9) | (t < 5)).text == "t < 5"
     assert ((t > 9) & (t < 5)) is False
+
+
+def test_a_store_that_is_read_is_given_back_itself() -> None:
+    program = acting(World(), "nested").compile({"B": 3, "I": 2, "T": 9}, backend="numpy")
+    plan = program.compiled.plan
+    with np.errstate(all="ignore"):
+        sources = [written(plan, r)[0] for r in program.compiled.program.regions]
+    assert any("o_store[" in text and "return" in text for text in sources)
+    assert not any("_store.copy()" in text.rpartition("return")[2] for text in sources)

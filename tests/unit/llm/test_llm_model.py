@@ -274,10 +274,10 @@ def slots(c: DecoderConfig, w: Weights, length: int) -> dict[str, Any]:
 
 def test_stores_are_as_long_as_positions_are_waited_for():
     c, _, w = models.in_memory("llama-2", 4)
-    c = with_patterns(c, patterns.parse_mix("window:5,chunk:4,linear,causal", 4))
+    c = with_patterns(c, patterns.parse_mix("window:9,chunk:4,linear,causal", 4))
     for length in (16, 32):
         found = slots(c, w, length)
-        assert (found["k_0"], found["k_1"]) == ("t: 5 + 5", "t: 4 + 1")
+        assert (found["k_0"], found["k_1"]) == ("t: 9 + 9", "t: 4 + 1")
         assert "k_2" not in found  # a state of constant size
         assert int(str(found["k_3"]).split()[-1]) >= length
 
@@ -310,11 +310,11 @@ def test_layers_of_two_frequencies_are_a_dim():
 
 def test_layers_of_two_patterns_keep_what_each_asks_for():
     c, _, w = models.in_memory("llama-2", 4)
-    c = with_patterns(c, patterns.parse_mix("causal,window:5", 4))
+    c = with_patterns(c, patterns.parse_mix("causal,window:9", 4))
     written = case(Weights(c, w.arrays), unrolled=False, length=32)
     program = written.ctx.compile(written.bounds, backend="numpy")
     found = {r["store"]: r["slots"] for r in program.store_rows}
-    assert (found["k_0"], found["k_1"]) == ("t: 32", "t: 5 + 5")
+    assert (found["k_0"], found["k_1"]) == ("t: 32", "t: 9 + 9")
 
 
 def test_what_cannot_be_written_is_refused():

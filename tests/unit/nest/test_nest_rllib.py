@@ -137,6 +137,7 @@ def test_configured(monkeypatch: pytest.MonkeyPatch, tables: list[Table]) -> Non
 def test_without_rllib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        RecurraError, match=r'(?s)needs RLlib.*hint: pip install "recurra\[rllib\]"'
+        RecurraError,
+        match=r'(?s)an agent of RLlib needs the package ray.*hint: pip install "recurra\[rllib\]"',
     ):
         rllib.register()

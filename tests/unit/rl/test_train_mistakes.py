@@ -59,9 +59,9 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: st
         ("reinforce --env Nope-v0", "--env Nope-v0"),
         ("ppo --workers 3", "B is --rows; "),
         ("ppo --workers 3", "cannot be split over --workers 3"),
-        ("reinforce --hidden 100000000000000000000", "given as --hidden 100000000000000000000"),
-        ("ppo --hidden 100000000000000 --backend torch", "given as --hidden 100000000000000"),
-        ("reinforce --hidden 10000000000 --memory 1GiB", "hint: --memory "),
+        ("reinforce --hidden 2000000000 2000000000", "given as --hidden 2000000000 2000000000"),
+        ("ppo --hidden 2000000000 2000000000 --backend torch", "given as --hidden 2000000000"),
+        ("reinforce --hidden 2000000000 --memory 1GiB", "hint: --memory "),
     ],
 )
 def test_what_the_compiler_refuses(

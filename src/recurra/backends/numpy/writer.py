@@ -192,9 +192,10 @@ class Writer:
 
     def owned(self, x: Any) -> str:
         """A value that leaves, or travels: never an array that the source has for itself, and no
-        view of a store, which changes."""
+        view of a store, which changes. A store itself stays what it is."""
         mine = isinstance(x, (np.ndarray, np.generic))
-        viewed = isinstance(x, StandIn) and not x.memory.isdisjoint(self.viewed)
+        is_view = isinstance(x, StandIn) and x.name not in self.viewed
+        viewed = is_view and not x.memory.isdisjoint(self.viewed)
         return f"{self.show(x)}.copy()" if mine or viewed else self.show(x)
 
     def apart(self, xs: Sequence[Any], given: Iterable[str], stores: Iterable[str]) -> list[str]:

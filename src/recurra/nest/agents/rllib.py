@@ -116,5 +116,5 @@ def _masking(forward: Callable[..., dict[str, Any]], name: str) -> Callable[...,
 
 
 def _of_ray(module: str) -> Any:
-    with needed_by("an agent of RLlib"):
+    with needed_by("an agent of RLlib", extra="rllib"):
         return importlib.import_module(module)

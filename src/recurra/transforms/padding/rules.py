@@ -24,7 +24,7 @@ from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 from recurra.ops.source import Const, Value
 from recurra.ops.window import Overlap, Windows
-from recurra.transforms.early_exit.ragged_axes import folded
+from recurra.transforms.early_exit.ragged_axes import ends_last, folded
 from recurra.transforms.padding import data_movement as moves
 from recurra.transforms.padding.fills import contracted, pointwise, reduced
 from recurra.transforms.padding.state import (
@@ -57,7 +57,10 @@ def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 def _left_out(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
     """The operand with what leaves the result alone in the padding of what the op folds."""
-    for _, axis, value in folded(padding.n.op, padding.g.type(operand.ref).dtype):
+    op = padding.n.op
+    if ends_last(op):  # its padding comes behind all that is read
+        return operand
+    for _, axis, value in folded(op, padding.g.type(operand.ref).dtype):
         operand = padding.masked(operand, axis, value)
     return operand
 
