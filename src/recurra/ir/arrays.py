@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from recurra.ir.expr import Expr
-    from recurra.ir.op import Op
     from recurra.ir.types import Type
 
 
@@ -31,8 +30,8 @@ class Tensor(Protocol):
     @property
     def dtype(self) -> str: ...
 
-    def apply(self, op: Op, /, *args: Any) -> Self:
-        """The tensor that an operator gives, of `args`."""
+    def apply(self, op: Any, /, *args: Any) -> Self:
+        """The tensor that an operator (`ir.op.Op`) gives, of `args`."""
         ...
 
     def reduce_to(self, have: str, want: str, /) -> Self:

@@ -36,16 +36,7 @@ def called(
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     types = node.type.items if isinstance(node.type, Tuple) else ()
     promised = [x.sizes(plan.sizes) for x in types]
-    asked = {
-        n.op.k
-        for n in plan.graph.nodes.values()
-        if isinstance(n.op, Item) and n.args[0].name == statement
-    }
-    unread = {
-        k: backend.given(np.zeros(shape, NUMPY_NAME[x.dtype]))
-        for k, (x, shape) in enumerate(zip(types, promised, strict=True))
-        if k not in asked and shards is None
-    }
+    unread = _unread(plan, node, backend) if shards is None else {}
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
@@ -91,6 +82,18 @@ def called(
         return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
 
     return call if sampler is None else take
+
+
+def _unread(plan: StoragePlan, node: Node, backend: Backend) -> dict[int, Any]:
+    """Zeros in the place of every result that nothing reads: what a call gives is not taken."""
+    types = node.type.items if isinstance(node.type, Tuple) else ()
+    items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
+    read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
+    return {
+        k: backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
+        for k, x in enumerate(types)
+        if k not in read
+    }
 
 
 def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:
