@@ -13,15 +13,15 @@ import recurra as rc
 from acting_programs import World
 from acting_programs import program as acting
 from recurra.backends.count import Count, told
-from recurra.backends.numpy.code import CodeBlock, Line, View, copy_changing
+from recurra.backends.numpy.code import CodeBlock, Line, StoreView, copy_changing
 from recurra.backends.numpy.region import written, written_whole
 
 Item = Line | CodeBlock
-READ = View("s", is_whole=False, lies_as_copy=True)
-STRIDED = View("s", is_whole=False, lies_as_copy=False)
+READ = StoreView("s", is_whole=False, lies_as_copy=True)
+STRIDED = StoreView("s", is_whole=False, lies_as_copy=False)
 
 
-def reads(view: View) -> Line:
+def reads(view: StoreView) -> Line:
     return Line("x", "s[0]", view=view, shares=True)
 
 
@@ -52,7 +52,7 @@ def kept() -> Line:
     ],
 )
 def test_a_read_is_a_copy_only_where_a_view_would_change(
-    view: View, rest: list[Item], copied: bool
+    view: StoreView, rest: list[Item], copied: bool
 ) -> None:
     read = reads(view)
     copy_changing([Line("s", "given"), read, *rest, Line("", "return s")])
@@ -61,7 +61,7 @@ def test_a_read_is_a_copy_only_where_a_view_would_change(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_view_keeps_no_more_of_a_store_than_it_reads(whole: bool) -> None:
-    read = reads(View("s", is_whole=whole, lies_as_copy=True))
+    read = reads(StoreView("s", is_whole=whole, lies_as_copy=True))
     copy_changing([Line("s", "np.zeros(100)"), read, plus(), Line("", "return y")])
     assert read.text == ("s[0]" if whole else "s[0].copy()")
 

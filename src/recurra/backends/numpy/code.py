@@ -17,7 +17,7 @@ MAX_LINE = 88  # characters of an expression
 
 
 @dataclass(frozen=True)
-class View:
+class StoreView:
     """A part of a store, or all of it, in the store's memory."""
 
     store: str
@@ -34,7 +34,7 @@ class Line:
     is_value: bool = False  # of a statement: it stays until its loop's step ends
     end: Line | None = None  # where that is, if no block ends there
     moves: bool = False  # is it small, and made of nothing but the names in it?
-    view: View | None = None  # what it reads of a store, as long as that is not written
+    view: StoreView | None = None  # what it reads of a store, as long as that is not written
     shares: bool = False  # may it have the memory of what is named in it?
     pointwise: bool = False  # is it made number by number, however its operands lie?
     writes: str = ""  # the store that it changes

@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import ANY, Count, extreme, range_of
-from recurra.backends.numpy.code import Line, View
+from recurra.backends.numpy.code import Line, StoreView
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import clamped_start, joined, moves
@@ -280,7 +280,7 @@ class WritingMachine:
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
         rest = [*dropwhile(lambda x: x[1] == 1, box)][1:]
         in_rows = store.memory == frozenset({store.name}) and all(n == full for _, n, full in rest)
-        view = View(store.name, sizes == store.shape, in_rows)
+        view = StoreView(store.name, sizes == store.shape, in_rows)
         made = self.cut(store, keys, sizes, view)
         points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
         shape = tuple(n for n in sizes if n != 1)
@@ -288,7 +288,7 @@ class WritingMachine:
         return made
 
     def cut(
-        self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...], view: View
+        self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...], view: StoreView
     ) -> StandIn:
         """A part of a store, as a view where that will do."""
         part = f"[{key}]" if (key := joined(keys)) else ""

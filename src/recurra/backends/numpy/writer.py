@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.count import Count
-from recurra.backends.numpy.code import CodeBlock, Line, View
+from recurra.backends.numpy.code import CodeBlock, Line, StoreView
 from recurra.backends.numpy.stand_in import StandIn, made_of, memory_of, plain, without_memory
 from recurra.backends.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -122,7 +122,7 @@ class Writer:
         stem: str = "x",
         moves: bool = True,
         memory: Iterable[str] = (),
-        view: View | None = None,
+        view: StoreView | None = None,
         pointwise: bool = False,
     ) -> StandIn:
         """A line; one that `moves`, and is small, is written once, however often it is asked for,
