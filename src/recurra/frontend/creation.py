@@ -62,7 +62,7 @@ def arange(
                 loc=here(),
             )
         return as_tensor(np.arange(start, stop, step), dtype)
-    if step != 1:
+    if unwrap(step) != 1:
         raise RecurraError(
             f"arange({start}, {stop}, {step}) has no size that is known",
             facts="between ends that are bounds it counts by 1",

@@ -151,7 +151,7 @@ def tile(x: Tensor, *times: Any) -> Tensor:
     for _ in range(len(counts) - len(x.shape)):
         x = x.expand(1)
     for a, n in zip(range(-len(counts), 0), counts, strict=True):
-        if n != 1:
+        if unwrap(n) != 1:
             axis = axis_of(x, a)
             x = _copies(x, n, axis, axis)
     return x

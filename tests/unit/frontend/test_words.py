@@ -254,7 +254,7 @@ def test_bounds_are_sizes_and_dims_are_numbers_in_every_word(backend: str) -> No
         rc.output(best=row.topk(N)[0], all=row.topk(T)[0], least=row.topk(N, largest=False)[0])
         rc.output(wide=x.broadcast_to((N, T)).sum(), hot=at.one_hot(T), few=at.one_hot(N))
         rc.output(two=x[b, np.int64(2)] * 1.0, pair=rc.stack([t, t + 1]), three=rc.stack([x, t, N]))
-        rc.output(scaled=rc.einsum("a,->a", rc.arange(3), t))
+        rc.output(scaled=rc.einsum("a,->a", rc.arange(3), t), again=rc.arange(2).tile(N))
     got = ctx.run({B: 2, T: 4, N: 2}, backend=backend)
     x = np.array([[10.0 * b + t * (5.0 - t) for t in range(4)] for b in range(2)])
     t, ordered = np.arange(4), np.sort(x)
@@ -269,6 +269,7 @@ def test_bounds_are_sizes_and_dims_are_numbers_in_every_word(backend: str) -> No
         "pair": np.stack([t, t + 1], 1),
         "three": np.stack([x, np.stack([t, t]), np.full((2, 4), 2)], 2),
         "scaled": np.outer(t, np.arange(3)),
+        "again": np.tile(np.arange(2), 2),
     }
     for name, y in want.items():
         np.testing.assert_array_equal(got[name], y, err_msg=name)
