@@ -16,15 +16,6 @@ from recurra.backends.source_text import NAME, words
 MAX_LINE = 88  # characters of an expression
 
 
-@dataclass(frozen=True)
-class StoreView:
-    """A part of a store, or all of it, in the store's memory."""
-
-    store: str
-    is_whole: bool
-    lies_as_copy: bool  # row by row, without gaps: sums have the order that those of a copy have
-
-
 @dataclass
 class Line:
     """`name = text`; without a name, something is done."""
@@ -34,10 +25,6 @@ class Line:
     is_value: bool = False  # of a statement: it stays until its loop's step ends
     end: Line | None = None  # where that is, if no block ends there
     moves: bool = False  # is it small, and made of nothing but the names in it?
-    view: StoreView | None = None  # what it reads of a store, as long as that is not written
-    shares: bool = False  # may it have the memory of what is named in it?
-    pointwise: bool = False  # is it made number by number, however its operands lie?
-    writes: str = ""  # the store that it changes
 
 
 @dataclass
@@ -57,7 +44,6 @@ def text_of(head: str, items: list[Line | CodeBlock], gives: str) -> str:
     """The function: without lines that nobody reads; what is read for the last time is let go."""
     items.append(Line("", f"return {gives}"))
     prune(items, set())
-    copy_changing(items)
     hoist(items)
     inline(items)
     return "\n".join([head, *(f"    {x}" for x in lines(items, top=True))]) + "\n"
@@ -76,51 +62,6 @@ def prune(items: list[Line | CodeBlock], live: set[str]) -> None:
             kept.append(it)
             live |= words(it.text)
     items[:] = kept[::-1]
-
-
-def copy_changing(items: list[Line | CodeBlock]) -> None:
-    """Makes a read of a store a copy, unless a view gives the same numbers to the last bit, and no
-    more memory stays: the store is not written before the last use, which is not its own last."""
-    for it in items:
-        if isinstance(it, CodeBlock):
-            copy_changing(it.body)
-    mine = {it.name for it in items if isinstance(it, Line)}
-    for k, it in enumerate(items):
-        if isinstance(it, Line) and (view := it.view) is not None:
-            users = [*uses(items[k + 1 :], it.name, k + 1)]
-            last = users[-1] if users else k
-            fits = view.lies_as_copy or all(is_pointwise(items[j]) for j in users)
-            written = any(
-                view.store in writes([x]) and (j < last or isinstance(x, CodeBlock))
-                for j, x in enumerate(items[k + 1 : last + 1], k + 1)
-            )
-            stays = view.is_whole or view.store not in mine or view.store in names_of(items[last:])
-            if written or not (fits and stays):
-                it.text += ".copy()"
-
-
-def uses(items: Iterable[Line | CodeBlock], name: str, first: int) -> Iterator[int]:
-    """Where the memory that has a name is used, by that or another; places count from `first`."""
-    names = {name}
-    for k, it in enumerate(items, first):
-        if names & names_of([it]):
-            yield k
-            if isinstance(it, Line) and it.shares:
-                names.add(it.name)
-
-
-def is_pointwise(item: Line | CodeBlock) -> bool:
-    """Whether a line reads its operands number by number, or moves them into a store."""
-    return isinstance(item, Line) and (item.pointwise or bool(item.writes))
-
-
-def writes(items: Iterable[Line | CodeBlock]) -> set[str]:
-    """The stores that some lines change."""
-    return {
-        w
-        for it in items
-        for w in (writes(it.body) if isinstance(it, CodeBlock) else {it.writes} - {""})
-    }
 
 
 def hoist(items: list[Line | CodeBlock]) -> None:

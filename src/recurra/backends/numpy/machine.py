@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import dropwhile
 from typing import Any
 
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import ANY, Count, extreme, range_of
-from recurra.backends.numpy.code import Line, StoreView
+from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import clamped_start, joined, moves
@@ -217,7 +216,7 @@ class WritingMachine:
             stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
             like = x.like if isinstance(x, StandIn) else np.asarray(plain(x))
             name = w.fresh(stem if stem.isidentifier() else "v")
-            w.items.append(Line(name, w.owned(x), is_value=True, pointwise=True))
+            w.items.append(Line(name, w.owned(x), is_value=True))
             out.append(StandIn(w, name, without_memory(like)))
         return out
 
@@ -225,7 +224,7 @@ class WritingMachine:
         """The end of a step: what travels is what it made."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
         for line in moves(pairs):
-            self.writer.items.append(Line("", line, pointwise=True))
+            self.writer.do(line)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
         w, (vals, stores) = self.writer, carry
@@ -278,23 +277,17 @@ class WritingMachine:
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        rest = [*dropwhile(lambda x: x[1] == 1, box)][1:]
-        in_rows = store.memory == frozenset({store.name}) and all(n == full for _, n, full in rest)
-        view = StoreView(store.name, sizes == store.shape, in_rows)
-        made = self.cut(store, keys, sizes, view)
+        made = self.cut(store, keys, sizes)
         points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
         shape = tuple(n for n in sizes if n != 1)
-        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape, view)
+        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
         return made
 
-    def cut(
-        self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...], view: StoreView
-    ) -> StandIn:
-        """A part of a store, as a view where that will do."""
+    def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
+        """A copy of a part of a store."""
         part = f"[{key}]" if (key := joined(keys)) else ""
-        self.writer.viewed |= store.memory
-        text, like = f"{store.name}{part}", blank(shape, store.dtype)
-        return self.writer.assign(text, like, moves=False, memory=store.memory, view=view)
+        like = blank(shape, store.dtype)
+        return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)
 
     def place(self, at: Any) -> Any:
         """A place on an axis as a counted number."""
@@ -318,7 +311,7 @@ class WritingMachine:
 
     def put(self, store: StandIn, keys: Sequence[str], value: Any) -> None:
         text = f"{store.name}[{', '.join(keys) or '...'}] = {self.writer.show(value)}"
-        self.writer.items.append(Line("", text, writes=store.name))
+        self.writer.do(text)
 
     def write_box(self, store: StandIn, starts: Starts, value: Any) -> StandIn:
         pairs = zip(map(self.place, starts), value.shape, strict=True)

@@ -85,15 +85,9 @@ def written_whole(
         given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
     launch = function(plan, region, machine, WritingWalk)
-    outputs = set[str]()
-
-    def finished(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
-        outputs.update(*(stores[n].memory for n in region.stores))
-        return finish(stores, xp)
-
-    whole = single_launch(plan, region, launch, machine, finished)
+    whole = single_launch(plan, region, launch, machine, finish)
     made = whole(StandIn(w, seed, blank((), "uint32")), given)
-    gives = w.apart(made, (x.name for x in given.values()), outputs)
+    gives = w.apart(made, (x.name for x in given.values()))
     head = f"def {region.name}({seed}, {dictionary}):"
     return text_of(head, w.items, tuple_of(gives)), w.scope
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.count import Count
-from recurra.backends.numpy.code import CodeBlock, Line, StoreView
+from recurra.backends.numpy.code import CodeBlock, Line
 from recurra.backends.numpy.stand_in import StandIn, made_of, memory_of, plain, without_memory
 from recurra.backends.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -29,7 +29,6 @@ class Writer:
         default_factory=list[Line | CodeBlock]
     )  # of the open block
     names: FreeNames = field(default_factory=lambda: FreeNames(TAKEN))
-    viewed: set[str] = field(default_factory=set[str])  # the stores that are read
     known: list[dict[str, StandIn]] = field(default_factory=lambda: [{}])  # by text, of each block
 
     # ---- names
@@ -113,7 +112,7 @@ class Writer:
             )
         if not isinstance(like, (np.ndarray, np.generic)):
             return like  # of the type alone: a shape, a rank
-        return self.assign(text, like, memory=memory, pointwise=isinstance(func, np.ufunc))
+        return self.assign(text, like, memory=memory)
 
     def assign(
         self,
@@ -122,8 +121,6 @@ class Writer:
         stem: str = "x",
         moves: bool = True,
         memory: Iterable[str] = (),
-        view: StoreView | None = None,
-        pointwise: bool = False,
     ) -> StandIn:
         """A line; one that `moves`, and is small, is written once, however often it is asked for,
         and before the loops in which it is the same. It may have the `memory` of other arrays."""
@@ -132,7 +129,7 @@ class Writer:
             if text in known:
                 return known[text]
         name = self.fresh(stem)
-        self.items.append(Line(name, text, False, None, moves, view, bool(memory), pointwise))
+        self.items.append(Line(name, text, moves=moves))
         made = StandIn(self, name, without_memory(like), memory)
         if moves:
             self.known[-1][text] = made
@@ -191,17 +188,13 @@ class Writer:
                 x.end = x.end or end
 
     def owned(self, x: Any) -> str:
-        """A value that leaves, or travels: never an array that the source has for itself, and no
-        view of a store, which changes. A store itself stays what it is."""
-        mine = isinstance(x, (np.ndarray, np.generic))
-        is_view = isinstance(x, StandIn) and x.name not in self.viewed
-        viewed = is_view and not x.memory.isdisjoint(self.viewed)
-        return f"{self.show(x)}.copy()" if mine or viewed else self.show(x)
+        """A value that leaves, or travels: never an array that the source has for itself."""
+        return f"{self.show(x)}.copy()" if isinstance(x, (np.ndarray, np.generic)) else self.show(x)
 
-    def apart(self, xs: Sequence[Any], given: Iterable[str], stores: Iterable[str]) -> list[str]:
+    def apart(self, xs: Sequence[Any], given: Iterable[str]) -> list[str]:
         """Arrays for the caller, each of which has memory of its own: not that of what he has
-        `given`, of another result, or of a part of a store that is not among his `stores`."""
-        out, taken = list[str](), self.viewed.difference(stores).union(given)
+        `given`, or of another result."""
+        out, taken = list[str](), set(given)
         for x in xs:
             memory = x.memory if isinstance(x, StandIn) else frozenset[str]()
             mine = isinstance(x, StandIn) and memory.isdisjoint(taken)

@@ -1,4 +1,4 @@
-"""Reads of stores as views, results that are values, choices that the times of a loop decide."""
+"""Results that are values, and choices that the times of a loop decide."""
 
 from __future__ import annotations
 
@@ -13,57 +13,7 @@ import recurra as rc
 from acting_programs import World
 from acting_programs import program as acting
 from recurra.backends.count import Count, told
-from recurra.backends.numpy.code import CodeBlock, Line, StoreView, copy_changing
-from recurra.backends.numpy.region import written, written_whole
-
-Item = Line | CodeBlock
-READ = StoreView("s", is_whole=False, lies_as_copy=True)
-STRIDED = StoreView("s", is_whole=False, lies_as_copy=False)
-
-
-def reads(view: StoreView) -> Line:
-    return Line("x", "s[0]", view=view, shares=True)
-
-
-def plus() -> Line:
-    return Line("y", "x + 1", pointwise=True)
-
-
-def write() -> Line:
-    return Line("", "s[0] = z", writes="s")
-
-
-def kept() -> Line:
-    return Line("", "return s, y")
-
-
-@pytest.mark.parametrize(
-    ("view", "rest", "copied"),
-    [
-        (READ, [plus(), write(), kept()], False),
-        (READ, [write(), plus(), kept()], True),
-        (READ, [Line("v", "x.reshape(2)", shares=True), write(), Line("y", "v + 1")], True),
-        (READ, [Line("v", "x * 2", pointwise=True), write(), Line("y", "v + 1")], False),
-        (READ, [CodeBlock("for t in range(3):", [plus(), write()])], True),
-        (READ, [CodeBlock("for t in range(3):", [plus()]), write()], False),
-        (READ, [Line("", "s[1] = x", writes="s")], False),
-        (STRIDED, [plus(), kept()], False),
-        (STRIDED, [Line("y", "np.add.reduce(x)"), kept()], True),
-    ],
-)
-def test_a_read_is_a_copy_only_where_a_view_would_change(
-    view: StoreView, rest: list[Item], copied: bool
-) -> None:
-    read = reads(view)
-    copy_changing([Line("s", "given"), read, *rest, Line("", "return s")])
-    assert read.text == ("s[0].copy()" if copied else "s[0]")
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_view_keeps_no_more_of_a_store_than_it_reads(whole: bool) -> None:
-    read = reads(StoreView("s", is_whole=whole, lies_as_copy=True))
-    copy_changing([Line("s", "np.zeros(100)"), read, plus(), Line("", "return y")])
-    assert read.text == ("s[0]" if whole else "s[0].copy()")
+from recurra.backends.numpy.region import written
 
 
 def smoothed(backend: str) -> rc.Executable:
@@ -75,18 +25,6 @@ def smoothed(backend: str) -> rc.Executable:
         h[b, t] = 0.9 * h[b, t + 1] + x
         rc.output(h=h)
     return ctx.compile({rows: 3, steps: 7}, backend=backend)
-
-
-def test_the_source_of_a_recurrence_copies_nothing_in_its_loop() -> None:
-    program = smoothed("numpy")
-    (region,) = program.runner.single.program.regions  # pyright: ignore[reportOptionalMemberAccess]
-    x = np.zeros((3, 7), np.float32)
-    source, _ = written_whole(
-        program.compilation.compiled.plan, region, lambda made, xp: tuple(made.values()), {"x": x}
-    )
-    _, loop = source.split("for t in")
-    assert "copy" not in loop
-    assert " if " not in loop  # which branch it is, the times of the loop tell
 
 
 def related(backend: str) -> rc.Executable:
