@@ -48,10 +48,6 @@ MAX_WINDOW_ELEMENTS = 8
 many times the memory of its source. For 5 of them, NumPy takes 1/10 of the time of a loop, XLA
 as long."""
 
-MAX_WINDOW_BYTES = 1 << 22
-"""Bytes of all windows of an operand, side by side: beyond them a loop over the points keeps what
-is held small, and its steps are long enough."""
-
 # ---- operands of fewer bits (transforms/fuse_casts.py, codegen/widened_product.py)
 
 MAX_WIDENED_BYTES = 1 << 20

@@ -97,16 +97,3 @@ def test_slopes_of_windows_are_windows() -> None:
     y = np.array([x[max(t - 2, 0) : t + 1].sum() for t in range(9)])
     want = [2 * y[t : t + 3].sum() for t in range(9)]
     np.testing.assert_allclose(program.run(inputs={"w": x})["d"], want, rtol=1e-6)
-
-
-@pytest.mark.parametrize("backend", ["numpy", "jax"])
-def test_windows_of_much_stay_a_loop(backend: str) -> None:
-    """Side by side they would take 7 times what they are of."""
-    ctx = rc.Context(dims="b t")
-    with ctx as ((b, B), (t, T)):
-        x = rc.input(rc.f32[256], (b, t), name="x")
-        keys = x.tanh()[b, rc.max(t - 6, 0) : t + 1]
-        rc.output(y=((keys @ x).softmax() @ keys).sum())
-    program = ctx.compile({B: 8, T: 512}, backend=backend)
-    whole = 8 * 512 * 256 * 4
-    assert program.memory.nbytes < 5 * whole

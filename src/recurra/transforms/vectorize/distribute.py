@@ -32,7 +32,6 @@ from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.vectorize.plan import free_dims, loops
 from recurra.transforms.vectorize.vectorize import candidates, vectorize
-from recurra.transforms.vectorize.windows import reads_window
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,8 @@ class _OrderedLoop:
             points = self.rows(n) * self.steps(n)
             network.edge(ONE, name, self.saved(n) or self.prices.statement * self.steps(n))
             network.edge(name, (name,), points * keep_ns(n, self.sizes, self.held, self.prices))
-            for r, k in self.graph.readers[name]:
-                reader = r.name if r.name in free else OTHER
-                network.edge((name,), reader)
-                if reads_window(r.args[k], n, self.dim):  # whoever does has the axis itself
-                    network.edge(name, reader)
+            for r, _ in self.graph.readers[name]:
+                network.edge((name,), r.name if r.name in free else OTHER)
             for a in n.args:
                 if a.name in self.members:
                     network.edge(name, a.name if a.name in free else OTHER)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recurra.cost.thresholds import MAX_WINDOW_BYTES
 from recurra.ir.expr import TRUE, Expr, Sym, lin, maximum, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
@@ -37,7 +36,7 @@ from recurra.transforms.vectorize.axis_reads import (
     shift,
 )
 from recurra.transforms.vectorize.cut_branches import cut_branches, is_concatenation
-from recurra.transforms.vectorize.windows import WindowRead, reads_window, window_bytes
+from recurra.transforms.vectorize.windows import WindowRead, reads_window
 
 
 def with_axis(
@@ -74,7 +73,6 @@ def candidates(
         if not _says(graph, graph[n], dim, out)
         or not branches.stay(graph[n], out)
         or _is_seen_by_loops(graph, graph[n], dim, out)
-        or window_bytes(graph, graph[n], dim, sizes) > MAX_WINDOW_BYTES
     }:
         out -= wrong
     return out

@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from recurra.cost.thresholds import MAX_WINDOW_ELEMENTS
 from recurra.ir.expr import Expr, Sym, compare, lin, maximum, minimum, substitute
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
+from recurra.ir.graph import Node, Ref, Slice, index_symbols
 from recurra.ir.op import LETTERS, Op
 from recurra.ir.types import Range, Type
 from recurra.ops import elementwise as el
@@ -34,18 +34,6 @@ def reads_window(ref: Ref, source: Node, dim: str) -> bool:
     """Tell whether a window is read that moves along the dim of its source."""
     e = ref.index[source.domain.dims.index(dim)]
     return isinstance(e, Slice) and dim in index_symbols(e) and is_window(e)
-
-
-def window_bytes(graph: Graph, node: Node, dim: str, sizes: Mapping[str, int]) -> int:
-    """What the windows of an equation take, side by side: the most of an operand."""
-    found = [0]
-    for a in node.args:
-        source = graph[a.name]
-        if dim in source.domain and dim in node.domain and reads_window(a, source, dim):
-            e = a.index[source.domain.dims.index(dim)]
-            if isinstance(e, Slice) and isinstance(e.size, int) and isinstance(source.type, Type):
-                found.append(node.domain[dim].size(sizes) * e.size * source.type.nbytes(sizes))
-    return max(found)
 
 
 @dataclass(frozen=True)
