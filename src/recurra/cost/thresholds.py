@@ -43,11 +43,6 @@ table of granularity, 1.2 times as fast."""
 SCATTERED_ELEMENT_NS = 10.0
 """Nanoseconds to take an element of a row whose elements lie apart: measured."""
 
-MAX_WINDOW_ELEMENTS = 8
-"""Elements of a window whose points are all taken at once, each as often as windows have it: so
-many times the memory of its source. For 5 of them, NumPy takes 1/10 of the time of a loop, XLA
-as long."""
-
 # ---- operands of fewer bits (transforms/fuse_casts.py, codegen/widened_product.py)
 
 MAX_WIDENED_BYTES = 1 << 20

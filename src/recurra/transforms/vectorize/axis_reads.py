@@ -2,7 +2,6 @@
 
 x[i]  x[i-1]  x[lo:hi]      a part of the axis
 x[max(i-1,0)]  x[I-1-i]     elements of it that are taken
-x[i-4:i+1]                  short windows of it, whose elements are taken
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 from recurra.ir.expr import Expr, Sym, lin, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range
-from recurra.transforms.vectorize.windows import is_window, reads_window
 
 
 def reads_once(ref: Ref, dim: str) -> bool:
@@ -21,7 +19,7 @@ def reads_once(ref: Ref, dim: str) -> bool:
     A range that grows with it may be read whole, where anything will do past its end.
     """
     hits = [e for e in ref.index if dim in index_symbols(e) and not _ends_at(e, dim)]
-    return not hits or (len(hits) == 1 and (not isinstance(e := hits[0], Slice) or is_window(e)))
+    return not hits or (len(hits) == 1 and not isinstance(hits[0], Slice))
 
 
 def _ends_at(index: Index, dim: str) -> bool:
@@ -43,18 +41,15 @@ def reads_along(graph: Graph, node: Node, dim: str, ref: Ref, member: bool) -> b
     for e, r in zip(ref.index, source.domain, strict=True):
         if dim not in index_symbols(e):
             continue
-        if isinstance(e, Slice) and loose_range(e, r) is not None:
+        if isinstance(e, Slice):
+            if loose_range(e, r) is None:
+                return False
             continue
-        if isinstance(e, Slice) and not is_window(e):
-            return False
         if member and r.dim != dim:  # x[0:T,t] along t: a diagonal
             return False
         if not member and any(r.dim in symbols(s) for s in source.type.shape):
             return False
-        if isinstance(e, Slice):
-            if r.mentions() & graph.declared.keys():
-                return False
-        elif not _has_elements(graph, e, node.domain[dim], r):
+        if not _has_elements(graph, e, node.domain[dim], r):
             return False
     return True
 
@@ -68,12 +63,9 @@ def _has_elements(graph: Graph, expr: Expr | int, mine: Range, extent: Range) ->
 
 
 def is_read_along(graph: Graph, ref: Ref, source: Node, dim: str) -> bool:
-    """Tell whether a reader can say what it reads of a source that has the dim as an axis.
-
-    One that reads a window has the axis itself.
-    """
+    """Tell whether a reader can say what it reads of a source that has the dim as an axis."""
     e = ref.index[source.domain.dims.index(dim)]
-    if not isinstance(e, Slice) or reads_window(ref, source, dim):
+    if not isinstance(e, Slice):
         return True
     e = loose_range(e, source.domain[dim]) or e
     if e.step != 1 or e.pad is not None or (symbols(e.lo) | symbols(e.hi)) & graph.declared.keys():

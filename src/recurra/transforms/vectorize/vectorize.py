@@ -26,7 +26,6 @@ from recurra.ops.random import Uniform
 from recurra.ops.source import Const, Input, Value
 from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
-from recurra.transforms.padding.state import unused_name
 from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.axis_reads import (
     is_read_along,
@@ -36,7 +35,6 @@ from recurra.transforms.vectorize.axis_reads import (
     shift,
 )
 from recurra.transforms.vectorize.cut_branches import cut_branches, is_concatenation
-from recurra.transforms.vectorize.windows import WindowRead, reads_window
 
 
 def with_axis(
@@ -68,20 +66,10 @@ def candidates(
     out -= set(but)
     branches = _Branches(graph, dim, sizes)
     while wrong := {
-        n
-        for n in out
-        if not _says(graph, graph[n], dim, out)
-        or not branches.stay(graph[n], out)
-        or _is_seen_by_loops(graph, graph[n], dim, out)
+        n for n in out if not _says(graph, graph[n], dim, out) or not branches.stay(graph[n], out)
     }:
         out -= wrong
     return out
-
-
-def _is_seen_by_loops(graph: Graph, node: Node, dim: str, members: set[str]) -> bool:
-    """Does an equation without the axis read windows of it?"""
-    readers = ((r, r.args[k]) for r, k in graph.readers[node.name])
-    return any(r.name not in members and reads_window(a, node, dim) for r, a in readers)
 
 
 def _says(graph: Graph, node: Node, dim: str, members: set[str]) -> bool:
@@ -254,8 +242,6 @@ class _Vectorize:
         part = Slice(every.lo, every.hi) if c is None else Slice(c + r.lo, c + r.hi)
         ref = Ref(a.name, (*a.index[:k], part, *a.index[k + 1 :]))
         at = sum(isinstance(e, Slice) for e in a.index[:k])
-        if isinstance(window := a.index[k], Slice):
-            return self._windows(node, ref, at, at, window, every, domain)
         if c is None:
             point: Any = a.index[k]
             return self._taken(ref, at, lin([(point, 1), (every.lo, -1)]), r, domain)
@@ -270,9 +256,6 @@ class _Vectorize:
         ref = Ref(a.name, (*a.index[:k], *a.index[k + 1 :]))
         lead = sum(isinstance(x, Slice) for x in ref.index)
         axis = lead + len(source.type.shape) if self.last else lead
-        if isinstance(e, Slice) and member and self.dim in index_symbols(e):
-            before = sum(isinstance(x, Slice) for x in a.index[:k])
-            return self._windows(node, ref, axis, before, e, r, domain), True
         if isinstance(e, Slice):
             ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)
             return self.move(
@@ -296,18 +279,6 @@ class _Vectorize:
         out = out + "Z" if self.last else "Z" + out
         op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
         return self.emit(op, (ref, self.symbol(at, extent, domain, "i32")), domain, "taken")
-
-    def _windows(
-        self, node: Node, ref: Ref, axis: int, place: int, window: Slice, every: Range, at: Domain
-    ) -> Ref:
-        """Windows of an axis, with their elements along an axis of the result."""
-        read = WindowRead(window, every, node.domain[self.dim], axis, place, self.last)
-        number = unused_name(self.before)
-
-        def emit(op: Op, args: tuple[Ref, ...], stem: str) -> Ref:
-            return self.emit(op, args, at, stem)
-
-        return read.elements(ref, self.g.type(ref), number, emit)
 
     def _cut(
         self, ref: Ref, axis: int, start: Any, size: Any, extent: Range, domain: Domain
