@@ -297,7 +297,7 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
         assert isinstance(s, Slice)
         lo, hi = span(proof.at(s.lo), small)[0], span(proof.at(s.hi), small)[1]
         box[f"{domain.ranges[j].dim}'"] = (lo, hi - 1)
-    wrong = both(where, proof.at(ties), proof.at(dependence.is_outside(point, domain)))
+    wrong = both(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
     found = proof.first(box, wrong)
     if found is not None:
         asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)

@@ -98,7 +98,7 @@ class Count:
         """A truth value that is counted, or that the ranges tell."""
         if not isinstance(other, (int, Count)):
             return on_tensors(self.tensor(self))
-        if (known := told(self.range, range_of(other), sign)) is not None:
+        if (known := compare_ranges(self.range, range_of(other), sign)) is not None:
             return known
         return self.new(f"{self.atom} {sign} {atom(other)}", BOOL, truth=True)
 
@@ -149,7 +149,7 @@ def range_of(x: int | Count) -> Range:
     return x.range if isinstance(x, Count) else (x, x)
 
 
-def told(a: Range, b: Range, sign: str) -> bool | None:
+def compare_ranges(a: Range, b: Range, sign: str) -> bool | None:
     """What a comparison gives for all numbers of two ranges; None: for some this, for some that."""
     (al, ah), (bl, bh) = a, b
     match sign:
@@ -158,7 +158,7 @@ def told(a: Range, b: Range, sign: str) -> bool | None:
         case "<=":
             return True if ah <= bl else False if al > bh else None
         case ">" | ">=":
-            return told(b, a, "<" if sign == ">" else "<=")
+            return compare_ranges(b, a, "<" if sign == ">" else "<=")
         case _:
             apart, same = ah < bl or bh < al, al == ah == bl == bh
             return None if not (apart or same) else same == (sign == "==")

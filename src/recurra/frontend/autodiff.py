@@ -95,7 +95,7 @@ def _expect_averaged(loss: RecurrentTensor, leaves: Sequence[Read]) -> None:
     """Raises RecurraError where a mean was meant to be over points, which are added up here."""
     own = {d for p in leaves for d in p.domain.dims}
     extra = [r for r in loss.domain if r.dim not in own]
-    if loss.averaged or not extra:
+    if not loss.mean_of_nothing or not extra:
         return
     ranges = (f"{r.lo}:{r.hi}" if r in extra else r.dim for r in loss.domain)
     raise RecurraError(

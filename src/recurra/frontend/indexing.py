@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,18 +58,24 @@ def _is_constant(key: Any) -> bool:
 
 def _is_held(x: Any) -> bool:
     """Does the user hold a tensor by a variable, in one of his frames, or in what these hold?"""
+    return any(v is x or any(y is x for y in _contents(v)) for v in _variables())
+
+
+def _variables() -> Iterator[Any]:
+    """What the user's frames have as variables, from the line that is run on outward."""
     frame = users_frame()
     while frame is not None:
-        held = [*frame.f_locals.values(), *frame.f_globals.values()]
-        for v in held:
-            inside = (
-                v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else ()
-            )
-            of_it = getattr(v, "__dict__", {}).values()
-            if v is x or any(y is x for y in (*inside, *of_it)):
-                return True
+        yield from frame.f_locals.values()
+        yield from frame.f_globals.values()
         frame = frame.f_back
-    return False
+
+
+def _contents(holder: Any) -> Iterator[Any]:
+    """The items of a list, tuple or dict, and the attributes of an object."""
+    if isinstance(holder, (dict, list, tuple)):
+        items: Iterable[Any] = holder.values() if isinstance(holder, dict) else holder
+        yield from items
+    yield from getattr(holder, "__dict__", {}).values()
 
 
 def _written_keys(keys: tuple[Any, ...]) -> str:

@@ -25,7 +25,7 @@ class Read:
         self.tracer, self._ref, self.indexed = tracer, ref, indexed
         self._seen = len(tracer.renamed)
         self.chained = False  # elements of a read, which may have no name of the user's
-        self.averaged = True  # False: it was to be averaged, and has no axis
+        self.mean_of_nothing = False  # a mean of what has no axis
 
     @property
     def ref(self) -> Ref:

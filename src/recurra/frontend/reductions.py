@@ -81,7 +81,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
     y = _at_least_f32(x)
     out = _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
-    out.averaged = bool(x.shape)
+    out.mean_of_nothing = not x.shape
     return out
 
 

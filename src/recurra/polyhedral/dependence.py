@@ -56,7 +56,7 @@ def point_read(
     return tuple(point), both(*ties), sliced
 
 
-def is_outside(point: Sequence[Expr | int], source: Domain) -> Expr:
+def outside_condition(point: Sequence[Expr | int], source: Domain) -> Expr:
     """The condition that a point is no point of a domain."""
     ends = [
         (compare("<", p, r.lo), compare(">=", p, r.hi)) for p, r in zip(point, source, strict=True)

@@ -11,12 +11,8 @@ episodes="autoreset"   o' is then the first observation of the next episode, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from recurra.frontend.context import jax_fn
-from recurra.frontend.operators import expecting
-from recurra.ir.types import Type
 from recurra.rl.transitions import Env, Stepped, TraceableEnv, Transition, require_known
 from recurra.support.optional_packages import needed_by
 
@@ -50,37 +46,7 @@ def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> E
     return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
 
 
-def traceable(
-    reset: Callable[..., Any],
-    step: Callable[..., Any],
-    observation: Type,
-    actions: int,
-    reward: float = 1.0,
-    draws: int | None = None,
-    episodes: str = "absorbing",
-    via: Callable[..., Any] = jax_fn,
-) -> TraceableEnv:
-    """An environment in jax.numpy, part of the compiled program: its state is what it shows.
-
-        def reset(u): return u - 0.5                                   # u: [draws] from [0, 1)
-        def step(x, a): return x + a, -jnp.abs(x[0]), jnp.abs(x[0]) > 1.5
-        env = rc.rl.env.traceable(reset, step, observation=rc.f32[1], actions=3)
-
-    Args:
-        reset: f(u) gives the first state of an episode, from `draws` uniform numbers.
-        step: f(state, action) gives (state, done), with `reward` for every step, or
-            (state, reward, done).
-        observation: the type of a state, f32[n].
-        actions: how many actions there are, numbers from 0 on.
-        draws: how many numbers `reset` is given; as many as the state has, by default.
-        via: rc.jax_fn takes the functions whole, rc.import_jax as equations, on every backend.
-    """
-    return TraceableEnv(reset, step, observation, actions, reward, draws, episodes, via)
-
-
-traceable = expecting(
-    traceable, "rc.rl.env.traceable", "name both: observation=rc.f32[4], actions=2"
-)
+traceable = TraceableEnv
 
 
 def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> Env:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from recurra.analysis.tracer import current
@@ -11,6 +12,7 @@ from recurra.errors import RecurraError, here
 from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import dims_of, uniform, where
+from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
@@ -61,13 +63,25 @@ class Env(Protocol):
 
 
 class TraceableEnv:
-    """An environment written in jax.numpy, for one instance.
+    """An environment in jax.numpy, part of the compiled program: its state is what it shows.
 
-    reset(u) -> state, from `draws` uniform numbers;  step(state, a) -> (state, done), or with the
-    reward of the step between them.
-    `via`: rc.jax_fn takes them whole, rc.import_jax as equations, which run on every backend.
+        def reset(u): return u - 0.5                                   # u: [draws] from [0, 1)
+        def step(x, a): return x + a, -jnp.abs(x[0]), jnp.abs(x[0]) > 1.5
+        env = rc.rl.env.traceable(reset, step, observation=rc.f32[1], actions=3)
+
+    Args:
+        reset: f(u) gives the first state of an episode, from `draws` uniform numbers.
+        step: f(state, action) gives (state, done), with `reward` for every step, or
+            (state, reward, done).
+        observation: the type of a state, f32[n].
+        actions: how many actions there are, numbers from 0 on.
+        draws: how many numbers `reset` is given; as many as the state has, by default.
+        via: rc.jax_fn takes the functions whole, rc.import_jax as equations, on every backend.
     """
 
+    @partial(
+        expecting, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2"
+    )
     def __init__(
         self,
         reset: Callable[..., Any],

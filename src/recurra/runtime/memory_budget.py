@@ -85,7 +85,7 @@ def choose_candidate(
     """The cheapest of the ways that fit, the first one as it is."""
     first = way(start, {}, budget)
     if first.peak <= budget:
-        return tell_choice(start, first, budget, [])
+        return record_choice(start, first, budget, [])
     tried, fits = [first], list[BudgetCandidate]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
@@ -95,7 +95,7 @@ def choose_candidate(
                 break
     if fits:
         best = min(fits, key=lambda w: w.ns)
-        return tell_choice(start, best, budget, [w for w in fits if w is not best])
+        return record_choice(start, best, budget, [w for w in fits if w is not best])
     expect_room(least(tried), budget, here())
     raise AssertionError("what does not fit is refused")
 
@@ -160,7 +160,7 @@ def away(given: CompileOptions, plan: StoragePlan) -> Iterator[dict[str, Any]]:
         yield {"held": BUDGET_MEMORY_PRICES[-1], "offload": Offload(least=0)}
 
 
-def tell_choice(
+def record_choice(
     start: Executable, best: BudgetCandidate, budget: int, others: Iterable[BudgetCandidate]
 ) -> Executable:
     """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,

@@ -1,4 +1,4 @@
-"""Results that are values, and choices that the times of a loop decide."""
+"""Results that are values: no store that they would be copied to, and memory of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 import recurra as rc
 from acting_programs import World
 from acting_programs import program as acting
-from recurra.backends.count import Count, told
 from recurra.backends.numpy.region import written
 
 
@@ -71,28 +70,6 @@ def test_an_output_that_is_made_whole_has_no_store() -> None:
     (region,) = single.program.regions
     assert "y" in region.gives
     assert "y" not in region.stores
-
-
-@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
-def test_a_comparison_is_told_by_the_ranges_alone(sign: str) -> None:
-    """Of all pairs of short ranges, against every number in them."""
-    ends = [(lo, hi) for lo in range(4) for hi in range(lo, 4)]
-    for a in ends:
-        for b in ends:
-            found = {
-                eval(f"{m} {sign} {n}")
-                for m in range(a[0], a[1] + 1)
-                for n in range(b[0], b[1] + 1)
-            }
-            assert told(a, b, sign) == (found.pop() if len(found) == 1 else None)
-
-
-def test_what_is_always_true_leaves_the_rest_of_a_condition() -> None:
-    t = Count("t", (0, 9), lambda count: count)
-    assert (t >= 0) is True
-    assert ((t >= 0) & (t < 5)).text == "t < 5"
-    assert ((t > 9) | (t < 5)).text == "t < 5"
-    assert ((t > 9) & (t < 5)) is False
 
 
 def test_a_store_that_is_read_is_given_back_itself() -> None:

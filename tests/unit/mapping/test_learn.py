@@ -19,7 +19,7 @@ from random_mappings import random_problem
 from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.acting import Lanes, decided, demonstration, reference, wishes_of
+from recurra.mapping.learn.acting import Lanes, decided, reference, replay_segment, wishes_of
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import MapTrainCommand
@@ -151,7 +151,7 @@ def test_demonstrations_are_cut_into_pieces() -> None:
         played = decided(f, PYTHON, wishes)
         game = Game(f)
         assert game.play(wishes) == played.reward
-        pieces = demonstration(f, PYTHON, expected, [played], 3, 16)
+        pieces = replay_segment(f, PYTHON, expected, [played], 3, 16)
         count = -(-played.moves // 3) * 3
         assert pieces.action.ravel().tolist() == np.resize(played.actions, count).tolist()
         assert (pieces.seen.index[1:, 0] == pieces.seen.index[:-1, -1]).all()

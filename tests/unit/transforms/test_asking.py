@@ -95,13 +95,13 @@ def test_less_than_every_steps_are_run_past_the_end(
 
 @pytest.mark.parametrize("every", [2, 4, 5, 50])
 def test_torch_is_asked_as_often_as_told(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, seen = region.first_ended_step, list[int]()
+    asked, seen = region.loop_end, list[int]()
 
     def counted(flags: Any, more: Any, now: bool, end: int, after: int) -> int:
         seen.extend([len(flags) + 1] * now)
         return asked(flags, more, now, end, after)
 
-    monkeypatch.setattr(region, "first_ended_step", counted)
+    monkeypatch.setattr(region, "loop_end", counted)
     ctx, bounds = counting(every)
     ctx.compile(bounds, backend="torch").run()
     assert seen == [1, *[min(every, LEFT)] * -(-5 // every)]

@@ -152,7 +152,7 @@ class TorchBackend:
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """What the code of a region defines, its products called as such."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"asked": first_ended_step, "attention": attention, "widened": widened}
+        scope |= {"asked": loop_end, "attention": attention, "widened": widened}
         scope |= {**given, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
@@ -365,7 +365,7 @@ def _clocks(region: Region) -> list[str]:
     return [*(x.dim for x in region.around), *span, *(f"{e}_ended" for e in region.ends)]
 
 
-def first_ended_step(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
+def loop_end(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
     """Where rows end: `flags` say of the last steps whether any row goes on; read only `now`.
 
     Once none does, none goes on again, so that it is enough to count.

@@ -42,7 +42,7 @@ def dynamic_slice(params: Params, x: RecurrentTensor, *starts: RecurrentTensor) 
         have = x.shape[k]
         if size == have:
             continue
-        first = _is_on_axis(start, have - size).reshape(1)
+        first = _clamped(start, have - size).reshape(1)
         x = x.take(iota((size,), 0) + first if size != 1 else first, axis=k)
     return x
 
@@ -94,7 +94,7 @@ def _places(
     shape = tuple(sizes[k] for k in parts)
     total: RecurrentTensor | None = None
     for k in moves:
-        place = _is_on_axis(starts[k], x.shape[k] - sizes[k])
+        place = _clamped(starts[k], x.shape[k] - sizes[k])
         for n in shape:
             place = place.expand(n, axis=len(place.shape))
         if k in parts and sizes[k] != 1:
@@ -116,7 +116,7 @@ def iota(shape: Sequence[Expr | int], axis: int, dtype: str = "i32") -> Recurren
     return place.cast(dtype)
 
 
-def _is_on_axis(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
+def _clamped(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
     return i.cast("i32").clip(0, wrap(last))
 
 

@@ -174,7 +174,7 @@ def decided(flat: FlatProblem, engine: Engine, wishes: Ints) -> Played:
     return Played(game.reward, len(actions), tuple(actions), game.solution())
 
 
-def demonstration(
+def replay_segment(
     flat: FlatProblem,
     engine: Engine,
     expected: Ints,

@@ -18,7 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from recurra.mapping.engine_choice import Engine
-from recurra.mapping.learn.acting import Played, demonstration, reference
+from recurra.mapping.learn.acting import Played, reference, replay_segment
 from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, Here
 from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
@@ -68,7 +68,7 @@ class GameLearner:
         if some:
             s, expected = self.settings, reference(self.flat, self.engine)
             pieces = -(-max(g.moves for g in some) // s.segment)
-            new = demonstration(self.flat, self.engine, expected, some, s.segment, s.cells)
+            new = replay_segment(self.flat, self.engine, expected, some, s.segment, s.cells)
             self.replay.show(new, max(len(new.action), s.shown * pieces))
             self.best = max(self.best, *(g.reward for g in some))
 

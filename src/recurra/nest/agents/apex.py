@@ -62,7 +62,7 @@ class Explorer:
         starts, choose = world.drawn(s.batch, self.random), greedy_or_any(weights, self.epsilon)
         episodes = world.rollout(starts, choose, self.random)
         found = episodes.transitions(s.n_steps)
-        errors = np.abs(_wanted(world, weights, found) - _weights_of(world, weights, found))
+        errors = np.abs(_wanted(world, weights, found) - _action_values(world, weights, found))
         return {**found, "error": errors, "rewards": episodes.rewards.sum(axis=0)}
 
 
@@ -71,7 +71,7 @@ def _values(world: World, weights: Weights, states: Any, left: Any) -> Floats:
     return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
 
 
-def _weights_of(world: World, weights: Weights, answer: Answer) -> Floats:
+def _action_values(world: World, weights: Weights, answer: Answer) -> Floats:
     found = _values(world, weights, answer["state"], answer["left"])
     return found[np.arange(len(found)), answer["action"]]
 
