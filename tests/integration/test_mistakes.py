@@ -75,8 +75,8 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     ),
     "division by a dim": (
         DomainError,
-        lambda: T // t_,
-        "T // t: the right side must be a positive constant",
+        lambda: vector()[b_, T // t_],
+        "i32[] over (t) is no index for dim t",
         "quasi-affine",
     ),
     "steps backwards": (

@@ -95,24 +95,24 @@ class Index(Opaque):
     def __neg__(self) -> Any:
         return Index(-self.expr)
 
-    def __floordiv__(self, count: int) -> Any:
-        return self._divide(count, ex.div, "//")
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divide(other, ex.div, lambda a, b: a // b)
 
-    def __mod__(self, count: int) -> Any:
-        return self._divide(count, ex.mod, "%")
+    def __mod__(self, other: Any) -> Any:
+        return self._divide(other, ex.mod, lambda a, b: a % b)
 
-    def _divide(self, n: Any, f: Any, sign: str) -> Any:
-        n = unwrap(n)
-        if type(n) is not int or n <= 0:
+    def _divide(self, other: Any, f: Any, divide: Any) -> Any:
+        n = unwrap(other)
+        if type(n) is int and n <= 0:
             raise DomainError(
-                f"{self} {sign} {n}: the right side must be a positive constant",
-                facts="index expressions are quasi-affine, so that reads can be inverted exactly",
-                hint=f"round an edge: rc.where({self} < {n}, x[{self}], x[0])"
-                if sign == "%" and isinstance(n, Expr)
-                else "use a constant, or read the dim as a number: rc.value(...)",
+                f"{self} is divided by {n}",
+                facts="the right side of // and % is positive",
+                hint="read the dim as a number: rc.value(...)",
                 loc=here(),
             )
-        return Index(f(self.expr, n))
+        if type(n) is int:
+            return Index(f(self.expr, n))
+        return self._read(other, divide, whole="i32" if _is_int(other) else "f32")
 
     def __truediv__(self, other: Any) -> Any:
         return self._read(other, lambda a, b: a / b)
@@ -126,12 +126,12 @@ class Index(Opaque):
     def __rpow__(self, other: Any) -> Any:
         return self._read(other, lambda a, b: b**a)
 
-    def _read(self, other: Any, f: Any) -> Any:
+    def _read(self, other: Any, f: Any, whole: str = "f32") -> Any:
         from recurra.frontend.construct import as_tensor
         from recurra.frontend.read import Read
 
         if not isinstance(other, Read):
-            return f(as_tensor(self, "f32"), as_tensor(other, "f32"))
+            return f(as_tensor(self, whole), as_tensor(other, whole))
         return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
     def __eq__(self, o: object) -> Any:

@@ -13,11 +13,12 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.construct import as_tensor, elementwise, promote
 from recurra.frontend.dims import Index, is_condition, unwrap
 from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.indexing import choose
 from recurra.frontend.operators import operator
 from recurra.frontend.reductions import axis_of
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import is_reserved, is_word
-from recurra.ir.expr import Sym, symbols
+from recurra.ir.expr import Sym, negate, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Domain, Range, Type, accumulator
@@ -188,15 +189,7 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     if isinstance(cond, Index) and is_condition(cond.expr):
         a, b = promote(a, b)
-        tracer = current()
-        dims = {r.dim for x in (a, b) for r in x.domain}
-        dims |= symbols(cond.expr) & set(tracer.dim_names())
-        longest = a if len(a.shape) >= len(b.shape) else b
-        node = tracer.declare("where", tracer.domain(dims), longest.type)
-        out = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
-        out[cond] = a
-        out[~cond] = b
-        return out
+        return choose((cond.expr, a), (negate(cond.expr), b))
     return elementwise(el.Where, cond, a, b)
 
 

@@ -10,13 +10,15 @@ import numpy as np
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here, users_frame
 from recurra.frontend.construct import as_tensor, assigned
-from recurra.frontend.dims import condition, is_condition, unwrap
+from recurra.frontend.dims import condition, is_condition, unwrap, wrap
 from recurra.frontend.read import Read, tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Type, is_float, is_shift
 from recurra.ops import indexing, movement
+from recurra.ops.elementwise import Mod
+from recurra.ops.source import Value
 from recurra.polyhedral import isl
 
 
@@ -38,6 +40,10 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
             f"result give it a name: y = x[t][1], and y{_written_keys(keys)}",
             loc=here(),
         )
+    if len(keys) == len(source):
+        for place, key in enumerate(keys):
+            if (ring := _ring(key)) is not None:
+                return _around(x, keys, place, *ring)
     if len(keys) != len(source):
         raise DomainError(
             f"{x.called} is indexed with {len(keys)} expressions",
@@ -48,6 +54,58 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return tensor(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _ring(key: Any) -> tuple[Expr, Expr] | None:
+    """An index and the bound it is taken by, of `(i - 1) % I`: a place on a ring."""
+    if not isinstance(key, Read) or key.indexed or not isinstance(key.graph[key.name].op, Mod):
+        return None
+    index, size = (key.graph[a.name].op for a in key.graph[key.name].args)
+    if not (isinstance(index, Value) and isinstance(size, Value)):
+        return None
+    return None if size.mentions() & set(key.tracer.dim_names()) else (index.expr, size.expr)
+
+
+def _around(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> Any:
+    """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
+    box = x.tracer.domain(symbols(e) & set(x.tracer.dim_names()))
+    early, late = ex.compare("<", e, 0), ex.compare(">=", e, size)
+    near = (ex.compare(">=", e + size, 0), ex.compare("<", e - size, size))
+    if not all(isl.always(c, box) for c in near):
+        raise DomainError(
+            f"({e}) % {size} may lie more than once around",
+            facts=f"it is {e}, {e + size} or {e - size}, for every {size} of at least 1",
+            hint=_turned(x, keys, place, e, size),
+            loc=here(),
+        )
+    cases = ((early, e + size), (late, e - size), (ex.negate(ex.either(early, late)), e))
+    needed = [(when, e) for when, e in cases if not isl.always(ex.negate(when), box)]
+    at = [(when, read(x, (*keys[:place], wrap(e), *keys[place + 1 :]))) for when, e in needed]
+    return at[0][1] if len(at) == 1 else choose(*at)
+
+
+def _turned(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> str:
+    """The same read of the whole ring, turned."""
+    dim = min(symbols(e) & set(x.tracer.dim_names()), default="")
+    steps = is_shift(e, dim)
+    if steps is None:
+        return f"use a constant instead of {size}"
+    whole = ", ".join(f"0:{size}" if k == place else _written(key) for k, key in enumerate(keys))
+    axis = sum(isinstance(k, slice) for k in keys[:place])
+    return f"turn it: {x.called}[{whole}].roll({-steps}, axis={axis}).index({dim}, axis={axis})"
+
+
+def choose(*cases: tuple[Expr, Any]) -> Any:
+    """Tensors of one type, each at the points where its condition on dims holds, and read there."""
+    tracer = cases[0][1].tracer
+    mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
+    dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
+    longest = max((x for _, x in cases), key=lambda x: len(x.shape))
+    node = tracer.declare("where", tracer.domain(dims), longest.type)
+    out = tensor(tracer, Ref(node.name, node.domain.identity))
+    for when, x in cases:
+        define(out, (wrap(when),), x)
+    return out
 
 
 def _is_constant(key: Any) -> bool:
