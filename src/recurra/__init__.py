@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recurra import nest, rl
     from recurra.cost.tuning import Tuning
+    from recurra.errors import RecurraError
     from recurra.frontend import nn, optim
     from recurra.frontend.context import Context, jax_fn
     from recurra.frontend.creation import arange, bernoulli, full, ones, randint, zeros
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 _HOME = {
     "recurra": "nest rl",
     "recurra.cost.tuning": "Tuning",
+    "recurra.errors": "RecurraError",
     "recurra.frontend.jax.importer": "import_jax",
     "recurra.ir.types": "Type",
     "recurra.frontend": "nn optim",
@@ -91,6 +93,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Context",
     "Offload",
+    "RecurraError",
     "Tensor",
     "Tuning",
     "Type",

@@ -183,6 +183,19 @@ def cut(
     )
 
 
+def too_few(
+    node: Node, count: Expr | int, size: Expr | int, point: Point, bounds: Mapping[str, int]
+) -> ShapeError:
+    """The largest of an axis that has not so many elements."""
+    spot = at(point, bounds, symbols(count) | symbols(size))
+    return ShapeError(
+        f"topk({count}) asks for more elements than there are",
+        facts=f"its axis has {size}; {spot}that is {evaluate(size, {**bounds, **point})}",
+        hint=f"fill it up: rc.concat([x, rc.full({count}, -math.inf)]).topk({count})",
+        loc=node.loc,
+    )
+
+
 def pick(
     node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:

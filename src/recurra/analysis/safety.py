@@ -372,8 +372,11 @@ def _cut(
 ) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[axis]
     found = proof.beyond(*ends, 0, n, box, proof.edges(node.domain))
-    if found is not None:
-        raise diagnostics.cut(node, ends, n, found, proof.told(found))
+    if found is None:
+        return
+    if isinstance(node.op, TopK):
+        raise diagnostics.too_few(node, ends[1], n, found, proof.told(found))
+    raise diagnostics.cut(node, ends, n, found, proof.told(found))
 
 
 def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:

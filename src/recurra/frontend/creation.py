@@ -81,7 +81,7 @@ def randint(
     shape: tuple[int, ...] = (),
     dtype: str | Dtype = "i32",
 ) -> RecurrentTensor:
-    """Whole numbers drawn from low .. high - 1; without a domain one draw for the whole run."""
+    """Whole numbers from low .. high - 1, at most 2²³; without a domain one draw for the run."""
     if type(low) is type(high) is int and not 0 < high - low <= MOST:
         raise RecurraError(
             f"randint cannot draw from {low} .. {high - 1}",

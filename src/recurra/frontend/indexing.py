@@ -314,8 +314,9 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         )
     value, places, ranges = _ranges(x, places, value)
     conditions += ranges
-    rank = len(value.shape)
-    if rank > node.type.rank or value.shape != node.type.shape[node.type.rank - rank :]:
+    lead = node.type.rank - len(value.shape)
+    sizes = zip(value.shape, node.type.shape[max(lead, 0) :], strict=False)
+    if lead < 0 or any(a not in (1, b) for a, b in sizes):
         raise ShapeError(
             f"{x.called} is {node.type} at every point, and this value {value.type}",
             facts=f"the value is {value!r}",

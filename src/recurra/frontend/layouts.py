@@ -228,12 +228,20 @@ def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
 
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
-    """Copies along new axes before the others."""
+    """Copies along new axes before the others, and along axes of size 1."""
     shape = tuple(map(unwrap, shape))
     lead = len(shape) - len(x.shape)
-    if lead < 0 or x.shape != shape[lead:]:
-        raise ShapeError(f"{x.shape} does not fit {shape}", facts=f"this is {x!r}", loc=here())
-    if not lead:
-        return x
+    if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, shape[lead:], strict=True)):
+        raise ShapeError(
+            f"{x.type} does not fit ({', '.join(map(str, shape))})",
+            facts="axes are matched from the last one; an axis of size 1 fits any",
+            hint="x.reshape(..) it first, as to put an axis of size 1 where one is missing",
+            loc=here(),
+        )
     full = LETTERS[: len(shape)]
-    return x.apply(movement.Expand(labels=f"{full[lead:]}->{full}", sizes=shape[:lead]), x)
+    ones = tuple(k for k, n in enumerate(x.shape) if n == 1 and shape[lead + k] != 1)
+    kept = "".join(c for k, c in enumerate(full[lead:]) if k not in ones)
+    if kept == full:
+        return x
+    sizes = tuple(n for c, n in zip(full, shape, strict=True) if c not in kept)
+    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=sizes), dropped(x, ones))

@@ -453,7 +453,7 @@ def test_refusals() -> None:
         ShapeError,
         lambda d: nn.Linear(2, 3, ()).load({"weight": np.ones((3, 2)), "bias": np.ones(3)}),
     )
-    assert "W cannot start at f32[3,2]" in text
+    assert "weight cannot start at an array [3, 2]" in text
     assert "it is f32[2,3]" in text
     batch = rc.f32[8, 3, 9, 9]
     text = refusal(ShapeError, lambda d: nn.Conv2d(3, 4, 3, domain=())(x(batch, d)))

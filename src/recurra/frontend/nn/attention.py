@@ -21,6 +21,8 @@ class MultiheadAttention(Module):
     are [in, out]; those of queries, keys and values stand side by side in `in_proj_weight`.
     """
 
+    matrices = frozenset({"in_proj_weight"})
+
     def __init__(
         self,
         embed_dim: int,

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, condition, wrap
 from recurra.frontend.functions import declared, dims_of, named
-from recurra.frontend.nn import initializers
+from recurra.frontend.nn import initializers, weights
 from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.spaces import Spaces
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.words import unknown
 from recurra.ir.effects import Checkpoint
 from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.types import Domain, Range
@@ -170,6 +171,9 @@ def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
 class Module:
     """A tree of parameters with a forward equation."""
 
+    matrices: ClassVar[frozenset[str]] = frozenset()
+    """Its own parameters that are [in, out], where torch has [out, in]."""
+
     def forward(self, *xs: Any, **options: Any) -> Any:
         raise NotImplementedError
 
@@ -177,35 +181,49 @@ class Module:
         return self.forward(*xs, **options)
 
     def named_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        for key, part in self._parts():
+            if isinstance(part, Module):
+                yield from part.named_params(f"{prefix}{key}.")
+            else:
+                yield prefix + key, part
+
+    def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
+        """Its own parameters and modules, those in a list by their number, "layers.0"."""
         for key, v in vars(self).items():
-            if isinstance(v, Parameter):
-                yield prefix + key, v
-            elif isinstance(v, Module):
-                yield from v.named_params(f"{prefix}{key}.")
+            if isinstance(v, (Parameter, Module)):
+                yield key, v
             elif isinstance(v, (list, tuple)):
-                for k, m in enumerate(v):
-                    if isinstance(m, Module):
-                        yield from m.named_params(f"{prefix}{key}.{k}.")
+                yield from ((f"{key}.{k}", m) for k, m in enumerate(v) if isinstance(m, Module))
 
     @property
     def params(self) -> list[Parameter]:
         return [p for _, p in self.named_params()]
 
-    def load(self, arrays: Mapping[str, Any]) -> None:
+    def torch_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter, bool]]:
+        """Every parameter by its name in torch, and whether torch has the matrix turned."""
+        for key, part in self._parts():
+            if isinstance(part, Module):
+                yield from part.torch_params(f"{prefix}{self.torch_name(key)}.")
+            else:
+                yield prefix + key, part, key in self.matrices
+
+    def torch_name(self, key: str) -> str:
+        """How the module of torch calls a part of it."""
+        return key
+
+    def load(
+        self, arrays: Mapping[str, Any], layout: Literal["recurra", "torch"] = "recurra"
+    ) -> None:
         """Parameters start at these values: by their names in the module, "layers.0.weight".
+
+        Args:
+            arrays: one for each parameter. What a checkpoint holds beside, "state/..", is left out.
+            layout: "torch" for the state_dict of the same module of torch: names are as there,
+                "0.weight", and its matrices [out, in] are turned.
 
         Raises RecurraError where a parameter has no array, an array no parameter, or no fit.
         """
-        mine = dict(self.named_params())
-        if mine.keys() != arrays.keys():
-            raise RecurraError(
-                "the arrays are not those of the module",
-                facts=f"without array: {', '.join(sorted(mine.keys() - arrays.keys())) or 'none'}; "
-                f"without parameter: {', '.join(sorted(arrays.keys() - mine.keys())) or 'none'}",
-                loc=here(),
-            )
-        for key, p in mine.items():
-            p.restart(arrays[key])
+        weights.load(self, arrays, layout)
 
     def copy(self) -> Any:
         """A module of its own parameters, which start where these do, and follow none until told.
@@ -223,6 +241,13 @@ class Module:
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # Python asks for these
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            raise unknown(f"the module {type(self).__name__}", name, dir(type(self)))
 
     def __getitem__(self, at: Any) -> Any:
         """The module with its parameters read at other points, net[i, 0, 0](o); or, given a
@@ -304,6 +329,8 @@ class Linear(Module):
     With `init` for the weight, the bias is first 0; without, both are as in torch.
     """
 
+    matrices = frozenset({"weight"})
+
     def __init__(
         self,
         inputs: int,
@@ -358,6 +385,9 @@ class Sequential(Module):
 
     def __init__(self, *layers: Module):
         self.layers = list(layers)
+
+    def torch_name(self, key: str) -> str:
+        return key.removeprefix("layers.")
 
     def forward(self, x: Any) -> Any:
         for layer in self.layers:

@@ -5,7 +5,7 @@ The gates of x wait for nothing in time; only those of h are a loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recurra.errors import DomainError, here
@@ -27,6 +27,7 @@ class Cell(Module):
 
     gates = 1
     states = 1  # how many tensors of the hidden size go from step to step
+    matrices = frozenset({"weight_ih", "weight_hh"})
 
     def __init__(
         self,
@@ -106,6 +107,10 @@ class Recurrent(Module):
     """
 
     cell: Cell
+
+    def torch_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter, bool]]:
+        for name, parameter, is_matrix in self.cell.torch_params(prefix):
+            yield f"{name}_l0", parameter, is_matrix
 
     def forward(
         self, x: RecurrentTensor, *initial: RecurrentTensor, over: Any = None

@@ -1,0 +1,75 @@
+"""Given values for the parameters of a module, in our layout of matrices or in torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.values import array_of
+
+if TYPE_CHECKING:
+    from recurra.frontend.nn.modules import Module, Parameter
+
+LAYOUTS = ("recurra", "torch")
+
+
+def load(module: Module, arrays: Mapping[str, Any], layout: str) -> None:
+    """Starts the parameters of a module at given values; see `Module.load`."""
+    if layout not in LAYOUTS:
+        raise RecurraError(
+            f"there is no layout {layout!r}",
+            facts=f"arrays of parameters lie as those of {' or '.join(LAYOUTS)}",
+            hint='net.load(arrays, layout="torch")',
+            loc=here(),
+        )
+    of_torch = list(module.torch_params())
+    names = [k for k, *_ in of_torch if layout == "torch"] or [k for k, _ in module.named_params()]
+    given = {k: v for k, v in arrays.items() if not k.startswith("state/")}
+    _expect_names(names, given, [k for k, *_ in of_torch])
+    for name, (_, parameter, is_matrix) in zip(names, of_torch, strict=True):
+        value = given[name]
+        if is_matrix and layout != "torch" and _is_of_torch(value):
+            raise RecurraError(
+                f"{name} is given as a tensor of torch",
+                facts=f"layers of torch hold matrices [out, in]; {name} is [in, out]",
+                hint='net.load(arrays, layout="torch") for the state_dict of a module of torch; '
+                "as numbers, v.numpy(), it is taken as it lies",
+                loc=here(),
+            )
+        array = array_of(value, name)
+        array = array.T if is_matrix and layout == "torch" else array
+        _expect_shape(name, parameter, array, is_matrix)
+        parameter.restart(array)
+
+
+def _is_of_torch(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch"
+
+
+def _expect_names(names: list[str], given: Mapping[str, Any], in_torch: list[str]) -> None:
+    if set(names) == given.keys():
+        return
+    raise RecurraError(
+        "the arrays are not those of the module",
+        facts=f"without array: {', '.join(sorted(set(names) - given.keys())) or 'none'}; "
+        f"without parameter: {', '.join(sorted(given.keys() - set(names))) or 'none'}",
+        hint='these names are those of torch: net.load(arrays, layout="torch")'
+        if set(in_torch) == given.keys()
+        else f"give one array for each: {{{', '.join(f'{n!r}: ..' for n in names)}}}",
+        loc=here(),
+    )
+
+
+def _expect_shape(name: str, parameter: Parameter, array: Any, is_matrix: bool) -> None:
+    if array.shape == parameter.shape:
+        return
+    turned = is_matrix and array.T.shape == parameter.shape
+    raise ShapeError(
+        f"{name} cannot start at an array {list(array.shape)}",
+        facts=f"it is {parameter.type}" + ", [in, out]" * is_matrix,
+        hint='matrices of torch are [out, in]: net.load(arrays, layout="torch")'
+        if turned
+        else f"give it one of {list(parameter.shape)}",
+        loc=here(),
+    )
