@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recurra import nest, rl
+    from recurra import errors, llm, mapping, nest, rl, window
     from recurra.cost.tuning import Tuning
     from recurra.errors import RecurraError
     from recurra.frontend import nn, optim
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "recurra": "nest rl",
+    "recurra": "errors llm mapping nest rl window",
     "recurra.cost.tuning": "Tuning",
     "recurra.errors": "RecurraError",
     "recurra.frontend.jax.importer": "import_jax",
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
         words = importlib.import_module("recurra.frontend.words")
         return words.only("recurra", __all__, {"Swap": "Offload"}, __name__)(name)
     module, own = _WHERE[name]
-    if name in ("nest", "nn", "optim", "rl"):
+    if own == name and module in ("recurra", "recurra.frontend"):
         found: Any = importlib.import_module(f"{module}.{own}")
     else:
         found = getattr(importlib.import_module(module), own)
@@ -106,6 +106,7 @@ __all__ = [
     "concat",
     "constant",
     "einsum",
+    "errors",
     "f16",
     "f32",
     "f64",
@@ -117,7 +118,9 @@ __all__ = [
     "input",
     "jax_fn",
     "like",
+    "llm",
     "log",
+    "mapping",
     "max",
     "maximum",
     "min",
@@ -138,5 +141,6 @@ __all__ = [
     "until",
     "value",
     "where",
+    "window",
     "zeros",
 ]

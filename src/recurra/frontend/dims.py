@@ -198,7 +198,8 @@ class Index(Opaque):
         raise DomainError(
             f"{self} has no truth value while the program is written",
             facts="it stands for every point of its dims at once",
-            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~",
+            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~; "
+            "min and max of indices are rc.min(a, b), rc.max(a, b)",
             loc=here(),
         )
 

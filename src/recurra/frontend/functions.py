@@ -11,7 +11,7 @@ from typing import Any
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.construct import as_tensor, elementwise, promote
-from recurra.frontend.dims import Index, is_condition, unwrap
+from recurra.frontend.dims import Index, condition, unwrap
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
 from recurra.frontend.operators import operator
@@ -37,7 +37,9 @@ def dims_of(domain: Any) -> Domain:
         raise RecurraError(
             f"{domain} is no domain",
             facts=f"a domain is a tuple of dims, of {', '.join(tracer.dim_names()) or 'none'} here",
-            hint=f"write domain=({domain},)",
+            hint=f"write domain=({domain},)"
+            if not isinstance(domain, int)
+            else f"dims come first, the shape of a point second: domain=(), shape=({domain},)",
             loc=here(),
         )
     names = [str(unwrap(d)) for d in domain]
@@ -187,10 +189,19 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
 @operator("rc.where(x > 0.0, x, y)", "np.where", "torch.where")
 def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
-    if isinstance(cond, Index) and is_condition(cond.expr):
+    when = condition(cond) if isinstance(cond, Index) else None
+    if when is not None:
         a, b = promote(a, b)
-        return choose((cond.expr, a), (negate(cond.expr), b))
-    return elementwise(el.Where, cond, a, b)
+        return choose((when, a), (negate(when), b))
+    chosen = as_tensor(cond)
+    if chosen.dtype != "bool":
+        raise ShapeError(
+            f"rc.where is asked by {chosen.type}, which is no truth value",
+            facts=f"the condition is {chosen!r}",
+            hint="compare it: rc.where(x != 0, x, 0.0)",
+            loc=here(),
+        )
+    return elementwise(el.Where, chosen, a, b)
 
 
 @operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")

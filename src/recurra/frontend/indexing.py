@@ -56,7 +56,7 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
     return tensor(x.tracer, Ref(x.name, index), indexed=True)
 
 
-def _ring(key: Any) -> tuple[Expr, Expr] | None:
+def _ring(key: Any) -> tuple[Any, Any] | None:
     """An index and the bound it is taken by, of `(i - 1) % I`: a place on a ring."""
     if not isinstance(key, Read) or key.indexed or not isinstance(key.graph[key.name].op, Mod):
         return None

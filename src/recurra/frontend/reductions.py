@@ -30,12 +30,12 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
     every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for a in every:
         if not isinstance(a, int):
-            ends = {d.name: d.hi for d in x.tracer.dims}
             raise ShapeError(
                 f"{a} is no axis",
                 facts=f"the tensor is {x!r}: axes are counted, dims are read over",
-                hint=f"write x[0:{ends[str(a)]}].sum(axis=0) for a dim, x.sum(axis=0) for an axis"
-                if str(a) in ends
+                hint=f"write x[{_read_over(x, str(a))}].sum(axis=0) for a dim, "
+                "x.sum(axis=0) for an axis"
+                if str(a) in x.tracer.dim_names()
                 else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
                 loc=here(),
             )
@@ -49,6 +49,12 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
                 loc=here(),
             )
     return tuple(sorted(a % rank for a in every))
+
+
+def _read_over(x: Tensor, dim: str) -> str:
+    """What stands in brackets to read all points of a dim."""
+    ranges = x.domain if dim in x.domain.dims else x.tracer.domain({dim})
+    return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 
 
 def axis_of(x: Tensor, axis: int) -> int:

@@ -37,8 +37,8 @@ WORDS = {
     "contiguous": "x",
     "copy": "x",
     "cpu": 'ctx.compile({T: 3}, backend="numpy")',
-    "cross_entropy": "-x.log_softmax(axis=-1).gather(-1, i).mean()",
-    "CrossEntropyLoss": "-x.log_softmax(axis=-1).gather(-1, i).mean()",
+    "cross_entropy": "-x.log_softmax(axis=-1).take(k, axis=-1)",
+    "CrossEntropyLoss": "-x.log_softmax(axis=-1).take(k, axis=-1)",
     "cuda": 'ctx.compile({T: 3}, backend="jax")',
     "device": 'ctx.compile({T: 3}, backend="jax")',
     "diff": "x.cut(1, 3, axis=1) - x.cut(0, 2, axis=1)",
@@ -104,8 +104,8 @@ WORDS = {
     "ndimension": "len(x.shape)",
     "nelement": "math.prod(x.shape)",
     "newaxis": "x.reshape(1, *x.shape)",
-    "nll_loss": "-x.log_softmax(axis=-1).gather(-1, i).mean()",
-    "NLLLoss": "-x.log_softmax(axis=-1).gather(-1, i).mean()",
+    "nll_loss": "-x.take(k, axis=-1)",
+    "NLLLoss": "-x.take(k, axis=-1)",
     "no_grad": "x.detach()",
     "nonzero": "x != 0.0",
     "Normal": "rc.nn.Gaussian(x, x.exp())",
@@ -152,6 +152,7 @@ WORDS = {
     "view": "x.reshape(3, 2)",
     "view_as": "x.reshape(3, 2)",
     "vmap": 'rc.Context(dims="b t")',
+    "zero_grad": "x[0:T].sum().backward(wrt=[x])",
     "zeros_like": "rc.zeros(x.shape)",
 }
 
@@ -171,9 +172,16 @@ def hint(name: str, known: Iterable[str] = ()) -> str:
     near = (o for o in OPERATORS.values() if word in _last_words(o))
     found = next(mine, None) or next(near, None)
     line = found.ours if found else WORDS.get(word)
+    alike = {x.lower(): x for x in known if not x.startswith("_")}
+    plain = word.removesuffix("_")
+    if (
+        plain != word
+        and plain in known
+        and not any(plain in _last_words(o) for o in OPERATORS.values())
+    ):
+        return f"did you mean {plain}?"
     if line is None and word.endswith("_") and not word.startswith("_"):
         return "nothing is changed in place: write x = x + 1.0"
-    alike = {x.lower(): x for x in known if not x.startswith("_")}
     if line is None and (close := get_close_matches(word.lower(), alike, 1, 0.8)):
         return f"did you mean {alike[close[0]]}?"
     return (

@@ -16,10 +16,11 @@ def parse(text: str | int) -> int:
         return text
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B|B|)", str(text).strip())
     if found is None or not isinstance(text, str):
+        short = re.fullmatch(r"(\d+) ?([KMGT])", str(text).strip().upper())
         raise RecurraError(
             f"{text!r} is no amount of memory",
             facts="it is a number of bytes, KiB, MiB or GiB",
-            hint="write 64MiB",
+            hint=f"write {short[1]}{short[2]}iB" if short else "write 64MiB",
         )
     return int(float(found[1]) * _UNITS[found[2]])
 

@@ -49,7 +49,7 @@ def works(
             "torch": torch,
             "F": F,
         }
-        given["net"] = rc.nn.Linear(3, 2, domain=())
+        given |= {"net": rc.nn.Linear(3, 2, domain=()), "k": i.index(0).index(0)}
         given |= {"ctx": ctx, "t": t, "T": T, "x": x, "y": y, "i": i, "z": x.sum()[t]}
         for k, line in enumerate(refuse(given)):
             try:

@@ -238,9 +238,19 @@ class Module:
                 f"rc.nn.{cls.__name__}" if cls.__module__.startswith("recurra.") else cls.__name__
             )
             cls.__init__ = expecting(cls.__init__, name, lambda args: _over_a_dim(name, args))
+        if "forward" in vars(cls):
+            cls.forward = expecting(cls.forward, f"{cls.__name__}.forward", "write net(x)")
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RecurraError(
+            f"a module is given where several tensors belong: {type(self).__name__}",
+            facts=f"it has the parameters {', '.join(k for k, _ in self.named_params()) or 'none'}",
+            hint="write net.params for them",
+            loc=here(),
+        )
 
     if not TYPE_CHECKING:  # a type checker knows the names
 
@@ -388,6 +398,12 @@ class Sequential(Module):
 
     def torch_name(self, key: str) -> str:
         return key.removeprefix("layers.")
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
 
     def forward(self, x: Any) -> Any:
         for layer in self.layers:

@@ -48,14 +48,14 @@ def _is_of_torch(value: Any) -> bool:
 
 
 def _expect_names(names: list[str], given: Mapping[str, Any], in_torch: list[str]) -> None:
-    if set(names) == given.keys():
+    if set(names) == set(given):
         return
     raise RecurraError(
         "the arrays are not those of the module",
         facts=f"without array: {', '.join(sorted(set(names) - given.keys())) or 'none'}; "
         f"without parameter: {', '.join(sorted(given.keys() - set(names))) or 'none'}",
         hint='these names are those of torch: net.load(arrays, layout="torch")'
-        if set(in_torch) == given.keys()
+        if set(in_torch) == set(given)
         else f"give one array for each: {{{', '.join(f'{n!r}: ..' for n in names)}}}",
         loc=here(),
     )

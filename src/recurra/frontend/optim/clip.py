@@ -9,13 +9,13 @@ from typing import Any
 
 from recurra.frontend.functions import where
 from recurra.frontend.nn.modules import Parameter
-from recurra.frontend.optim.optimizer import gradient
+from recurra.frontend.optim.optimizer import gradient, parameters
 from recurra.frontend.tensor import RecurrentTensor
 
 
 def clip_grad_value(params: Sequence[Parameter], limit: Any) -> None:
     """Every element of every gradient into [-limit, limit]."""
-    for p in params:
+    for p in parameters(params):
         p.grad = gradient(p).clip(-limit, limit)
 
 
@@ -24,9 +24,10 @@ def clip_grad_norm(params: Sequence[Parameter], max_norm: Any) -> RecurrentTenso
 
     Gives the norm [] that they had, for `rc.log`.
     """
-    squares = [gradient(p).square().sum() for p in params]
+    all_of_them = parameters(params)
+    squares = [gradient(p).square().sum() for p in all_of_them]
     norm = reduce(add, squares).sqrt()
-    for p in params:
+    for p in all_of_them:
         g = gradient(p)
         p.grad = where(norm < max_norm, g, g / norm * max_norm)
     return norm

@@ -7,8 +7,16 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.context import jax_fn
-from recurra.frontend.nn.modules import Parameter, advance, clock, start, steps_of, written_domain
-from recurra.frontend.optim.optimizer import After, gradient, update
+from recurra.frontend.nn.modules import (
+    Module,
+    Parameter,
+    advance,
+    clock,
+    start,
+    steps_of,
+    written_domain,
+)
+from recurra.frontend.optim.optimizer import After, gradient, parameters, update
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 
@@ -42,7 +50,8 @@ class Transformed:
                 loc=here(),
             )
         self.tx, self.via = tx, via
-        self.tree = {p.name: p for p in params} if isinstance(params, list) else params
+        listed = isinstance(params, (list, Module))
+        self.tree = {p.name: p for p in parameters(params)} if listed else params
         self.params: list[Parameter] = transformation.leaves(self.tree)
         self._one_domain()
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.words import unknown
 from recurra.ir.graph import Ref
 
 After = Callable[[Parameter, RecurrentTensor], Any]
@@ -25,7 +26,14 @@ class Optimizer:
             cls.__init__ = expecting(cls.__init__, name, hint)
 
     def __init__(self, params: Sequence[Parameter], lr: Any):
-        self.params, self.lr = list(params), lr
+        self.params, self.lr = parameters(params), lr
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # Python asks for these
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            raise unknown(f"the optimizer {type(self).__name__}", name, dir(type(self)))
 
     def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """Where `parameter` goes, against: the gradient, scaled and averaged."""
@@ -42,6 +50,20 @@ class Optimizer:
         """
         for p in self.params:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
+
+
+def parameters(given: Iterable[Any]) -> list[Parameter]:
+    """The parameters as a list. Raises RecurraError for what is none."""
+    found = list(given)
+    stray = next((x for x in found if not isinstance(x, Parameter)), None)
+    if stray is not None:
+        raise RecurraError(
+            f"an optimizer is given a {type(stray).__name__}",
+            facts="it changes what rc.nn.Parameter makes, and the parameters of modules",
+            hint="write net.params of a module, [p, q] of parameters",
+            loc=here(),
+        )
+    return found
 
 
 def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> None:
