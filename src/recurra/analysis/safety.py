@@ -117,10 +117,51 @@ def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
             continue
         where = asked.get(name, TRUE)
         domain = around(n.domain, where, {**sizes, **proof.open})
-        if domain == n.domain or where == FALSE or not _within_always(proof, n, where, domain):
+        if where != FALSE and domain != n.domain and _within_always(proof, n, where, domain):
+            nodes.append(replace(n, domain=domain))
+        elif guarded := _guarded(proof, n, where):
+            nodes += guarded
+        else:
             raise error
-        nodes.append(replace(n, domain=domain))
     return graph.update(nodes)
+
+
+def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
+    """An equation whose reads are cut to the points where it is asked for, elsewhere it reads 0.
+
+    y[n<N, k<K] = add(x[n-k], 1)  where k <= n   →   g = merge(x[n-k], 0, when=(k <= n, ~(k <= n)))
+                                                     y = add(g, 1)
+    Nothing where that does not help: those points are no box, and still too many.
+    """
+    if where in (TRUE, FALSE) or isinstance(node.op, Merge):
+        return []
+    args, out = list(node.args), list[Node]()
+    for k, ref in enumerate(node.args):
+        try:
+            _read(proof, node, k)
+            continue
+        except RecurraError:
+            pass
+        type_ = proof.graph.read_type(ref)
+        zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
+        box = node.domain.of(zero.mentions())
+        nothing = Node(_unused(proof.graph, f"{node.name}_none_{k}"), zero, (), box, type_)
+        op, reads = Merge(when=(where, negate(where))), (ref, Ref(nothing.name, box.identity))
+        name = _unused(proof.graph, f"{node.name}_read_{k}")
+        guard = Node(name, op, reads, node.domain, type_, node.loc)
+        try:
+            _read(proof, guard, 0)
+        except RecurraError:
+            return []
+        args[k] = Ref(name, node.domain.identity)
+        out += [nothing, guard]
+    return [*out, replace(node, args=tuple(args))] if out else []
+
+
+def _unused(graph: Graph, name: str) -> str:
+    while name in graph.nodes:
+        name += "_"
+    return name
 
 
 def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
@@ -195,26 +236,31 @@ def _covers(proof: Proof, node: Node) -> None:
 
 
 def _reads(proof: Proof, node: Node) -> None:
-    box = proof.box(node.domain)
-    for k, ref in enumerate(node.args):
-        domain = proof.graph[ref.name].domain
-        source = proof.core(domain)
-        if all(
-            _identity(e, q, box, ends) or (e == r.sym and r in node.domain.ranges)
-            for e, (q, ends), r in zip(ref.index, source.items(), domain, strict=True)
-        ):
-            continue
-        when = merge_condition(node, k)
-        where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
-        small = narrow({**box, **proof.unknown}, where)
-        if small is None:
-            continue
-        for j, e in enumerate(ref.index):
-            if isinstance(e, Slice):
-                _slice_size(proof, node, k, j, e, where)
-        ends_of = zip(ref.index, source.values(), strict=True)
-        if not all(_within(proof, e, small, ends) for e, ends in ends_of):
-            _prove_inside(proof, node, k, ref, where)
+    for k in range(len(node.args)):
+        _read(proof, node, k)
+
+
+def _read(proof: Proof, node: Node, index: int) -> None:
+    """Refuse the read of an operand if it leaves its source at any point."""
+    ref, box = node.args[index], proof.box(node.domain)
+    domain = proof.graph[ref.name].domain
+    source = proof.core(domain)
+    if all(
+        _identity(e, q, box, ends) or (e == r.sym and r in node.domain.ranges)
+        for e, (q, ends), r in zip(ref.index, source.items(), domain, strict=True)
+    ):
+        return
+    when = merge_condition(node, index)
+    where = both(proof.edges(node.domain), TRUE if when is None else proof.at(when))
+    small = narrow({**box, **proof.unknown}, where)
+    if small is None:
+        return
+    for j, e in enumerate(ref.index):
+        if isinstance(e, Slice):
+            _slice_size(proof, node, index, j, e, where)
+    ends_of = zip(ref.index, source.values(), strict=True)
+    if not all(_within(proof, e, small, ends) for e, ends in ends_of):
+        _prove_inside(proof, node, index, ref, where)
 
 
 def _numbers(proof: Proof, node: Node) -> None:

@@ -247,8 +247,9 @@ class _Cotangents:
         )
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
-                when = self.heard.get(node.name, TRUE) if has_slope(d, g, [y, *xs]) else TRUE
-                pulled = pull(self.tracer, self.graph, node, k, d, when)
+                heard = self.heard.get(node.name, TRUE)
+                when = heard if has_slope(d, g, [y, *xs]) else TRUE
+                pulled = pull(self.tracer, self.graph, node, k, d, when, heard)
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
@@ -302,11 +303,19 @@ def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> 
 
 
 def pull(
-    tracer: Tracer, graph: Graph, node: Node, index: int, d: RecurrentTensor, when: Expr
+    tracer: Tracer,
+    graph: Graph,
+    node: Node,
+    index: int,
+    d: RecurrentTensor,
+    when: Expr = TRUE,
+    heard: Expr = TRUE,
 ) -> RecurrentTensor | None:
     """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
 
-    It is 0 where a condition on the reader's point does not hold.
+    Args:
+        when: what must hold at the reader's point for it to have a share.
+        heard: where it does not hold `d` is 0: points that need not be added up.
     """
     inv = invert(tracer, graph, node, index, when)
     edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
@@ -322,7 +331,7 @@ def pull(
     cond = both(*edges, *guards)
     if cond == FALSE:
         return None
-    return _total(_guarded(tracer, value, cond, inv), inv)
+    return _total(_guarded(tracer, value, cond, inv), inv, substitute(heard, inv.by))
 
 
 def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
@@ -430,9 +439,9 @@ def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def _total(value: RecurrentTensor, inv: Inverse) -> RecurrentTensor:
-    """Σ over the free dims, each over the tightest interval that the read allows."""
-    have = value.domain
+def _total(value: RecurrentTensor, inv: Inverse, heard: Expr) -> RecurrentTensor:
+    """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
+    have, when = value.domain, both(inv.when, heard)
     varying = [r for r in inv.free if r.dim in have]
     times: Expr | int = 1
     for r in inv.free:
@@ -441,7 +450,7 @@ def _total(value: RecurrentTensor, inv: Inverse) -> RecurrentTensor:
     if varying:
         value = _named(value)
         index = tuple(
-            _interval(*readers(r, inv.free, inv.source, inv.ref.index, inv.when))
+            _interval(*readers(r, inv.free, inv.source, inv.ref.index, when))
             if r in varying
             else r.sym
             for r in have

@@ -224,7 +224,9 @@ def test_what_is_no_leaf_is_refused(given: str) -> None:
         net = rc.nn.Linear(1, 1, domain=(i,))
         loss = net(rc.constant([1.0])).index(0)
         wrt: Any = {"read": net.weight[0], "module": [net], "one module": net}[given]
-        with pytest.raises(RecurraError, match=r"backward\(wrt=\.\.\.\) (is given the read|takes)|net\.params"):
+        with pytest.raises(
+            RecurraError, match=r"backward\(wrt=\.\.\.\) (is given the read|takes)|net\.params"
+        ):
             loss.backward(wrt=wrt)
 
 
