@@ -237,3 +237,9 @@ MAX_GRAPH_LAUNCHES = 50_000
 MAX_SMALL_ELEMENTS = 64
 """Elements of an array that may be kept for all steps of a loop, or of all runs. A guess: such as
 keys of draws and masks of a row, not what the prediction of memory would miss."""
+
+# ---- gradients (frontend/inverse_reads)
+
+MAX_READERS = 4
+"""Readers of a point along a dim that are written out, one term each; more are a sum over the dim.
+A guess: strides and poolings of 2 to 4."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 from recurra.analysis.tracer import Tracer
@@ -26,9 +28,9 @@ from recurra.frontend.gradient_paths import (
     snapshot,
     written_from,
 )
+from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
-from recurra.ir.dims import Role
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -43,7 +45,7 @@ from recurra.ir.expr import (
     substitute,
     symbols,
 )
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_shift
 from recurra.ops.indexing import Pick
@@ -275,33 +277,6 @@ class _Cotangents:
         )
 
 
-@dataclass(frozen=True)
-class Inverse:
-    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and its free dims."""
-
-    source: Domain
-    free: tuple[Range, ...]  # dims of the reader that q leaves open, by names that q has not
-    fixed: dict[str, Expr | int]  # dims of the reader that q determines: p = q - c
-    by: dict[str, Expr | int]  # every dim of the reader
-    ref: Ref  # the read at that point
-    when: Expr  # does the reader read there at all
-
-    @property
-    def ranges(self) -> dict[str, Range]:
-        return {r.dim: r for r in (*self.source, *self.free)}
-
-
-def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> Inverse:
-    """The inverse of operand `index` of `node`, of the points of `node` where a condition holds."""
-    ref, source = node.args[index], graph[node.args[index].name].domain
-    fixed = _fixed(node.domain, ref, source)
-    left = (r for r in node.domain if r.dim not in fixed)
-    free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
-    by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
-    chosen = substitute(both(when, merge_condition(node, index) or TRUE), by)
-    return Inverse(source, tuple(free.values()), fixed, by, ref.at(by), chosen)
-
-
 def pull(
     tracer: Tracer,
     graph: Graph,
@@ -317,50 +292,28 @@ def pull(
         when: what must hold at the reader's point for it to have a share.
         heard: where it does not hold `d` is 0: points that need not be added up.
     """
-    inv = invert(tracer, graph, node, index, when)
-    edges = [g for g in _edges(node.domain, inv) if not _implied(g, inv.source)]
+    shares = [_share(d, node, inv, heard) for inv in invert(tracer, graph, node, index, when)]
+    found = [x for x in shares if x is not None]
+    return reduce(add, found) if found else None
+
+
+def _share(d: RecurrentTensor, node: Node, inv: Inverse, heard: Expr) -> RecurrentTensor | None:
+    """What one of the readers of each point sends there."""
+    edges = [*_edges(node.domain, inv), inv.inside]
+    edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
     value = _view(d, inv.by)
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value, also where no reader is
         value = _view(_ended(d), inv.by)
-        value, edges = _guarded(tracer, value, both(*edges), inv), []
+        value, edges = _guarded(d.tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e, r, guards)
     cond = both(*edges, *guards)
     if cond == FALSE:
         return None
-    return _total(_guarded(tracer, value, cond, inv), inv, substitute(heard, inv.by))
-
-
-def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
-    """The dims of the reader that the point of the source determines: p = q - c."""
-    out: dict[str, Expr | int] = {}
-    for e, r in zip(ref.index, source, strict=True):
-        if isinstance(e, Slice):
-            continue
-        for p in domain.dims:
-            c = is_shift(e, p)
-            if c is not None and p not in out:
-                out[p] = r.sym - c
-    return out
-
-
-def _apart(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
-    """The range of a dim of the reader, of a second dim where the source has the same one."""
-    if extent.dim not in source:
-        return extent
-    for d in tracer.dims:
-        mine = d.role is Role.ADJOINT and d.parent == extent.dim
-        same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
-        if mine and same and d.name not in source and d.name not in reader:
-            return d.range
-    graph = Graph(tracer.nodes, (), tuple(tracer.dims))
-    made = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
-    made = replace(made, range=replace(made.range, lo=extent.lo))
-    tracer.dims.append(made)
-    return made.range
+    return _total(_guarded(d.tracer, value, cond, inv), inv, substitute(heard, inv.by))
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:

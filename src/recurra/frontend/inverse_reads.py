@@ -1,0 +1,117 @@
+"""Which points of an equation read a point of its source: reads, inverted for gradients.
+
+y[u<U] = f(x[2*u])        x[t] is read at u = t // 2, where t == 2 * (t // 2)
+y[t<T] = f(x[t//2])       x[q] is read at t = 2 * q and at t = 2 * q + 1
+y[t<T] = f(x[t:T])        x[q] is read at every t of 0:q+1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from recurra.analysis.tracer import Tracer
+from recurra.cost.thresholds import MAX_READERS
+from recurra.ir.dims import Role
+from recurra.ir.expr import (
+    TRUE,
+    Expr,
+    Sym,
+    both,
+    compare,
+    lin,
+    substitute,
+    symbols,
+)
+from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
+from recurra.ir.types import Domain, Range, is_shift
+from recurra.polyhedral import isl
+from recurra.polyhedral.dependence import readers
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and its free dims."""
+
+    source: Domain
+    free: tuple[Range, ...]  # dims of the reader that q leaves open, by names that q has not
+    fixed: dict[str, Expr | int]  # dims of the reader that q determines: p = q - c
+    by: dict[str, Expr | int]  # every dim of the reader
+    ref: Ref  # the read at that point
+    when: Expr  # does the reader read there at all
+    inside: Expr = TRUE  # is it a point along the dims that q determines otherwise
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        return {r.dim: r for r in (*self.source, *self.free)}
+
+
+def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> list[Inverse]:
+    """The inverse of operand `index` of `node`, of the points of `node` where a condition holds.
+
+    Of a point that is read at a few points along a dim there is an inverse for each of them; one
+    that is not read so often has none there.
+    """
+    ref, source = node.args[index], graph[node.args[index].name].domain
+    fixed = _fixed(node.domain, ref, source)
+    left = (r for r in node.domain if r.dim not in fixed)
+    free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
+    by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
+    chosen = both(when, merge_condition(node, index) or TRUE)
+    whole = Inverse(source, tuple(free.values()), fixed, by, ref.at(by), substitute(chosen, by))
+    few = {p: found for p, r in free.items() if (found := _few(whole, r))}
+    out: list[Inverse] = []
+    for points in product(*few.values()):
+        at = {**by, **dict(zip(few, (e for e, _ in points), strict=True))}
+        rest = tuple(r for p, r in free.items() if p not in few)
+        there, inside = substitute(chosen, at), both(*(c for _, c in points))
+        out.append(Inverse(source, rest, fixed, at, ref.at(at), there, inside))
+    return out
+
+
+def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
+    """The points along a dim that may read a point of the source, and where these are points.
+
+    None if they are more than a few.
+    """
+    lo, hi = readers(extent, inverse.free, inverse.source, inverse.ref.index, inverse.when)
+    count = lin([(hi, 1), (lo, -1)])
+    named = symbols(count) | symbols(extent.hi)
+    bounds = tuple(compare(">=", Sym(n), 1) for n in sorted(named - set(inverse.source.dims)))
+
+    def holds(condition: Expr) -> bool:
+        return isl.always(condition, inverse.source, bounds)
+
+    most = next((n for n in range(1, MAX_READERS + 1) if holds(compare("<=", count, n))), 0)
+    points = [lin([(lo, 1), (k, 1)]) for k in range(most)]
+    inside = [compare("<", e, extent.hi) for e in points]
+    return [(e, TRUE if holds(c) else c) for e, c in zip(points, inside, strict=True)]
+
+
+def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
+    """The dims of the reader that the point of the source determines: p = q - c."""
+    out: dict[str, Expr | int] = {}
+    for e, r in zip(ref.index, source, strict=True):
+        if isinstance(e, Slice):
+            continue
+        for p in domain.dims:
+            c = is_shift(e, p)
+            if c is not None and p not in out:
+                out[p] = r.sym - c
+    return out
+
+
+def _apart(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
+    """The range of a dim of the reader, of a second dim where the source has the same one."""
+    if extent.dim not in source:
+        return extent
+    for d in tracer.dims:
+        mine = d.role is Role.ADJOINT and d.parent == extent.dim
+        same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
+        if mine and same and d.name not in source and d.name not in reader:
+            return d.range
+    graph = Graph(tracer.nodes, (), tuple(tracer.dims))
+    made = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
+    made = replace(made, range=replace(made.range, lo=extent.lo))
+    tracer.dims.append(made)
+    return made.range
