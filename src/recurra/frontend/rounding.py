@@ -34,11 +34,9 @@ def rounded(x: Tensor, decimals: int | Index) -> Tensor:
 
 def _digits(decimals: Any) -> Expr | int:
     """The number of decimals; refuses what is none."""
-    given: Any = unwrap(decimals)
-    if isinstance(given, Expr) and not is_condition(given):
-        return given
+    given = unwrap(decimals)
     try:
-        return operator.index(given)
+        return given if _is_index(given) else operator.index(given)
     except TypeError:
         raise RecurraError(
             f"x.round({decimals!r}) does not say to how many decimals",
@@ -46,6 +44,10 @@ def _digits(decimals: Any) -> Expr | int:
             hint="write x.round(2); to the nearest multiple of y: (x / y).round() * y",
             loc=here(),
         ) from None
+
+
+def _is_index(x: Any) -> bool:
+    return isinstance(x, Expr) and not is_condition(x)
 
 
 def _of_float(x: Tensor, digits: Expr | int) -> Tensor:
