@@ -43,10 +43,12 @@ def test_steps_and_diagonals_with_their_slopes(backend: str) -> None:
         even, back = x[:, ::2], x[::2, 3:0:-2]
         d, t = rc.einsum("ii->i", n), rc.einsum("ii->", n)
         j = rc.einsum("iij->j", rc.stack([n, 2.0 * n, 3.0 * n], axis=2))
-        assert a.grad is not None and m.grad is not None
+        assert a.grad is not None
+        assert m.grad is not None
         loss = (rc.constant(weights) * even).sum() + back.square().sum()
         (loss + d.square().sum() + t * j.sum()).backward(wrt=[x, n])
-        assert x.grad is not None and n.grad is not None
+        assert x.grad is not None
+        assert n.grad is not None
         rc.output(a=even, b=back, c=d, d=t, e=j, f=x.grad, g=n.grad)
     found = ctx.run({}, backend=backend)
     for key, y in zip("abcdefg", [*want, a.grad, m.grad], strict=True):
