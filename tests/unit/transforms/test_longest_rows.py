@@ -125,6 +125,39 @@ def test_the_future_backwards_and_its_slope() -> None:
     np.testing.assert_allclose(run(write), want)
 
 
+def by_number(t: Any, T: Any) -> Any:
+    y = rc.like(rc.f64, (t,))
+    y[t < T // 2] = 1.0
+    y[T - 1] = 2.0
+    y[t] = rc.value(t)
+    return y
+
+
+CHOSEN: dict[str, tuple[Write, Callable[[int, int], float]]] = {
+    "by half": (
+        lambda x, b, B, t, T: rc.where(t < T // 2, 1.0, 3.0),
+        lambda t, n: [3, 1][t < n // 2],
+    ),
+    "the last": (lambda x, b, B, t, T: rc.where(t == T - 1, 1.0, 0.0), lambda t, n: t == n - 1),
+    "odd rows": (lambda x, b, B, t, T: rc.where(T % 2 == 0, t, 0), lambda t, n: t * (n % 2 == 0)),
+    "branches": (
+        lambda x, b, B, t, T: by_number(t, T),
+        lambda t, n: 1.0 if t < n // 2 else 2.0 if t == n - 1 else t,
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "want"), CHOSEN.values(), ids=CHOSEN)
+def test_numbers_chosen_by_the_end_of_a_row(
+    write: Write, want: Callable[[int, int], float]
+) -> None:
+    """They were refused as of no row, or crashed."""
+    rows = np.zeros(X.shape)
+    for b, n in enumerate(LENGTHS):
+        rows[b, :n] = [want(t, n) for t in range(n)]
+    np.testing.assert_allclose(run(write), rows)
+
+
 DIFFER: dict[str, Write] = {
     "a row and all rows": lambda x, b, B, t, T: (x[b, 0:T] * x[0:B, 0:T]).sum(axis=1),
     "all rows and a row": lambda x, b, B, t, T: (x[0:B, 0:T] * x[b, 0:T]).sum(axis=1),

@@ -254,7 +254,9 @@ class _Program(RowMoves):
     # ---- choices and numbers
 
     def _merge(self, node: Node, op: Merge) -> None:
-        """Branches by T are chosen by data, the others as before."""
+        """Branches by T are chosen by data, the others as before; of numbers, in each row."""
+        if any(map(self.ended, op.when)) and all(map(self._is_number, node.args)):
+            node = self.n = self._grow(node, self.rows.dims)
         op = Merge(when=tuple(map(self.plain, op.when)))
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
