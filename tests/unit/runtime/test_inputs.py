@@ -327,7 +327,7 @@ def test_jax_without_a_device(platform: str) -> None:
 
 GIVEN_WRONG: dict[str, tuple[Any, str]] = {
     "masked, of the right type": (
-        {"x": np.ma.array(np.ones((2, 3), np.float32), mask=[[0, 0, 0], [0, 1, 0]])},
+        {"x": np.ma.array(np.ones((2, 3), np.float32), mask=[[False] * 3, [True] * 3])},
         "the input x has a masked value",
     ),
     "ragged": ({"x": [[1.0, 2.0, 3.0], [1.0]]}, "the input x is ragged"),
