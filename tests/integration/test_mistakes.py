@@ -129,9 +129,9 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     ),
     "a step inside": (
         ShapeError,
-        lambda: vector()[b_, t_][::2],
+        lambda: vector()[b_, t_][0:T:2],
         "a range inside a tensor has step 2",
-        "only ranges over dims have steps",
+        "steps are counted between numbers",
     ),
     "a wrong position": (
         ShapeError,

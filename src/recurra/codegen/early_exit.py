@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.codegen.loop_segments import members
+from recurra.codegen.loop_segments import calls_host, members
 from recurra.ir.expr import Sym, evaluate, lin
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise
@@ -54,6 +54,10 @@ class Ended:
         """Is it this loop that finds out where rows end?"""
         return loop.dim == self.time and loop.step > 0 and Exec(self.going) in loop.body
 
+    def ends(self, loop: Loop) -> bool:
+        """Does a loop of the host end where another one found out that rows do?"""
+        return self.units.get(loop.dim) == 1 and loop.step > 0 and not self.sets(loop)
+
 
 def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
     """What ends loops of a graph."""
@@ -73,12 +77,15 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
 def fillable(
     plan: StoragePlan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
 ) -> list[str]:
-    """Stores written in a loop that keep every point of it, or as some `kinds` do."""
+    """Stores written in a loop that keep every point of it, or as some `kinds` do.
+
+    Inputs are left as they are: they are the caller's.
+    """
     out: list[str] = []
     inside = (plan.statements[s].array for s in members(loop.body) if s in active)
     for n in dict.fromkeys(inside):
         store = plan.stores.get(n)
-        if store is not None:
+        if store is not None and not store.given:
             out += [n for a in store.kept if a.dim == loop.dim and a.kind in kinds]
     return out
 
@@ -108,6 +115,8 @@ def reach(
         around = theirs[depth][1] if beside else None
         if r.sink not in active or around is None or around.dim not in ended.units:
             return None
+        if calls_host(plan.statements, around) and not (ended.sets(around) or ended.ends(around)):
+            return None  # it runs on to the end
         timed = [x for x in r.ref.index if index_symbols(x) & ended.units.keys()]
         found = [_past(x, around.dim, ended.units[around.dim]) for x in timed]
         if None in found or not found:

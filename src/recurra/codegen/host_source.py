@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from recurra.codegen.deallocation import frees
-from recurra.codegen.early_exit import LastValue
+from recurra.codegen.early_exit import LastValue, endings
 from recurra.codegen.host_program import (
     ChunkLoop,
     HostCall,
@@ -155,9 +155,14 @@ class _HostWriter:
         for it in items:
             match it:
                 case RegionLaunch(region=r, span=span):
+                    plan = self.program.plan
+                    for e in (e for e in endings(plan.graph, plan.sizes) if e.going in r.found):
+                        self.line(f"{self.end(e.going)} = {e.points}")
                     self.when(it.when, r.around)
                     times = map(str, span) if span else map(self.end, r.ends)
                     self.launch(r, [*map(self.clock, r.around), *times])
+                    for known in map(self.end, r.found):
+                        self.line(f"{known} = run.ended({known})")
                     self.depth -= it.when != TRUE
                 case HostCall():
                     self.when(it.when, it.around)

@@ -236,11 +236,24 @@ class _Lower:
                     out.append(HostCall(first.name, around, when))
             elif any(s in active for s in members(group)):
                 name = self.name(around)
+                self.ended = (*self.ended, *self.found(group, items, active))
                 made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
                 beside = self.is_beside(group, items, around)
                 out.append(RegionLaunch(made, when=when, beside=beside))
         self.ended = before
         return tuple(out)
+
+    def found(
+        self, group: tuple[Item, ...], items: tuple[Item, ...], active: frozenset[str]
+    ) -> list[str]:
+        """What ends loops of a group, which loops of the host beside it end with."""
+        loops = [it for it in items if isinstance(it, Loop)]
+        mine = [e for e in self.endings if any(e.sets(x) for x in loops if x in group)]
+        return [
+            e.going
+            for e in mine
+            if e.going in active and any(e.ends(x) for x in loops if self.is_host(x))
+        ]
 
     def name(self, around: tuple[Loop, ...], dim: str = "") -> str:
         self.count += 1
@@ -309,7 +322,10 @@ class _Lower:
         out: list[HostItem] = []
         seeds = self.seeds(loop, active)
         parts = segments(self.plan.statements, loop, active, self.plan.sizes)
-        ending = self.ends(loop)
+        ending = own = self.ends(loop)
+        if own is None:  # it ends with another one, which ran before it
+            known = (e for e in self.endings if e.going in self.ended and e.ends(loop))
+            ending = next(known, None)
         turned = [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]
         for seg in turned:
             out += self.turned(loop, seg)
@@ -323,12 +339,13 @@ class _Lower:
             starts = tuple(s for s in within if s in seg.active)
             end = None
             if ending is not None:
-                asks = ending.going in seg.active
+                asks = own is not None and own.going in seg.active
                 end = self.host_end(ending, loop, active, around, asks, k, len(parts))
+                end = replace(end, first=end.first and own is not None)
             out.append(HostLoop(loop, seg.lo, seg.hi, seeds, starts, body, end))
             seeds = ()
-        if ending is not None:
-            self.ended = (*self.ended, ending.going)
+        if own is not None:
+            self.ended = (*self.ended, own.going)
         return out
 
     def turned(self, loop: Loop, seg: LoopSegment) -> list[HostItem]:

@@ -21,8 +21,8 @@ from recurra.storage.storage_plan import StoragePlan
 class Region:
     """`items` run once per launch; the times of the loops `around` come as arguments.
 
-    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments; if it
-    finds out there where rows end (`asks`), it gives that first.
+    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments. A launch
+    that finds out where rows end (`asks`) gives that first.
     """
 
     name: str
@@ -35,14 +35,20 @@ class Region:
     gives: tuple[str, ...]  # variables given back, the carried first
     stores: tuple[str, ...]  # written here: donated
     reads: tuple[str, ...] = ()  # stores that are only read here
-    ends: tuple[str, ...] = ()  # what ended loops, and the chunk's: where, given after the times
+    ends: tuple[str, ...] = ()  # what ended loops, and its own: where, given after the times
     tail: Loop | None = None  # it only fills stores where that loop left out points
     local: tuple[str, ...] = ()  # stores that it makes for itself, and does not give back
 
     @property
+    def found(self) -> tuple[str, ...]:
+        """What of `ends` it finds out itself."""
+        mine = self.active & frozenset(members(self.items))
+        return tuple(e for e in self.ends if e in mine)
+
+    @property
     def asks(self) -> bool:
-        """Does a chunk compute what ends its loop?"""
-        return self.chunk is not None and any(e in self.active for e in self.ends)
+        """Does it compute what ends a loop that the host knows of?"""
+        return bool(self.found)
 
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (

@@ -62,19 +62,20 @@ def function(
         state = Scope(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
         state.env = {"seed": seed, **here()}
         state.clocks = tuple(zip(region.around, given[: len(region.around)], strict=True))
+        ends = dict(zip(region.ends, at[len(at) - len(region.ends) :], strict=True))
         if region.chunk is not None:
-            lo, hi, *ends = at
-            state.ends = dict(zip(region.ends, ends, strict=True))
+            lo, hi, *_ = at
+            state.ends = dict(ends)
             walk.stretch(region.chunk, LoopSegment(lo, hi, region.active), state)
         else:
-            state.ends = dict(zip(region.ends, at, strict=True))
+            state.ends = {e: x for e, x in ends.items() if e not in region.found}
             walk.begin(
                 start_of(region.around), state, region.active & frozenset(members(region.items))
             )
             walk.items(region.items, state, region.active)
             if region.tail is not None:
                 walk.tail(region.ends[0], region.tail, region.active, state)
-        known = [state.ends[e] for e in region.ends if region.asks]
+        known = [state.ends.get(e, x) for e, x in ends.items() if region.asks]
         return (
             *known,
             *(state.vals[v] for v in region.gives),

@@ -34,7 +34,7 @@ from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.ops.collective import JOIN
 from recurra.ops.contraction import Einsum
-from recurra.ops.control import Merge
+from recurra.ops.control import RESULTS, Foreign, Merge
 from recurra.ops.reduction import Fold, identity
 from recurra.ops.source import Input
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
@@ -53,6 +53,9 @@ class Scope:
     ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
     active: frozenset[str] = frozenset()  # what runs at these times
     held: Guard = frozenset()  # conditions that hold here
+    called: dict[Any, list[Any]] = field(
+        default_factory=dict[Any, Any], init=False
+    )  # at this point
 
 
 @dataclass(frozen=True)
@@ -366,6 +369,10 @@ class Walk:
             result = self.product(node, node.op, state, env)
         else:
             args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
+            if isinstance(node.op, Foreign):
+                late = tuple(loop.shift[statement] for loop, _ in state.clocks)
+                call = node.op.fn.key, node.op.vmaps, node.args, late
+                env[RESULTS] = state.called.setdefault(call, [])
             result = self.machine.apply(node, env, *args)
         state.vals[node.array] = result
         self.keep(node, result, state, env)

@@ -45,7 +45,7 @@ def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str
         if inner is not None and not calls_host(schedule.statements, it):
             within = inside(replace(it, body=inner.body), depth + 1)
             return replace(inner, body=(within,))
-        ends = depth == 0 or any(e.sets(it) for e in ended)
+        ends = depth == 0 or any(e.sets(it) or e.ends(it) for e in ended)
         open_ = any(varies(schedule.statements[m].domain[it.dim], sizes) for m in members(it.body))
         if inner is not None and not ends and not open_:
             body, late = from_call(schedule.statements, inner.body)

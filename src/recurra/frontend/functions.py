@@ -14,6 +14,7 @@ from recurra.frontend.construct import as_tensor, elementwise, promote
 from recurra.frontend.dims import Index, condition, unwrap
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
+from recurra.frontend.layouts import diagonal
 from recurra.frontend.operators import operator
 from recurra.frontend.reductions import axis_of
 from recurra.frontend.tensor import RecurrentTensor
@@ -234,7 +235,8 @@ def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     """Σ over the labels that the result lacks: einsum("hk,k->h", w, x).
 
-    Sums have the type that `sum` gives them, and so have the products in them.
+    Sums have the type that `sum` gives them, and so have the products in them. A label that an
+    operand has twice is its diagonal.
     """
     from recurra.ops.contraction import Einsum
 
@@ -249,7 +251,12 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
             hint='write rc.einsum("ab,bc->ac", x, y)',
             loc=here(),
         )
-    op, xs = Einsum(labels=labels), tuple(map(as_tensor, xs))
+    ins, out = labels.split("->")
+    operands = ins.split(",")
+    if len(operands) == len(xs):
+        pairs = [diagonal(as_tensor(x), axes) for x, axes in zip(xs, operands, strict=True)]
+        xs, operands = tuple(x for x, _ in pairs), [axes for _, axes in pairs]
+    op, xs = Einsum(labels=f"{','.join(operands)}->{out}"), tuple(map(as_tensor, xs))
     if op.sums:
         xs = tuple(x.cast(accumulator(x.dtype)) for x in xs)
     return xs[0].apply(op, *xs)

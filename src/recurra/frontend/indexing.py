@@ -253,12 +253,7 @@ def _parts(key: Any) -> list[Any]:
 
 def cut(x: Any, k: slice, axis: int) -> Any:
     if k.step not in (None, 1):
-        raise ShapeError(
-            f"a range inside a tensor has step {k.step}",
-            facts="only ranges over dims have steps",
-            hint="reshape, or .take(...) the positions",
-            loc=here(),
-        )
+        return _in_steps(x, k, axis)
     n = x.shape[axis]
     lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
     if lo == 0 and hi == n:
@@ -266,6 +261,30 @@ def cut(x: Any, k: slice, axis: int) -> Any:
     size: Any = hi - lo
     size = max(size, 0) if isinstance(size, int) else size
     return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
+
+
+def _in_steps(x: Any, k: slice, axis: int) -> Any:
+    """Every so many elements of an axis of known size, x[..][::2]; backwards, of any."""
+    n, parts = x.shape[axis], [unwrap(e) for e in (k.start, k.stop, k.step)]
+    if parts == [None, None, -1]:
+        return x.flip(axis)
+    if not all(e is None or type(e) is int for e in (n, *parts)) or parts[2] == 0:
+        raise ShapeError(
+            f"a range inside a tensor has step {k.step}",
+            facts=f"its ends are {_written(k)} of an axis of {n}; steps are counted between numbers"
+            ", and none of them is 0",
+            hint="read every other point of a dim, x[0:T:2], or .take(...) the positions",
+            loc=here(),
+        )
+    at = range(n)[slice(*parts)]
+    if not at:
+        return x.cut(0, 0, axis)
+    if at.step < 0:
+        x, at = x.flip(axis), range(n - 1 - at[0], n - at[-1], -at.step)
+    part = x.cut(at[0], at[-1] + 1, axis)  # up to the last one, and what would follow it
+    part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)
+    whole = part.reshape(*x.shape[:axis], len(at), at.step, *x.shape[axis + 1 :])
+    return whole.index(0, axis + 1)
 
 
 def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:

@@ -245,3 +245,18 @@ def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
         return x
     sizes = tuple(n for c, n in zip(full, shape, strict=True) if c not in kept)
     return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=sizes), dropped(x, ones))
+
+
+def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:
+    """The diagonal of axes that have one label, and the labels that are left."""
+    twice = next((c for c in labels if labels.count(c) > 1), None)
+    if twice is None or len(labels) != len(x.shape):
+        return x, labels
+    kept, gone = labels.index(twice), labels.rindex(twice)
+    if x.shape[kept] != x.shape[gone]:
+        return x, labels  # it is refused with the rest
+    axes = LETTERS[: len(labels)]
+    c, rest = axes[gone], axes[:gone] + axes[gone + 1 :]
+    op = indexing.Take(labels=f"{axes},{axes[kept]}->{rest}", axis=c)
+    y = x.apply(op, x, counted(x.shape[gone]))
+    return diagonal(y, labels[:gone] + labels[gone + 1 :])

@@ -13,18 +13,19 @@ from recurra.errors import RecurraError, here
 from recurra.frontend import indexing as brackets
 from recurra.frontend import layouts, ordering, reductions
 from recurra.frontend.construct import (
-    as_float,
     as_tensor,
     elementwise,
     logical,
     with_slope_of,
     zeros,
 )
+from recurra.frontend.dims import Index
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.matmul import matmul
 from recurra.frontend.no_value import OpaqueTensor
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Read
+from recurra.frontend.rounding import rounded
 from recurra.ir.op import Elementwise
 from recurra.ir.types import is_float
 from recurra.ops import bitwise, movement, reduction, special
@@ -283,16 +284,9 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.Floor) if is_float(self.dtype) else self
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
-    def round(self, decimals: int = 0) -> RecurrentTensor:
+    def round(self, decimals: int | Index = 0) -> RecurrentTensor:
         """To the nearest of so many decimals; of two that are as near, to the even one."""
-        if not is_float(self.dtype) and decimals >= 0:
-            return self
-        if decimals == 0:
-            return self._elementwise(el.Round)
-        x, scale = as_float(self), float(10 ** abs(decimals))
-        if decimals > 0:
-            return (x * scale).round() / scale
-        return ((x / scale).round() * scale).cast(self.dtype)
+        return rounded(self, decimals)
 
     @operator("x.erf()", "scipy.special.erf", "torch.erf")
     def erf(self) -> RecurrentTensor:

@@ -16,144 +16,217 @@ from typing import Any
 from recurra.errors import RecurraError, here
 from recurra.frontend.operators import OPERATORS, Operator
 
+ALIKE = (  # words, and the line that each of them is written as
+    (
+        "A2C PPO",
+        'from recurra.rl.recipes import Ppo; ctx, bounds = Ppo(env="CartPole-v1").program()',
+    ),
+    ("advantages gae GAE lambda_return td_lambda", "x[t:T].discounted_sum(0.99 * 0.95)"),
+    ("array Tensor tensor", "rc.constant([1.0, 2.0])"),
+    ("astype float to", 'x.cast("f32")'),
+    ("Attention scaled_dot_product_attention", "(x @ y.T / 3.0**0.5).softmax(axis=-1) @ y"),
+    ("batch_norm BatchNorm BatchNorm1d BatchNorm2d", "rc.rl.normalize(x, over=(t,))"),
+    ("BCELoss binary_cross_entropy", "-(y * x.log() + (1.0 - y) * (1.0 - x).log()).mean()"),
+    (
+        "BCEWithLogitsLoss binary_cross_entropy_with_logits",
+        "(rc.maximum(x, 0.0) - x * y + ((-x.abs()).exp() + 1.0).log()).mean()",
+    ),
+    ("block_until_ready run", "ctx.run({T: 3})"),
+    (
+        "Buffer PrioritizedReplayBuffer replay_buffer ReplayBuffer",
+        "x[0 : t + 1].take(rc.randint(0, t + 1, (t,), (8,)), axis=0)",
+    ),
+    ("categorical Categorical", "rc.nn.Categorical(x.index(0)).sample()"),
+    ("chunk split", "x.cut(0, 1, axis=0)"),
+    (
+        "clip_grad_norm_",
+        (
+            'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
+            "p.sum().backward(); "
+            "rc.optim.clip_grad_norm([p], 1.0)"
+        ),
+    ),
+    ("clone contiguous copy Identity real values", "x"),
+    ("collect Rollout rollout RolloutBuffer", "x[0:T]"),
+    ("cond if_ select_n", "rc.where(x > 0.0, x, 0.0)"),
+    ("Conv1d conv1d", "rc.nn.Conv2d(2, 4, (1, 3), domain=())(x.reshape(2, 1, 3))"),
+    (
+        "cross_entropy CrossEntropyLoss",
+        "-x.log_softmax(axis=-1).take(k, axis=-1)",
+    ),
+    ("cuda device is_cuda", 'ctx.compile({T: 3}, backend="jax")'),
+    ("DataLoader Dataset", 'data = rc.input(rc.f32[3], (t,), name="data")'),
+    ("DDPG DDQN DQN QNetwork SAC TD3", "q = rc.nn.MLP([3, 16, 2], domain=(t,)); target = q.copy()"),
+    ("debug item numpy print save sink tolist", "rc.output(x=x)"),
+    ("Dense linear", "rc.nn.Linear(3, 2, domain=())(x)"),
+    ("dim ndim ndimension", "len(x.shape)"),
+    ("Dim dims symbol vmap", 'rc.Context(dims="b t")'),
+    ("discount discounted_returns returns", "x[t:T].discounted_sum(0.99)"),
+    ("dot mm mv", "x @ x.T"),
+    ("dropout Dropout2d", "rc.nn.Dropout(0.1)(x)"),
+    ("ELU elu", "rc.where(x > 0.0, x, x.exp() - 1.0)"),
+    (
+        "epsilon_greedy EpsilonGreedy",
+        "rc.where(rc.bernoulli(0.1, (t,)), rc.randint(0, 3, (t,)), x.index(0).argmax())",
+    ),
+    ("expand_dims newaxis unsqueeze", "x.reshape(1, *x.shape)"),
+    ("flatten ravel", "x.reshape(-1)"),
+    (
+        "associative_scan for_loop foreach fori_loop scan while_loop",
+        "h = rc.like(x.type, domain=(t,)); h[0] = x[0]; h[t] = h[t - 1] + x[t]",
+    ),
+    ("func udf", "rc.call(np.sqrt, rc.f32[2, 3], x.square())"),
+    ("grad value_and_grad zero_grad", "x[0:T].sum().backward(wrt=[x])"),
+    (
+        "GroupNorm InstanceNorm2d",
+        "(x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-5)",
+    ),
+    ("H mT t", "x.T"),
+    ("Hardtanh hardtanh", "x.clip(-1.0, 1.0)"),
+    (
+        "huber_loss HuberLoss smooth_l1_loss SmoothL1Loss",
+        "rc.where((x - y).abs() < 1.0, 0.5 * (x - y).square(), (x - y).abs() - 0.5).mean()",
+    ),
+    ("jit Program", "ctx.compile({T: 3})"),
+    ("key manual_seed PRNGKey seed set_seed", "ctx.run({T: 3}, seed=7)"),
+    ("kl_div KLDivLoss", "(y * (y.log() - x)).sum()"),
+    ("l1_loss L1Loss", "(x - 1.0).abs().mean()"),
+    ("leaky_relu LeakyReLU", "rc.maximum(x, 0.01 * x)"),
+    ("make make_env make_vec SyncVectorEnv VecEnv", 'rc.rl.env.make("CartPole-v1")'),
+    ("mse_loss MSELoss", "(x - 1.0).square().mean()"),
+    ("nelement numel", "math.prod(x.shape)"),
+    ("no_grad stop_gradient", "x.detach()"),
+    (
+        "placeholder RecurrentTensor",
+        "h = rc.like(rc.f32[3], domain=(t,)); h[0] = 0.0; h[t] = h[t - 1] + 1.0",
+    ),
+    (
+        "REINFORCE reinforce",
+        (
+            "from recurra.rl.recipes import Reinforce; "
+            'ctx, bounds = Reinforce(env="CartPole-v1").program()'
+        ),
+    ),
+    ("shape size", "x.shape"),
+    ("Softplus softplus", "rc.maximum(x, 0.0) + ((-x.abs()).exp() + 1.0).log()"),
+    ("view view_as", "x.reshape(3, 2)"),
+)
 WORDS = {
-    "array": "rc.constant([1.0, 2.0])",
-    "associative_scan": "h = rc.like(x.type, domain=(t,)); h[0] = x[0]; h[t] = h[t - 1] + x[t]",
-    "astype": 'x.cast("f32")',
+    **{word: line for words, line in ALIKE for word in words.split()},
+    "Actor": (
+        'env = rc.rl.env.make("CartPole-v1"); '
+        "pi = rc.nn.DNNBuilder(domain=(t,)).from_env(env, hidden=[8]).build()"
+    ),
+    "Adafactor": (
+        "import optax; "
+        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
+        "p.sum().backward(); "
+        "rc.optim.from_optax(optax.adafactor(1e-3), [p]).step()"
+    ),
+    "Adagrad": (
+        "import optax; "
+        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
+        "p.sum().backward(); "
+        "rc.optim.from_optax(optax.adagrad(1e-3), [p]).step()"
+    ),
+    "AdaptiveAvgPool2d": "x.mean(axis=(-2, -1))",
     "at": "rc.where(x > 0.0, 1.0, x)",
-    "BatchNorm1d": "rc.nn.LayerNorm(3, domain=())(x)",
+    "Bernoulli": "rc.bernoulli(x.sigmoid())",
     "bfloat16": 'x.cast("bf16")',
-    "block_until_ready": "ctx.run({T: 3})",
     "bmm": 'rc.einsum("ab,bc->ac", x, x.T)',
     "bool": 'x.cast("bool")',
-    "Categorical": "rc.nn.Categorical(x.index(0)).sample()",
-    "categorical": "rc.nn.Categorical(x.index(0)).sample()",
     "ceil": "-((-x).floor())",
-    "chunk": "x.cut(0, 1, axis=0)",
+    "choice": "x.take(rc.randint(0, 2, (t,)), axis=0)",
     "clamp_max": "x.clip(hi=1.0)",
     "clamp_min": "x.clip(lo=0.0)",
-    "clone": "x",
-    "cond": "rc.where(x > 0.0, x, 0.0)",
-    "contiguous": "x",
-    "copy": "x",
+    "CosineAnnealingLR": "0.05 * ((rc.value(t) / rc.value(T) * math.pi).cos() + 1.0)",
     "cpu": 'ctx.compile({T: 3}, backend="numpy")',
-    "cross_entropy": "-x.log_softmax(axis=-1).take(k, axis=-1)",
-    "CrossEntropyLoss": "-x.log_softmax(axis=-1).take(k, axis=-1)",
-    "cuda": 'ctx.compile({T: 3}, backend="jax")',
-    "device": 'ctx.compile({T: 3}, backend="jax")',
+    "Critic": "rc.nn.MLP([3, 16, 1], domain=(t,))",
     "diff": "x.cut(1, 3, axis=1) - x.cut(0, 2, axis=1)",
-    "dim": "len(x.shape)",
-    "DomainError": "from recurra.errors import DomainError",
-    "dot": "x @ x.T",
     "double": 'x.cast("f64")',
-    "dropout": "rc.nn.Dropout(0.1)(x)",
-    "ELU": "rc.where(x > 0.0, x, x.exp() - 1.0)",
-    "elu": "rc.where(x > 0.0, x, x.exp() - 1.0)",
     "embedding": "rc.nn.Embedding(3, 2, domain=())(i)",
     "empty": "rc.zeros((2, 3))",
     "eval": "net(x)",
+    "train": "net(x)",
     "expand_as": "x.broadcast_to((2, 3))",
-    "expand_dims": "x.reshape(1, *x.shape)",
     "expm1": "x.exp() - 1.0",
+    "ExponentialLR": "0.1 * 0.99**t",
     "eye": 'rc.constant(np.eye(3, dtype="f4"))',
-    "flatten": "x.reshape(-1)",
-    "float": 'x.cast("f32")',
     "float16": "rc.f16",
     "float32": "rc.f32",
     "float64": "rc.f64",
-    "func": "rc.call(np.sqrt, rc.f32[2, 3], x.square())",
     "functional": "x.relu()",
     "GELU": "x.gelu()",
-    "grad": "x[0:T].sum().backward(wrt=[x])",
-    "H": "x.T",
     "half": 'x.cast("f16")',
-    "Identity": "x",
+    "hstack": "rc.concat([x, y], axis=1)",
     "indices": "x.argmax(axis=-1)",
     "inf": "math.inf",
     "init": "rc.nn.initializers.normal()((3, 2))",
     "int": 'x.cast("i32")',
     "int32": "rc.i32",
     "int64": "rc.i64",
-    "is_cuda": 'ctx.compile({T: 3}, backend="jax")',
     "isnan": "x != x",
-    "item": "rc.output(x=x)",
-    "jit": "ctx.compile({T: 3})",
-    "l1_loss": "(x - 1.0).abs().mean()",
-    "L1Loss": "(x - 1.0).abs().mean()",
     "layer_norm": "rc.nn.LayerNorm(3, domain=())(x)",
-    "leaky_relu": "rc.maximum(x, 0.01 * x)",
-    "LeakyReLU": "rc.maximum(x, 0.01 * x)",
-    "linear": "rc.nn.Linear(3, 2, domain=())(x)",
     "linspace": 'rc.constant(np.linspace(0.0, 1.0, 3, dtype="f4"))',
-    "load_state_dict": 'net.load(torch.nn.Linear(3, 2).state_dict(), layout="torch")',
+    "Lion": (
+        "import optax; "
+        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
+        "p.sum().backward(); "
+        "rc.optim.from_optax(optax.lion(1e-3), [p]).step()"
+    ),
     "log1p": "(x + 1.0).log()",
     "log2": "x.log() / math.log(2.0)",
+    "LogSoftmax": "x.log_softmax(axis=-1)",
     "long": 'x.cast("i64")',
     "lr_scheduler": "1e-3 * 0.99**t",
-    "make": 'rc.rl.env.make("CartPole-v1")',
     "masked_fill": "rc.where(x > 0.0, 0.0, x)",
-    "mm": "x @ x.T",
+    "Mish": "x * (rc.maximum(x, 0.0) + ((-x.abs()).exp() + 1.0).log()).tanh()",
+    "ModuleDict": '{"head": rc.nn.Linear(3, 3, domain=())}',
     "ModuleList": "[rc.nn.Linear(3, 3, domain=()) for _ in range(2)]",
-    "mse_loss": "(x - 1.0).square().mean()",
-    "MSELoss": "(x - 1.0).square().mean()",
-    "mT": "x.T",
-    "mv": "x @ x.T",
-    "named_parameters": "dict(net.named_params())",
+    "n_step": "x[t : rc.min(t + 5, T)].discounted_sum(0.99)",
+    "NAdam": (
+        "import optax; "
+        'p = rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p"); '
+        "p.sum().backward(); "
+        "rc.optim.from_optax(optax.nadam(1e-3), [p]).step()"
+    ),
     "nan": "math.nan",
-    "ndim": "len(x.shape)",
-    "ndimension": "len(x.shape)",
-    "nelement": "math.prod(x.shape)",
-    "newaxis": "x.reshape(1, *x.shape)",
-    "nll_loss": "-x.take(k, axis=-1)",
-    "NLLLoss": "-x.take(k, axis=-1)",
-    "no_grad": "x.detach()",
     "nonzero": "x != 0.0",
     "Normal": "rc.nn.Gaussian(x, x.exp())",
-    "numel": "math.prod(x.shape)",
-    "numpy": "rc.output(x=x)",
     "ones_like": "rc.ones(x.shape)",
     "pad": "rc.concat([x, rc.zeros((2, 1))], axis=1)",
-    "parameters": "net.params",
+    "ParameterList": '[rc.nn.Parameter(rc.zeros(3), domain=(t,), name=f"p{k}") for k in range(2)]',
     "pi": "math.pi",
-    "placeholder": "h = rc.like(rc.f32[3], domain=(t,)); h[0] = 0.0; h[t] = h[t - 1] + 1.0",
-    "ravel": "x.reshape(-1)",
-    "real": "x",
+    "PReLU": "rc.maximum(x, 0.25 * x)",
     "reciprocal": "1.0 / x",
-    "RecurrentTensor": "h = rc.like(rc.f32[3], domain=(t,)); h[0] = 0.0; h[t] = h[t - 1] + 1.0",
     "requires_grad": 'rc.nn.Parameter(rc.zeros(3), domain=(), name="p")',
     "rsqrt": "x.sqrt() ** -1.0",
-    "scan": "h = rc.like(x.type, domain=(t,)); h[0] = x[0]; h[t] = h[t - 1] + x[t]",
-    "shape": "x.shape",
-    "ShapeError": "from recurra.errors import ShapeError",
     "sign": '(x > 0.0).cast("f32") - (x < 0.0).cast("f32")',
-    "sink": "rc.output(x=x)",
-    "size": "x.shape",
+    "soft_update": (
+        "net = rc.nn.Linear(3, 2, domain=(t,)); "
+        "target = net.copy(); "
+        "[q.update(0.99 * q + 0.01 * p) for q, p in zip(target.params, net.params)]"
+    ),
     "Softmax": "x.softmax(axis=-1)",
     "softmin": "(-x).softmax(axis=-1)",
-    "Softplus": "rc.maximum(x, 0.0) + ((-x.abs()).exp() + 1.0).log()",
-    "softplus": "rc.maximum(x, 0.0) + ((-x.abs()).exp() + 1.0).log()",
-    "split": "x.cut(0, 1, axis=0)",
-    "state_dict": "rc.output(**dict(net.named_params()))",
+    "spaces": 'rc.rl.env.make("CartPole-v1").observation_space',
+    "StepLR": "0.1 * 0.5 ** (t // 10)",
     "swapaxes": "x.transpose(1, 0)",
-    "t": "x.T",
     "tan": "x.sin() / x.cos()",
     "TempoContext": 'rc.Context(dims="t")',
-    "Tensor": "rc.constant([1.0, 2.0])",
-    "tensor": "rc.constant([1.0, 2.0])",
-    "to": 'x.cast("f32")',
-    "tolist": "rc.output(x=x)",
-    "train": "net(x)",
-    "udf": "rc.call(np.sqrt, rc.f32[2, 3], x.square())",
     "unbind": "x.index(0, axis=0)",
-    "unsqueeze": "x.reshape(1, *x.shape)",
-    "value_and_grad": "x[0:T].sum().backward(wrt=[x])",
-    "values": "x",
+    "Unflatten": "x.reshape(2, 3, 1)",
     "Variable": 'rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p")',
-    "view": "x.reshape(3, 2)",
-    "view_as": "x.reshape(3, 2)",
-    "vmap": 'rc.Context(dims="b t")',
-    "zero_grad": "x[0:T].sum().backward(wrt=[x])",
+    "vstack": "rc.concat([x, y], axis=0)",
     "zeros_like": "rc.zeros(x.shape)",
+    "DomainError": "from recurra.errors import DomainError",
+    "ShapeError": "from recurra.errors import ShapeError",
+    "load_state_dict": 'net.load(torch.nn.Linear(3, 2).state_dict(), layout="torch")',
+    "state_dict": "rc.output(**dict(net.named_params()))",
+    "parameters": "net.params",
+    "named_parameters": "dict(net.named_params())",
+    "nll_loss": "-x.take(k, axis=-1)",
+    "NLLLoss": "-x.take(k, axis=-1)",
 }
 
 
@@ -173,13 +246,6 @@ def hint(name: str, known: Iterable[str] = ()) -> str:
     found = next(mine, None) or next(near, None)
     line = found.ours if found else WORDS.get(word)
     alike = {x.lower(): x for x in known if not x.startswith("_")}
-    plain = word.removesuffix("_")
-    if (
-        plain != word
-        and plain in known
-        and not any(plain in _last_words(o) for o in OPERATORS.values())
-    ):
-        return f"did you mean {plain}?"
     if line is None and word.endswith("_") and not word.startswith("_"):
         return "nothing is changed in place: write x = x + 1.0"
     if line is None and (close := get_close_matches(word.lower(), alike, 1, 0.8)):

@@ -27,6 +27,18 @@ BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "ui
     "uint32": "u32",
 }
 
+OddPart = tuple[str, tuple[int, ...], Any]  # where it is, its shape, and its space
+
+
+def odd_part(space: Any, observation: Any, where: str = "") -> OddPart | None:
+    """The first part of an observation that has another shape than its space; None: all fit."""
+    if isinstance(space, (Dict, Tuple)):
+        parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        found = (odd_part(s, observation[k], f"{where}[{k!r}]") for k, s in parts)
+        return next((x for x in found if x is not None), None)
+    shape = np.shape(observation)
+    return None if shape == space.shape else (where, shape, space)
+
 
 @dataclass(frozen=True)
 class SpacePart:

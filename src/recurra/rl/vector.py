@@ -16,6 +16,7 @@ import sysconfig
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import Loc, RecurraError, here
 from recurra.ir.values import fitted
-from recurra.rl.gym_spaces import Array, Values
+from recurra.rl.gym_spaces import Array, Values, odd_part
 from recurra.runtime.checkpointing import Unsaved
 
 Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
@@ -35,6 +36,7 @@ OTHERS = (  # where programs lie that are not the user's
     sysconfig.get_path("stdlib"),
 )
 MODES = ("NextStep", "SameStep", "Disabled")
+OF_VECTORS = ("vectorization_mode", "vector_kwargs", "wrappers")  # options of make_vec alone
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,36 @@ class Spec:
         """The error that says what was raised, by the environment or about it, and where."""
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [x for x in frames if not x.filename.startswith(OTHERS)] or frames
+        if what in ("reset", "step") and (odd := self._odd_shape(what)) is not None:
+            return odd
         return RecurraError(
             f"{self} fails in {what}",
             facts=f"{type(error).__name__}: {error}",
             hint="gymnasium.utils.env_checker.check_env(env) says what an environment must give",
             loc=Loc(theirs[-1].filename, theirs[-1].lineno or 0),
         )
+
+    def _odd_shape(self, what: str) -> RecurraError | None:
+        """The error of an environment that, alone, observes another shape than its space has."""
+        known = {k: x for k, x in self.options.items() if k not in OF_VECTORS}
+        with warnings.catch_warnings(), suppress(Exception):
+            warnings.simplefilter("ignore")
+            with closing(gymnasium.make(self.id, disable_env_checker=True, **known)) as env:
+                seen = env.reset(seed=0)[0]
+                if what == "step":
+                    seen = env.step(env.action_space.sample())[0]
+                odd, code = odd_part(env.observation_space, seen), getattr(env.unwrapped, what)
+            if odd is None:
+                return None
+            where, shape, space = odd
+            return RecurraError(
+                f"{self} fails in {what}",
+                facts=f"it gives an observation{where} of shape {shape}, and its "
+                f"observation_space{where} is {space}",
+                hint=f"write the shape that it has: gymnasium.spaces.Box(-np.inf, np.inf, {shape})",
+                loc=Loc(code.__code__.co_filename, code.__code__.co_firstlineno),
+            )
+        return None
 
     def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
         """All rows of `env`, or of what takes its place, at the start of an episode."""

@@ -13,6 +13,7 @@ from recurra.codegen.input_layout import numbers
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
+from recurra.ir.values import array_of
 from recurra.ops.source import Input
 
 HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"
@@ -52,8 +53,15 @@ def program_inputs(
     return out
 
 
-def expect_inputs(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> None:
+def expect_inputs(inputs: Mapping[str, ProgramInput], given: Any) -> None:
     """Raises RecurraError if a run is not given what the program reads, or something else."""
+    if not isinstance(given, Mapping):
+        raise RecurraError(
+            f"inputs are given by their names, not as a {type(given).__name__}",
+            facts="\n  ".join(map(str, inputs.values())) or "the program reads no inputs",
+            hint=HINT,
+            loc=here(),
+        )
     strange = [name for name in given if name not in inputs]
     missing = [x.name for x in inputs.values() if x.is_read and x.name not in given]
     if strange or missing:
@@ -80,7 +88,7 @@ def _expect_array(wanted: ProgramInput, given: Any) -> None:
 
     Those that are read are made numbers of their type where the program takes them.
     """
-    plain = given if hasattr(given, "shape") else np.asarray(given)
+    plain = given if hasattr(given, "shape") else array_of(given, f"the input {wanted.name}")
     strange = getattr(getattr(plain, "dtype", None), "kind", "") == "U"
     if strange or tuple(plain.shape) != wanted.shape:
         have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"
@@ -90,7 +98,7 @@ def _expect_array(wanted: ProgramInput, given: Any) -> None:
             hint="give the points of its dims first, then the axes of its type",
             loc=here(),
         )
-    if not wanted.is_read:
+    if not wanted.is_read or isinstance(given, np.ma.MaskedArray):  # also of the right type
         numbers(given, wanted.name, wanted.type.dtype, wanted.loc)
 
 

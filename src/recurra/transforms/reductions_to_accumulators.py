@@ -2,6 +2,7 @@
 
     s[t<T] = sum(mul(w, x), axes=(1,))    →  s[t<T] = einsum(w, x, labels='ab,b->a')
     G[i<I] = sum(x[i,0:T], axes=(0, 1))   →  p[i<I,t<T] = sum(x, axes=(0,)); G[i<I] = fold(p[i,0:T])
+    G[i<I] = sum(x[i,0:T:2], axes=(0,))   →  p[i<I,t<T] = merge(x, 0, when=(t%2 == 0, ..)); fold(p)
 
 What is reduced inside one step is reduced first, so that x itself need not be kept; the extrema of
 a small x are taken element by element, and joined after the loop. The direction in which the fold
@@ -15,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.cost.thresholds import MAX_ACCUMULATED_BYTES
-from recurra.ir.expr import symbols
+from recurra.ir.expr import Expr, both, compare, lin, negate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ir.op import LETTERS
 from recurra.ir.types import Domain, Range, Type
+from recurra.ops.control import Merge
 from recurra.ops.elementwise import Copy
-from recurra.ops.reduction import Fold, Reduction
-from recurra.ops.source import Input
+from recurra.ops.reduction import Fold, Reduction, identity
+from recurra.ops.source import Const, Input
 from recurra.transforms.canonicalize.arithmetic import ALGEBRA
 from recurra.transforms.canonicalize.layout import SHAPES
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -58,10 +60,16 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
     if not set(range(rank)) <= set(node.op.axes):
         return None
     domain = _read(node, a, source.domain)
+    a, skipped = _in_steps_of_one(a, source.domain)
     if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
         return None
     rest = tuple(k - rank for k in node.op.axes if k >= rank)
-    if rest and domain == source.domain and _by_element(node.op, source, rewriting.sizes):
+    if (
+        rest
+        and not skipped
+        and domain == source.domain
+        and _by_element(node.op, source, rewriting.sizes)
+    ):
         fold = Fold(monoid_of=node.op.monoid, rank=rank)
         every = rewriting.emit(fold, (a,), node.domain, f"{node.name}_each", whole=True)
         return replace(node, op=replace(node.op, axes=rest), args=(every,))
@@ -70,11 +78,27 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
         axes = LETTERS[: rewriting.type(part).rank]
         op = replace(node.op, axes=rest) if rest else Copy(labels=f"{axes}->{axes}" if axes else "")
         part = rewriting.emit(op, (part,), domain, f"{node.name}_part")
+    if skipped:
+        type_, here = rewriting.type(part), both(*skipped)
+        fill = Const(value=identity(node.op.monoid, type_.dtype), dtype=type_.dtype)
+        none = rewriting.emit(replace(fill, shape=type_.shape), (), domain, "none")
+        choice = Merge(when=(here, negate(here)))
+        part = rewriting.emit(choice, (part, none), domain, f"{node.name}_part")
     if rewriting[part.name].domain != domain:
         return None
     return replace(
         node, op=Fold(monoid_of=node.op.monoid, rank=rank), args=(replace(a, name=part.name),)
     )
+
+
+def _in_steps_of_one(ref: Ref, domain: Domain) -> tuple[Ref, list[Expr]]:
+    """A read without the steps of its ranges, and where the points are that these read."""
+    inside = list[Expr]()
+    for r, e in zip(domain, ref.index, strict=True):
+        if isinstance(e, Slice) and e.step != 1:
+            inside.append(compare("==", lin([(r.sym, 1), (e.lo, -1)]) % e.step, 0))
+    index = (replace(e, step=1) if isinstance(e, Slice) else e for e in ref.index)
+    return (replace(ref, index=tuple(index)), inside) if inside else (ref, inside)
 
 
 def _by_element(op: Reduction, source: Node, sizes: Mapping[str, int]) -> bool:
@@ -94,10 +118,7 @@ def _read(node: Node, ref: Ref, domain: Domain) -> Domain:
     return Domain(
         tuple(
             Range(r.dim, e.hi, e.lo)
-            if isinstance(e, Slice)
-            and e.step == 1
-            and e.pad is None
-            and not (symbols(e.lo) | symbols(e.hi)) & dims
+            if isinstance(e, Slice) and e.pad is None and not (symbols(e.lo) | symbols(e.hi)) & dims
             else r
             for e, r in zip(ref.index, domain, strict=True)
         )

@@ -49,7 +49,7 @@ def test_layers_are_counted_through() -> None:
         (lambda x, t: rc.where(x.cast("i32"), 1.0, 0.0), "rc.where(x != 0, x, 0.0)"),
         (lambda x, t: x.mean(t), "x[b, 0:T].sum(axis=0)"),
         (lambda x, t: nn.MultiheadAttention(3, 1, domain=())(x, x, x), "write net(x)"),
-        (lambda x, t: rc.optim.clip_grad_norm_, "did you mean clip_grad_norm?"),
+        (lambda x, t: rc.optim.clip_grad_norm_, "rc.optim.clip_grad_norm([p], 1.0)"),
         (lambda x, t: x.broadcast_to((2, 2)), "an axis of size 1"),
     ],
 )

@@ -187,3 +187,25 @@ def test_one_operation_takes_no_rows_that_the_data_end() -> None:
     assert "rc.import_jax(mean), or let the host call it for one row, rc.call(mean, " in str(
         e.value
     )
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_function_of_several_results_is_called_once_at_a_point(backend: str) -> None:
+    """XLA runs a loop twice that stands there twice, one for each result."""
+    calls: list[int] = []
+
+    def both(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        jax.debug.callback(lambda: calls.append(1))
+        return x.sum(), x * 2.0
+
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.like(rc.f32[3], (t,))
+        total, twice = rc.jax_fn(both)(x)
+        x[0] = 1.0
+        x[t + 1] = twice * 0.25 + total
+        rc.output(total=total)
+    found = ctx.compile({T: 4}, backend=backend).run()["total"]
+    jax.effects_barrier()
+    np.testing.assert_allclose(found, 3.0 * 3.5 ** np.arange(4))
+    assert len(calls) == 4

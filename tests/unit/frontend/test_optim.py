@@ -146,6 +146,24 @@ def test_a_norm_is_clipped_only_where_it_is_too_large() -> None:
     agree(got, by_optax(optax.chain(optax.clip_by_global_norm(8.0), optax.sgd(0.05))))
 
 
+@pytest.mark.parametrize("clip", [o.clip_grad_norm, o.clip_grad_value])
+def test_clipped_gradients_keep_the_types_of_their_parameters(clip: Any) -> None:
+    """One norm is taken of parameters of several types; the narrower ones were refused."""
+    ctx = rc.Context(dims="i")
+    with ctx as (i, I):
+        narrow = rc.nn.Parameter(rc.constant([3.0, 0.0]), domain=(i,), name="narrow")
+        wide = rc.nn.Parameter(rc.constant(4.0, "f64"), domain=(i,), name="wide")
+        ((narrow.square().sum() + wide.square()) * 0.5).backward()
+        clip([narrow, wide], rc.constant(1.0, "f64"))
+        o.Adam([narrow, wide], lr=0.1).step()
+        rc.output(narrow=narrow.grad, wide=wide.grad)
+    found = ctx.run({I: 1}, backend="numpy")
+    want = (0.6, 0.8) if clip is o.clip_grad_norm else (1.0, 1.0)
+    np.testing.assert_allclose(found["narrow"][0], [want[0], 0.0], rtol=1e-6)
+    np.testing.assert_allclose(found["wide"][0], want[1], rtol=1e-6)
+    assert (found["narrow"].dtype, found["wide"].dtype) == (np.float32, np.float64)
+
+
 COSINE = optax.cosine_decay_schedule(1e-1, STEPS)
 THEIRS: dict[str, Any] = {
     "adam": optax.adam(0.1),

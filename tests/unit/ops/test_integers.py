@@ -204,3 +204,45 @@ def test_large_numbers_of_dims_are_computed_as_such() -> None:
     got = ctx.run({T: 4}, backend="numpy")
     assert got["whole"].tolist() == [0, 10**9, 2 * 10**9, 3 * 10**9]
     assert got["bound"] == 4e9
+
+
+DECIMALS = {
+    "f32": np.array([0.5, 1.5, -2.5, 123.456, -0.049, 12345.678, 15.0, 25.0], np.float32),
+    "f64": np.array([0.5, 1.5, -2.5, 123.456, -0.049, 12345.678, 15.0, 25.0]),
+    "i32": np.array([5, 15, -25, 123456787, -123456785, 49, 50, 51], np.int32),
+    "i8": np.array([5, 15, -25, 127, -128, 49, 50, 51], np.int8),
+    "i64": np.array([5, 15, -25, 2**53 + 7, -(2**53) - 5, 49, 50, 51]),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("dtype", DECIMALS)
+def test_rounds_to_decimals_that_are_a_number_or_an_index(dtype: str, backend: str) -> None:
+    """An index expression of decimals was refused; large integers lost their last digits."""
+    x = DECIMALS[dtype]
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        y, N = rc.constant(x, dtype), rc.bound("N")
+        rc.output(**{str(d): y.round(d) for d in (0, 1, 2, -1, -2)})
+        rc.output(bound=y.round(N - 3), each=y.round(1 - t), far=y.round(-400), fine=y.round(400))
+    found = ctx.run({T: 4, N: 2}, backend=backend)
+    for d in (0, 1, 2, -1, -2):
+        np.testing.assert_allclose(found[str(d)], _rounded(x, d), rtol=1e-6, err_msg=str(d))
+        if d <= 1:
+            np.testing.assert_allclose(found["each"][1 - d], _rounded(x, d), rtol=1e-6)
+    np.testing.assert_allclose(found["bound"], _rounded(x, -1), rtol=1e-6)
+    assert (found["far"] == 0).all()
+    np.testing.assert_array_equal(found["fine"], x)
+
+
+def _rounded(x: np.ndarray, decimals: int) -> np.ndarray:
+    """np.round, in whole numbers where x is of them: NumPy goes by way of floats."""
+    if x.dtype.kind == "f" or decimals >= 0:
+        return np.round(x, decimals)
+    return np.array([round(int(k), decimals) for k in x]).astype(x.dtype)
+
+
+@pytest.mark.parametrize("decimals", [2.5, "two", None])
+def test_decimals_that_are_no_number(decimals: Any) -> None:
+    with rc.Context(dims="t"), pytest.raises(RecurraError, match="how many decimals"):
+        rc.constant([1.0]).round(decimals)

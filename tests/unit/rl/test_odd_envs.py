@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from recurra import cli
+from recurra.rl.gym_spaces import odd_part
 
+BOX = "gymnasium.spaces.Box(-np.inf, np.inf"
 GOOD = np.zeros(3, np.float32)
 RESETS: dict[str, Any] = {
     "raises": ValueError("no reset"),
@@ -87,8 +89,13 @@ def test_what_fails_is_told(
     said = capsys.readouterr().err
     assert f"{odd}/{name}-v0" in said
     assert f" fails in {name.split('-')[0]}\n  --> " in said
-    assert "check_env(env) says what an environment must give" in said
-    if name.endswith(("raises", "make")):
+    if name.endswith("shape"):
+        shape = {"reset": (4,), "step": (3, 1)}[name.split("-")[0]]
+        assert f"it gives an observation of shape {shape}, and its observation_space is Box" in said
+        assert f"(3,), float32)\n  hint: write the shape that it has: {BOX}, {shape})" in said
+    else:
+        assert "check_env(env) says what an environment must give" in said
+    if name.endswith(("raises", "make", "shape")):
         assert "test_odd_envs.py:" in said
     assert "Traceback" not in said
 
@@ -99,3 +106,13 @@ def test_an_environment_that_ends_at_once_is_fine(odd: str, tmp_path: Path):
     assert train("ppo", tmp_path, "--env", f"{odd}/fine-v0", "--minibatches", "1") == 0
     (metrics,) = tmp_path.glob("*/metrics.jsonl")
     assert json.loads(metrics.read_text().splitlines()[-1])["charts/episodic_return"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_part_of_a_wrong_shape_is_named():
+    box, two = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+    space = gym.spaces.Dict({"at": box, "both": gym.spaces.Tuple((two, box))})
+    good = {"at": GOOD, "both": (1, GOOD)}
+    assert odd_part(space, good) is None
+    assert odd_part(space, {**good, "both": (1, GOOD[:2])}) == ("['both'][1]", (2,), box)
+    assert odd_part(space, {**good, "both": (GOOD, GOOD)}) == ("['both'][0]", (3,), two)

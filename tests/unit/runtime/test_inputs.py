@@ -323,3 +323,26 @@ def test_jax_without_a_device(platform: str) -> None:
         assert "RecurraError: JAX finds no device to run the program on" in found.stderr
         assert f"look for {platform}" in found.stderr
         assert 'backend="numpy"' in found.stderr
+
+
+GIVEN_WRONG: dict[str, tuple[Any, str]] = {
+    "masked, of the right type": (
+        {"x": np.ma.array(np.ones((2, 3), np.float32), mask=[[False] * 3, [True] * 3])},
+        "the input x has a masked value",
+    ),
+    "ragged": ({"x": [[1.0, 2.0, 3.0], [1.0]]}, "the input x is ragged"),
+    "no names": ([np.ones((2, 3))], "inputs are given by their names, not as a list"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), GIVEN_WRONG.values(), ids=GIVEN_WRONG)
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_what_is_no_array_is_refused(given: Any, said: str, backend: str) -> None:
+    """What a mask hides was taken for numbers; the others ended in a traceback."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        rc.output(y=rc.input(rc.f32, (b, t), name="x") * 2.0)
+    program = ctx.compile({B: 2, T: 3}, backend=backend)
+    with pytest.raises(RecurraError, match=said) as refused:
+        program.run(inputs=given)
+    assert refused.value.hint

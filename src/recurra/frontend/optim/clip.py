@@ -16,7 +16,8 @@ from recurra.frontend.tensor import RecurrentTensor
 def clip_grad_value(params: Sequence[Parameter], limit: Any) -> None:
     """Every element of every gradient into [-limit, limit]."""
     for p in parameters(params):
-        p.grad = gradient(p).clip(-limit, limit)
+        g = gradient(p)
+        p.grad = g.clip(-limit, limit).cast(g.dtype)
 
 
 def clip_grad_norm(params: Sequence[Parameter], max_norm: Any) -> RecurrentTensor:
@@ -29,5 +30,5 @@ def clip_grad_norm(params: Sequence[Parameter], max_norm: Any) -> RecurrentTenso
     norm = reduce(add, squares).sqrt()
     for p in all_of_them:
         g = gradient(p)
-        p.grad = where(norm < max_norm, g, g / norm * max_norm)
+        p.grad = where(norm < max_norm, g, g / norm * max_norm).cast(g.dtype)
     return norm

@@ -12,7 +12,7 @@ reads that. In an index T is the length of the row that is read, in a value that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -23,13 +23,14 @@ from recurra.ir.order import components
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Call, Foreign, Merge
-from recurra.ops.indexing import Pick, Take
+from recurra.ops.indexing import Pick, Place, Take
 from recurra.ops.movement import Expand, Flip, Transpose
 from recurra.ops.source import Const, Value
 from recurra.transforms.early_exit.masked_reads import MaskedOperand
 from recurra.transforms.early_exit.ragged_axes import (
     Along,
     Axes,
+    RowsDiffer,
     ends_last,
     folded,
     moved_axes,
@@ -102,6 +103,7 @@ class _Program(RowMoves):
 
     def _apply(self, node: Node) -> None:
         """An op on operands whose axes may end earlier in some rows."""
+        node = self.n = self._in_rows(node)
         xs = [self.operand(node, k) for k in range(len(node.args))]
         op = node.op.at(self.by)
         if any(a.name in self.grown for a in node.args):
@@ -115,7 +117,7 @@ class _Program(RowMoves):
         if isinstance(node.op, Call):
             op = self.told_lengths(node.op, xs)
         if not isinstance(node.type, Tuple):
-            axes = result_axes(node.op, shapes, [x.axes for x in xs])
+            axes = self._result_axes(node, xs)
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):
                 self._refuse_rows(node, xs)
             rank = len(shape_of(node.type))
@@ -127,10 +129,27 @@ class _Program(RowMoves):
             op, at = self.turned(xs[0], op.axis)
             self.put(node, op, [xs[0].ref, at])
             return
+        if isinstance(node.op, Place) and self.ended(node.op.at_):
+            self._placed(node, node.op, xs[0])
+            return
         refs = [x.ref for x in xs]
         if isinstance(op, Take) and self.ended(shapes[0][op.parts()[0].index(op.axis)]):
             op, refs[1] = self.taken(op, xs[0], refs[1])
         self.put(node, op, refs)
+
+    def _result_axes(self, node: Node, xs: Sequence[MaskedOperand]) -> Axes | None:
+        """What the axes of the result run along; refuses one that would end at several points."""
+        try:
+            return result_axes(node.op, [x.shape for x in xs], [x.axes for x in xs])
+        except RowsDiffer:
+            rows = ", ".join(
+                str(a) for a, x in zip(node.args, xs, strict=True) if any(map(self.ended, x.shape))
+            )
+            self.refuse(
+                f"{node.op.name} takes rows that end at different points",
+                f"it reads {rows}, and {self.bound} is the length of the row that is read",
+                "reduce the rows first, or read one point of each",
+            )
 
     def _expect_rows_in_place(self, node: Node, xs: Sequence[MaskedOperand]) -> None:
         """Refuses elements that go from row to row: one may have ended where another has not."""
@@ -177,10 +196,13 @@ class _Program(RowMoves):
 
     def _picked(self, node: Node, op: Pick, operand: MaskedOperand) -> None:
         """An element of an axis; past the end of the row there is none."""
-        if self.ended(op.at_) and not op.zero:
+        along = operand.axes[op.axis]
+        own = along is None or not along.rows or along.rows == tuple(r.sym for r in self.rows)
+        if self.ended(op.at_) and not own:
             self.refuse(
                 f"{node.name} picks element {op.at_} of an axis",
-                f"{self.bound} differs from row to row",
+                f"{self.bound} differs from row to row, and the axis is that of several rows, or "
+                f"of another",
                 f"read the end of a row as x[.., {self.bound}-1]",
             )
         size = operand.shape[op.axis]
@@ -203,6 +225,16 @@ class _Program(RowMoves):
         zero = self.emit(Const(value=0, dtype=self.g[node.name].type.dtype), ())
         self.put(node, choice(len(shape_of(node.type)), both=False), (there, y, zero))
 
+    def _placed(self, node: Node, op: Place, operand: MaskedOperand) -> None:
+        """A new axis with its one element where only the data know: zero at all other places."""
+        at, places = self.number(op.at_), self.places(op.size)
+        here = self.emit(el.Equal(labels=",a->a"), (at, places), "here")
+        axes = LETTERS[: len(operand.shape) + 1]
+        c = axes[op.axis]
+        zero = self.emit(Const(value=0, dtype=self.g.type(operand.ref).dtype), ())
+        where = el.Where(labels=join_labels((c, axes.replace(c, ""), ""), axes))
+        self.put(node, where, [here, operand.ref, zero])
+
     def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
         """What the other axes run along; those of all rows, of the row that is picked."""
         out = list[Along | None]()
@@ -222,7 +254,9 @@ class _Program(RowMoves):
     # ---- choices and numbers
 
     def _merge(self, node: Node, op: Merge) -> None:
-        """Branches by T are chosen by data, the others as before."""
+        """Branches by T are chosen by data, the others as before; of numbers, in each row."""
+        if any(map(self.ended, op.when)) and all(map(self._is_number, node.args)):
+            node = self.n = self._grow(node, self.rows.dims)
         op = Merge(when=tuple(map(self.plain, op.when)))
         fixed = [k for k, c in enumerate(op.when) if not self.ended(c)]
         ended = [k for k, c in enumerate(op.when) if self.ended(c)]
@@ -232,7 +266,7 @@ class _Program(RowMoves):
             for k, a in enumerate(node.args):
                 if not isinstance(self.graph[a.name].op, el.Going):
                     xs[k] = replace(xs[k], ref=self.emit(el.And(), (here, xs[k].ref), "begins"))
-        self.axes[node.name] = result_axes(op, [x.shape for x in xs], [x.axes for x in xs]) or ()
+        self.axes[node.name] = self._result_axes(node, xs) or ()
         if not ended:
             self.put(node, op, [x.ref for x in xs])
             return
@@ -269,21 +303,31 @@ class _Program(RowMoves):
 
     def _value(self, node: Node, op: Value) -> None:
         """A number made of T: of its row, or counted over the rows that it is multiplied with."""
-        needs = self._needs(op.expr)
-        dims = {*node.domain.dims, *needs}
-        box = Domain(tuple(self.ranges[d] for d in self.ranges if d in dims))
-        self.n = replace(node, domain=self._sorted(box))
-        if dims != set(node.domain.dims):
-            self.grown[node.name] = self.n.domain
+        self.n = self._grow(node, self._needs(op.expr))
         if isinstance(op.expr, (Cmp, Logic)):
             ref = self.condition(self.plain(op.expr))
         else:
             ref = self.number(op.expr)
         self.put(self.n, el.Cast(to=op.dtype), [ref])
 
-    def _sorted(self, box: Domain) -> Domain:
+    def _grow(self, node: Node, dims: Iterable[str]) -> Node:
+        """The equation, which varies with some dims more."""
+        every = {*node.domain.dims, *dims}
+        if every == {*node.domain.dims}:
+            return node
         order = list(self.graph.declared)
-        return Domain(tuple(sorted(box, key=lambda r: order.index(r.dim))))
+        box = Domain(tuple(self.ranges[d] for d in sorted(every, key=order.index)))
+        self.grown[node.name] = box
+        return replace(node, domain=box)
+
+    def _in_rows(self, node: Node) -> Node:
+        """What folds numbers along an axis of T elements, of its own row: each row has its own."""
+        sizes = [shape_of(self.graph.read_type(a)) for a in node.args]
+        folds = folded(node.op, "f32") if not ends_last(node.op) else []
+        alone = any(self.ended(sizes[k][axis]) for k, axis, _ in folds)
+        if alone and all(map(self._is_number, node.args)):
+            return self._grow(node, self.rows.dims)
+        return node
 
     def _with_rows(self, node: Node, op: Op, xs: list[MaskedOperand]) -> Op:
         """Operands that came to vary with rows: ours, or those along an axis beside them."""
@@ -306,8 +350,7 @@ class _Program(RowMoves):
         if more := more - set(node.domain.dims):
             if not all(self._is_number(a) for a in node.args):
                 self._rowless(", ".join(sorted(more)))
-            dims = {*node.domain.dims, *more}
-            self.grown[node.name] = self._sorted(Domain(tuple(self.ranges[d] for d in dims)))
+            self._grow(node, more)
         return _relabeled(op, tuple(len(x.shape) for x in xs), ins[: len(xs)])
 
     def _is_number(self, ref: Ref) -> bool:

@@ -332,10 +332,9 @@ class Reads(RowEnds):
         for c in self._ends(along):
             part: Any = along.part.at(self.by)
             moved = Slice(part.lo + c, part.hi + c, part.step)
-            index, letters = self._mask_index(
-                operand, LETTERS[: len(operand.shape)], axis, along, moved
-            )
-            masks.append(Ref(self.alive, index))
+            index, letters, gone = self._mask_index(operand, axis, along, moved)
+            here = Ref(self.alive, index)
+            masks.append(self.emit(Any_(axes=gone), (here,), "alive_any") if gone else here)
         return self.joined(el.And(), masks), letters
 
     def places(self, size: Expr | int) -> Ref:
@@ -343,32 +342,6 @@ class Reads(RowEnds):
         k = unused_name(self.graph)
         op = Value(expr=Sym(k), dtype="i32", bind=((k, substitute(size, self.by), 0),))
         return self.emit(op, (), "place")
-
-    def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
-        """How many elements of an axis there are (i32), and the labels of the axes that it has."""
-        mask, letters = self.mask(operand, axis)
-        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
-        length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
-        return length, letters.replace(LETTERS[axis], "")
-
-    def told_lengths(self, op: Call, xs: list[MaskedOperand]) -> Call:
-        """The call with a row cut at its end, by a length that it reads; zeros end each of many."""
-        if any(self.ended(n) for _, shape in op.results for n in shape):
-            self.refuse(
-                f"{op.fn.key} gives rows that end at different points",
-                f"{self.bound} is set row by row, while the program runs",
-                f"let it give one point of a row, at every {self.time}",
-            )
-        lengths = list(op.lengths)
-        for k, x in enumerate(tuple(xs)):
-            for axis in (j for j, size in enumerate(x.shape) if self.ended(size)):
-                length, rest = self.length_along(x, axis)
-                if rest:
-                    xs[k] = self.masked(xs[k], axis, 0)
-                else:
-                    lengths.append((k, axis, len(xs)))
-                    xs.append(MaskedOperand(length, (), ()))
-        return replace(op.at(self.by), lengths=tuple(lengths))
 
     def present(self, operand: MaskedOperand, fill: float) -> MaskedOperand:
         """`operand` with `fill` wherever its row has no point: beside it, and along its axes."""
@@ -410,23 +383,25 @@ class Reads(RowEnds):
         return self.g.emit(op, (alive, ref, other), box, f"{ref.name}_alive")
 
     def _mask_index(
-        self, operand: MaskedOperand, axes: str, axis: int, along: Along, part: Slice
-    ) -> tuple[tuple[Index, ...], str]:
-        """Where `alive` says it for the axes of `operand`, and their labels."""
-        index: list[Index] = []
-        letters = ""
-        rows = dict(zip(self.rows.dims, along.rows, strict=True))
+        self, operand: MaskedOperand, axis: int, along: Along, part: Slice
+    ) -> tuple[tuple[Index, ...], str, tuple[int, ...]]:
+        """Where `alive` says it for the axes of `operand`, their labels, and axes of no label."""
+        axes, index, letters = LETTERS[: len(operand.shape)], list[Index](), ""
+        gone = list[int]()
+        rows = dict(zip(self.rows.dims, enumerate(along.rows), strict=True))
         for r in self.graph[self.ending.done].domain:
             if r.dim == self.time:
                 index.append(part)
                 letters += axes[axis]
                 continue
-            e = rows[r.dim]
+            k, e = rows[r.dim]
             index.append(e)
-            if isinstance(e, Slice):
+            if k in along.longest:
+                gone.append(len(letters) + len(gone))
+            elif isinstance(e, Slice):
                 at = self.row_axis_of(operand, r, e)
                 letters += axes[self.lost(operand) if at is None else at]
-        return tuple(index), letters
+        return tuple(index), letters, tuple(gone)
 
     def row_axis_of(self, operand: MaskedOperand, extent: Range, part: Slice) -> int | None:
         """The axis of an operand that runs along rows."""
@@ -439,8 +414,14 @@ class Reads(RowEnds):
     def across(self, operand: MaskedOperand, axis: int) -> list[int | None]:
         """The axes along which the rows run that end along an axis; None where one is gone."""
         along = operand.axes[axis]
-        rows = zip(self.rows, along.rows, strict=True) if along is not None else ()
-        return [self.row_axis_of(operand, r, e) for r, e in rows if isinstance(e, Slice)]
+        if along is None or along.dim == COUNTED:
+            return []
+        rows = enumerate(zip(self.rows, along.rows, strict=True))
+        return [
+            self.row_axis_of(operand, r, e)
+            for k, (r, e) in rows
+            if isinstance(e, Slice) and k not in along.longest
+        ]
 
     def along(self, operand: MaskedOperand, axis: int) -> Along:
         """What an axis of rows that end runs along."""
@@ -451,7 +432,7 @@ class Reads(RowEnds):
 
         Gradients have such axes: they have them of the values that they are gradients of.
         """
-        out = list(axes)
+        out, own = list(axes), self.domain(self.n)
         for axis, size in enumerate(shape):
             if axes[axis] is not None or not self.ended(size):
                 continue
@@ -459,7 +440,7 @@ class Reads(RowEnds):
             hi: Any = ends[0] if len(ends) == 1 else self.sym
             lo = lin([(hi, 1), (size, -1)])
             rows = [
-                Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in self.n.domain else None
+                Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in own else None
                 for r in self.rows
             ]
             if None not in rows:

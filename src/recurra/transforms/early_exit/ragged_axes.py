@@ -7,7 +7,7 @@ the end, and keeps the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from typing import Any
@@ -31,11 +31,15 @@ COUNTED = ""  # in place of a dim: an axis of as many elements as `part` has, of
 
 @dataclass(frozen=True)
 class Along:
-    """An axis that has the length of `part` of a dim; of time, in row `rows`."""
+    """An axis that has the length of `part` of a dim; of time, in row `rows`.
+
+    Of the rows at the positions `longest` no axis is left: it has the length of the longest one.
+    """
 
     dim: str
     part: Slice
     rows: tuple[Index, ...] = ()
+    longest: tuple[int, ...] = ()
 
     def at(self, by: Mapping[str, Expr | int], cut: set[str]) -> Along | None:
         """In a read of the value at `by`; None where it varies with a dim that is `cut`."""
@@ -52,48 +56,82 @@ class Along:
 
 
 Axes = tuple[Along | None, ...]
+Shapes = Sequence[Sequence[Expr | int]]
 
 
-def joined(candidates: Sequence[Along | None]) -> Along | None:
-    """What an axis runs along that several operands have: they all have its length."""
-    return next((a for a in candidates if a is not None), None)
+class RowsDiffer(Exception):
+    """One axis that would run along several rows, each of which ends at a point of its own."""
 
 
-def _pointwise(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def joined(candidates: Iterable[Along | None]) -> Along | None:
+    """What an axis runs along that several operands have: they all have its length.
+
+    Raises RowsDiffer.
+    """
+    known = sorted((a for a in candidates if a is not None), key=lambda a: len(a.longest))
+    for a in known:
+        if a.rows and known[0].rows and a.rows != known[0].rows:
+            raise RowsDiffer
+    return known[0] if known else None
+
+
+def remaining(axes: Axes, shape: Sequence[Expr | int], dropped: Collection[int]) -> Axes:
+    """The axes as they are when some are dropped: where rows ran along these, of the longest."""
+
+    def is_along(axis: int, part: Index) -> bool:
+        a = axes[axis]
+        if not isinstance(part, Slice) or (a is not None and a.rows):
+            return False
+        return shape[axis] == part.count if a is None else a.part == part
+
+    def left(a: Along) -> Along:
+        gone = {k for k, e in enumerate(a.rows) if any(is_along(j, e) for j in dropped)}
+        return replace(a, longest=tuple(sorted({*a.longest, *gone})))
+
+    return tuple(a and left(a) for a in axes)
+
+
+def _by_label(ins: Sequence[str], out: str, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
+    found: dict[str, list[Along | None]] = {c: [] for c in "".join(ins) + out}
+    for labels, shape, axes in zip(ins, shapes, xs, strict=True):
+        dropped = [k for k, c in enumerate(labels) if c not in out]
+        for c, a in zip(labels, remaining(axes, shape, dropped), strict=True):
+            found[c].append(a)
+    along = {c: joined(axes) for c, axes in found.items()}
+    return tuple(along[c] for c in out)
+
+
+def _pointwise(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     ins, out = op.parts(tuple(map(len, shapes)))
-    return _by_label(ins, out, xs)
+    return _by_label(ins, out, shapes, xs)
 
 
-def _by_label(ins: Sequence[str], out: str, xs: Sequence[Axes]) -> Axes:
-    return tuple(
-        joined([x[s.index(c)] for s, x in zip(ins, xs, strict=True) if c in s]) for c in out
-    )
-
-
-def _einsum(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _einsum(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     ins, out = op.parts()
-    return _by_label(ins, out, xs)
+    return _by_label(ins, out, shapes, xs)
 
 
-def _by_labels(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _by_labels(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     x, i, out = op.parts()
-    return _by_label((x, i), out, xs)
+    return _by_label((x, i), out, shapes, xs)
 
 
-def _expand(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _expand(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     src, out = op.labels.split("->")
-    return _by_label((src,), out, xs)
+    return _by_label((src,), out, shapes, xs)
 
 
-def _same(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _folded(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
+    dropped = op.axes if isinstance(op, Reduction) else (op.axis,)
+    axes = remaining(xs[0], shapes[0], dropped)
+    return tuple(a for k, a in enumerate(axes) if k not in dropped)
+
+
+def _same(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     return xs[0]
 
 
-def _dropping(*axes: int) -> Callable[[Axes], Axes]:
-    return lambda x: tuple(a for k, a in enumerate(x) if k not in axes)
-
-
-def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _cut(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     (x,) = xs
     return tuple(
         a.shifted(op.start, op.size) if a is not None and k == op.axis else a
@@ -101,44 +139,44 @@ def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     )
 
 
-def _whole(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _whole(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     return tuple(None if k == op.axis else a for k, a in enumerate(xs[0]))
 
 
-def _branches(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _branches(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
 
 
-def _inserted(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _inserted(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     return (*xs[0][: op.axis], None, *xs[0][op.axis :])
 
 
-def _concat(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _concat(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     columns = zip(*xs, strict=True)
     return tuple(None if k == op.axis else joined(c) for k, c in enumerate(columns))
 
 
-def _scatter(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _scatter(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     columns = enumerate(zip(*xs, strict=True))
     return tuple(c[0] if k == op.axis else joined(c) for k, c in columns)
 
 
-def _reshape(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _reshape(op: Any, shapes: Shapes, xs: Sequence[Axes]) -> Axes:
     """Axes of size one come and go; the others stay, or none is known."""
     sizes = [(n, a) for n, a in zip(shapes[0], xs[0], strict=True) if n != 1]
     kept = iter(sizes if [n for n, _ in sizes] == [n for n in op.shape if n != 1] else ())
     return tuple(None if n == 1 else next(kept, (n, None))[1] for n in op.shape)
 
 
-_AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
+_AXES: dict[type[Op], Callable[[Any, Shapes, Sequence[Axes]], Axes]] = {
     Elementwise: _pointwise,
     Einsum: _einsum,
     ByLabel: _by_labels,
     Expand: _expand,
     Transpose: lambda op, _, xs: tuple(xs[0][k] for k in op.order),
-    Reduction: lambda op, _, xs: _dropping(*op.axes)(xs[0]),
-    DiscountedSum: lambda op, _, xs: _dropping(op.axis)(xs[0]),
-    Pick: lambda op, _, xs: _dropping(op.axis)(xs[0]),
+    Reduction: _folded,
+    DiscountedSum: _folded,
+    Pick: _folded,
     Discounts: _inserted,
     Place: _inserted,
     OneHot: _inserted,
@@ -160,8 +198,11 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
 }
 
 
-def result_axes(op: Op, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes | None:
-    """What the axes of the result run along; None: the op cannot say."""
+def result_axes(op: Op, shapes: Shapes, xs: Sequence[Axes]) -> Axes | None:
+    """What the axes of the result run along; None: the op cannot say.
+
+    Raises RowsDiffer.
+    """
     rule = next((_AXES[c] for c in type(op).__mro__ if c in _AXES), None)
     return None if rule is None else rule(op, shapes, xs)
 

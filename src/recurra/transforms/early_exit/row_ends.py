@@ -292,6 +292,8 @@ class RowEnds:
         """An expression of T as an i32."""
         if not self.ended(e):
             return self.emit(Value(expr=e, dtype="i32"), ())
+        if missing := self._needs(e) - set(self.domain(self.n).dims):
+            self._rowless(", ".join(sorted(missing)))
         match e:
             case Sym():
                 return self._length([])

@@ -13,8 +13,10 @@ from recurra.ir.expr import Product, lin, substitute, walk
 from recurra.ir.graph import Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op, join_labels
 from recurra.ops import elementwise as el
+from recurra.ops.control import Call
 from recurra.ops.indexing import Take
 from recurra.ops.movement import Concat, Cut, Pad, Reshape
+from recurra.ops.reduction import Sum
 from recurra.ops.source import Const
 from recurra.transforms.early_exit.masked_reads import MaskedOperand, Reads
 from recurra.transforms.early_exit.ragged_axes import COUNTED, Along
@@ -90,6 +92,32 @@ class RowMoves(Reads):
         """An op on places, of any number of axes, and a number."""
         axes = LETTERS[: len(shape_of(self.g.type(places)))]
         return self.emit(op(labels=join_labels((axes, ""), axes)), (places, self.number(number)))
+
+    def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
+        """How many elements of an axis there are (i32), and the labels of the axes that it has."""
+        mask, letters = self.mask(operand, axis)
+        ones = self.emit(el.Cast(to="i32"), (mask,), "there")
+        length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
+        return length, letters.replace(LETTERS[axis], "")
+
+    def told_lengths(self, op: Call, xs: list[MaskedOperand]) -> Call:
+        """The call with a row cut at its end, by a length that it reads; zeros end each of many."""
+        if any(self.ended(n) for _, shape in op.results for n in shape):
+            self.refuse(
+                f"{op.fn.key} gives rows that end at different points",
+                f"{self.bound} is set row by row, while the program runs",
+                f"let it give one point of a row, at every {self.time}",
+            )
+        lengths = list(op.lengths)
+        for k, x in enumerate(tuple(xs)):
+            for axis in (j for j, size in enumerate(x.shape) if self.ended(size)):
+                length, rest = self.length_along(x, axis)
+                if rest:
+                    xs[k] = self.masked(xs[k], axis, 0)
+                else:
+                    lengths.append((k, axis, len(xs)))
+                    xs.append(MaskedOperand(length, (), ()))
+        return replace(op.at(self.by), lengths=tuple(lengths))
 
     def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
