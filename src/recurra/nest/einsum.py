@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-
 from typing import Any
 
 from recurra.errors import ShapeError
