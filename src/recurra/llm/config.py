@@ -276,11 +276,12 @@ def _rope(keys: _Keys, kind: str) -> Rope:
     theta = inner.number("rope_theta", theta)
     inner.expect(theta > 1, "rope_theta", "is no number above 1", theta)
     if type_ in ("llama3", "yarn"):
-        length = inner.size("original_max_position_embeddings", length)
-    whole = inner.number("partial_rotary_factor", 1.0) == 1.0
-    inner.expect(
-        whole, "partial_rotary_factor", "leaves part of a head as it is, which none here does"
-    )
+        beside = keys if keys.get("original_max_position_embeddings") is not None else inner
+        length = beside.size("original_max_position_embeddings", length)
+    for holder in (keys, inner):
+        whole = holder.number("partial_rotary_factor", 1.0) == 1.0
+        why = "leaves part of a head as it is, which none here does"
+        holder.expect(whole, "partial_rotary_factor", why)
     return rope.from_dict(given, theta, length)
 
 

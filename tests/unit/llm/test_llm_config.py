@@ -243,3 +243,14 @@ def test_what_is_missing_means_what_it_means_in_transformers(name: str):
     for key, value in config.FAMILIES[name].defaults.items():
         if hasattr(theirs, key):
             assert getattr(theirs, key) == value, key
+
+
+def test_what_stands_beside_the_parameters_of_rope():
+    """As in transformers: the length that was trained counts first where it stands outside."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    c = read(LLAMA, rope_scaling=yarn, original_max_position_embeddings=32)
+    assert c.layers[0].rope.length == 32
+    assert read(LLAMA, rope_scaling=yarn).layers[0].rope.length == 16
+    for given in ({"partial_rotary_factor": 0.5}, {"rope_scaling": {"partial_rotary_factor": 0.5}}):
+        with pytest.raises(RecurraError, match=r"partial_rotary_factor 0.5 leaves part of a head"):
+            read(LLAMA, **given)
