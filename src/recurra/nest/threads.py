@@ -104,7 +104,10 @@ class Team:
 
 
 def _wait_for(running: Sequence[Future[None]]) -> None:
-    """Return when all have ended: until then, also after Ctrl-C, arrays must not be freed."""
+    """Return when all have ended: until then, also after Ctrl-C, arrays must not be freed.
+
+    Raises what the first of them has raised.
+    """
     interrupted: KeyboardInterrupt | None = None
     while not all(future.done() for future in running):
         try:
@@ -113,6 +116,8 @@ def _wait_for(running: Sequence[Future[None]]) -> None:
             interrupted = error
     if interrupted is not None:
         raise interrupted
+    for future in running:
+        future.result()
 
 
 @cache

@@ -145,3 +145,18 @@ def test_an_interrupt_waits_for_all_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         Team(nest, 2, Kernel).call(0, 0, 0)
     assert ended == [24]
+
+
+@pytest.mark.parametrize("failing", [3, 2])  # the caller's part, and another thread's
+def test_what_a_thread_raises_is_raised(failing: int) -> None:
+    class Kernel:
+        def __init__(self, nest: Any) -> None:
+            self._rows = nest.problem.extents["m"]
+
+        def call(self, *addresses: int) -> None:
+            if self._rows == failing:
+                raise ValueError(str(failing))
+
+    nest = scheduled(rc.nest.contraction("mk,kn->mn", dict(m=5, k=2, n=2)), "parallel m/3 m k n")
+    with pytest.raises(ValueError, match=str(failing)):
+        Team(nest, 2, Kernel).call(0, 0, 0)
