@@ -28,7 +28,10 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
         from tokenizers import Tokenizer
     try:
         out: Any = Tokenizer.from_file(str(path))
-    except Exception as error:  # of its own kind, whatever is wrong with the file
+        out.decode(out.encode("a").ids)  # some files are read, and fail at their first text
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # of its own kind, whatever is wrong: Rust's are no Exception
         raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
     out.no_truncation()  # as for one text: files may say what they were last used with
     out.no_padding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,15 @@ def test_added_tokens_may_be_beyond_the_embeddings(tmp_path: Path):
     assert len(g.generate("Once", new=2, eos=())[0].tokens) == 2
     with pytest.raises(RecurraError, match=f"a prompt has a token {c.vocab_size}\n"):
         g.generate("Once <image>", new=2)
+
+
+def test_a_tokenizer_that_is_read_and_cannot_be_used_is_refused(tmp_path: Path):
+    """Its template names a token of which it says nothing: the library panics."""
+    c = init("llama-2", tmp_path, small=True)
+    file = tmp_path / "tokenizer.json"
+    given = json.loads(file.read_text())
+    assert given["post_processor"]["special_tokens"]
+    given["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(given))
+    with pytest.raises(RecurraError, match=r"tokenizer\.json is no tokenizer"):
+        tokenizer(tmp_path, c)
