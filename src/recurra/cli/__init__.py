@@ -103,6 +103,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _show_what_can_be_shown()
     with _no_interrupt_lost():
         return exit_code(partial(dispatch, words))
 
@@ -135,6 +136,13 @@ def exit_code(command: Callable[[], int]) -> int:
         where = f": {error.filename}" if error.filename else ""
         print(f"the system says: {error.strerror or error}{where}", file=sys.stderr)
         return 2 if error.filename and error.errno in WRONG_PATHS else 1
+
+
+def _show_what_can_be_shown() -> None:
+    """A letter that the terminal's encoding has not is printed as `?`, as a name in bytes is."""
+    out: Any = sys.stdout
+    if getattr(out, "errors", None) == "strict" and hasattr(out, "reconfigure"):
+        out.reconfigure(errors="replace")
 
 
 @contextmanager

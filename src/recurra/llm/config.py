@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,22 +27,48 @@ class Family:
     """What the models of a `model_type` have that no key says."""
 
     activation: str = "hidden_act"  # the key that names it
-    tied: bool = False  # where tie_word_embeddings is missing
     biases: str = ""  # of "qkvo" those there are; "?": all of them, if attention_bias says so
     heads_normed: bool = False  # queries and keys, head by head
     sandwich: bool = False  # norms also after attention and after the MLP
     one_plus: bool = False  # norms scale by 1 + w; embeddings by √hidden_size
     every: int = 0  # layer l is full where (l + 1) % every == 0, else sliding
-    head_dim: bool = False  # must be given: it is not hidden_size / heads
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of keys that are missing
 
 
+_ANY: dict[str, Any] = {"rms_norm_eps": 1e-6, "hidden_act": "silu"}
+_GEMMA: dict[str, Any] = _ANY | {
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}
+_GEMMA2: dict[str, Any] = _GEMMA | {
+    "max_position_embeddings": 8192,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+}
+_MISTRAL: dict[str, Any] = _ANY | {
+    "num_key_value_heads": 8,
+    "sliding_window": 4096,
+    "max_position_embeddings": 131072,
+}
+_QWEN: dict[str, Any] = _ANY | {
+    "num_key_value_heads": 32,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+    "max_position_embeddings": 32768,
+}
 FAMILIES: dict[str, Family] = {
-    "llama": Family(biases="?"),
-    "mistral": Family(),
-    "gemma2": Family("hidden_activation", True, "?", False, True, True, 2, True),
-    "gemma3_text": Family("hidden_activation", True, "?", True, True, True, 6, True),
-    "qwen2": Family(biases="qkv"),
-    "qwen3": Family(biases="?", heads_normed=True, head_dim=True),
+    "llama": Family(biases="?", defaults=_ANY | {"max_position_embeddings": 2048}),
+    "mistral": Family(defaults=_MISTRAL),
+    "gemma2": Family("hidden_activation", "?", False, True, True, 2, _GEMMA2),
+    "gemma3_text": Family(
+        "hidden_activation", "?", True, True, True, 6, _GEMMA | {"max_position_embeddings": 131072}
+    ),
+    "qwen2": Family(biases="qkv", defaults=_QWEN),
+    "qwen3": Family(biases="?", heads_normed=True, defaults=_QWEN | {"head_dim": 128}),
 }
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
 KINDS = ("full_attention", "sliding_attention", "chunked_attention")
@@ -139,6 +165,7 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
     keys = _Keys(given, file)
     name = keys.one_of("model_type", FAMILIES)
     family = FAMILIES[name]
+    keys = _Keys({**family.defaults, **given}, file)
     if keys.get("quantization_config") is not None:
         raise RecurraError(
             f"{file}: quantization_config says that the weights are packed",
@@ -147,13 +174,12 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
         )
     hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
     kv_heads = keys.size("num_key_value_heads", heads)
-    own = None if family.head_dim else _whole(hidden, heads)
-    head_dim = keys.size("head_dim", own)
+    head_dim = keys.size("head_dim", _whole(hidden, heads))
     keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"does not divide {heads} heads")
     keys.expect(head_dim % 2 == 0, "head_dim", "is odd, and rotary positions turn pairs")
     both = keys.flag("use_bidirectional_attention")
     keys.expect(not both, "use_bidirectional_attention", "is no decoder's")
-    activation = keys.one_of(family.activation, ACTIVATIONS, "silu")
+    activation = keys.one_of(family.activation, ACTIVATIONS)
     bias = "?" in family.biases and keys.flag("attention_bias")
     scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
     vocab_size = keys.size("vocab_size")
@@ -168,7 +194,7 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
         layers=_layers(keys, family),
         max_positions=keys.size("max_position_embeddings"),
         eps=keys.number("rms_norm_eps"),
-        tied=keys.flag("tie_word_embeddings", family.tied),
+        tied=keys.flag("tie_word_embeddings"),
         activation=ACTIVATIONS[activation],
         score_scale=scale**-0.5,
         score_cap=keys.maybe("attn_logit_softcapping") if family.one_plus else None,
@@ -250,11 +276,12 @@ def _rope(keys: _Keys, kind: str) -> Rope:
     theta = inner.number("rope_theta", theta)
     inner.expect(theta > 1, "rope_theta", "is no number above 1", theta)
     if type_ in ("llama3", "yarn"):
-        length = inner.size("original_max_position_embeddings", length)
-    whole = inner.number("partial_rotary_factor", 1.0) == 1.0
-    inner.expect(
-        whole, "partial_rotary_factor", "leaves part of a head as it is, which none here does"
-    )
+        beside = keys if keys.get("original_max_position_embeddings") is not None else inner
+        length = beside.size("original_max_position_embeddings", length)
+    for holder in (keys, inner):
+        whole = holder.number("partial_rotary_factor", 1.0) == 1.0
+        why = "leaves part of a head as it is, which none here does"
+        holder.expect(whole, "partial_rotary_factor", why)
     return rope.from_dict(given, theta, length)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,14 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
         from tokenizers import Tokenizer
     try:
         out: Any = Tokenizer.from_file(str(path))
-    except Exception as error:  # of its own kind, whatever is wrong with the file
+        out.decode(out.encode("a").ids)  # some files are read, and fail at their first text
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # of its own kind, whatever is wrong: Rust's are no Exception
         raise RecurraError(f"{path} is no tokenizer", facts=str(error)) from None
-    top = max(out.get_vocab(with_added_tokens=True).values(), default=-1)
+    out.no_truncation()  # as for one text: files may say what they were last used with
+    out.no_padding()
+    top = max(out.get_vocab(with_added_tokens=False).values(), default=-1)
     if top >= config.vocab_size:
         raise RecurraError(
             f"{path} has a token {top}, and {FILE} a vocab_size of {config.vocab_size}",
@@ -72,25 +78,42 @@ class Decoder:
     stopped: str | None = None
     held: str = ""
     tokens: list[int] = field(default_factory=list[int])
-    given: int = 0  # characters of them that were told
-    stream: Any = field(init=False)
+    told: int = 0  # tokens whose text is certain, ..
+    context: int = 0  # .. the last ones with text from here on, and ..
+    given: int = 0  # .. their characters
 
     def __post_init__(self) -> None:
-        from tokenizers.decoders import DecodeStream
-
-        self.stream = DecodeStream(skip_special_tokens=True)
-        for token in self.prompt:
-            self.tell(token)
+        self.tokens = list(self.prompt)
+        self.told = len(self.tokens)
+        while (before := self._text(0, self.told)).endswith("�"):  # half a character
+            self.told -= 1
+        self.given, self.context = len(before), self.told
+        while self.context and self._text(self.context, self.told)[:1] in ("", "�"):
+            self.context -= 1
 
     def put(self, token: int) -> str:
         """The text that is certain with one more token."""
-        return self.add(self.tell(token))
-
-    def tell(self, token: int) -> str:
         self.tokens.append(token)
-        text: str = self.stream.step(self.tokenizer, token) or ""
+        end = len(self.tokens)
+        text = self._text(self.context, end)[len(self._text(self.context, self.told)) :]
+        if not text or text.endswith("�") or self._ends_in_bytes():
+            return ""
+        self.context, self.told = self.told, end
         self.given += len(text)
-        return text
+        return self.add(text)
+
+    def _text(self, begin: int, end: int) -> str:
+        return self.tokenizer.decode(self.tokens[begin:end])
+
+    def _ends_in_bytes(self) -> bool:
+        """Whether the last token stands for a byte, which is read together with its neighbors.
+
+        Each of them is � unless all are characters, so that the next one decides.
+        """
+        alone = ((x, self.tokenizer.decode([x])) for x in reversed(self.tokens[self.context :]))
+        token, text = next((x for x in alone if x[1]), (0, ""))  # others do not come in between
+        name = self.tokenizer.id_to_token(token) or ""
+        return text != name and re.fullmatch("<0x[0-9A-F]{2}>", name) is not None
 
     def add(self, text: str) -> str:
         """The same of more text; where it is cut in pieces makes no difference."""
@@ -108,7 +131,7 @@ class Decoder:
 
     def end(self) -> str:
         """What was held back, once no token follows; of a character's bytes, �."""
-        rest = self.tokenizer.decode(self.tokens)[self.given :] if self.tokens else ""
+        rest = self._text(0, len(self.tokens))[self.given :]
         out = self.add(rest) + self.held
         self.held = ""
         return out

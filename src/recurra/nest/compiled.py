@@ -69,8 +69,15 @@ def compile(
     else:
         problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
     on = _target(backend)
-    if threads is not None and threads < 1:
-        raise ScheduleError("a nest needs a thread", facts=f"threads={threads}")
+    given: tuple[Any, Any] = (threads, schedule)  # whatever a caller without types gives
+    if threads is not None and (not isinstance(given[0], int) or threads < 1):
+        raise ScheduleError("a nest needs a thread, or several", facts=f"threads={threads!r}")
+    if not isinstance(given[1], str | Nest | None):
+        raise ScheduleError(
+            "a schedule is a nest or the order of its loops",
+            facts=f"given: {schedule!r}",
+            hint='schedule="n/64 m/6 k m n"',
+        )
     known = kernel_store.load(problem, on.name, threads or 1) if schedule is None else None
     if known is not None:
         try:
@@ -238,6 +245,8 @@ class _Layout:
 
     def address(self, x: Any) -> int:
         """Where an array's first element is, if it fits."""
+        if isinstance(x, np.ma.MaskedArray):
+            raise _masked(self.name)
         if isinstance(x, np.ndarray):
             if x.strides != self.in_bytes or x.shape != self.shape or x.dtype != self.dtype:
                 self.fits(
@@ -245,7 +254,8 @@ class _Layout:
                 )
             address = x.__array_interface__["data"][0]
         elif _is_torch(x):
-            if x.device.type != "cpu" or x.requires_grad or x.is_neg() or x.is_conj():
+            usual = x.device.type == "cpu" and str(x.layout) == "torch.strided"
+            if not usual or x.requires_grad or x.is_neg() or x.is_conj():
                 raise _unusable(self.name, x)
             if x.stride() != self.strides or x.shape != self.shape or str(x.dtype) != self.torch:
                 self.fits(tuple(x.shape), x.stride(), str(x.dtype), self.torch)
@@ -317,6 +327,14 @@ def _no_array(name: str, x: Any) -> ShapeError:
     )
 
 
+def _masked(name: str) -> ShapeError:
+    return ShapeError(
+        f"{name} is a masked array",
+        facts="kernels read every element, masked or not",
+        hint=f"{name.lower()}.filled(0)",
+    )
+
+
 def _unusable(name: str, x: Any) -> ShapeError:
     if x.requires_grad:
         return ShapeError(
@@ -324,6 +342,9 @@ def _unusable(name: str, x: Any) -> ShapeError:
         )
     if x.device.type != "cpu":
         return ShapeError(f"{name} is on {x.device}", facts="kernels run on the CPU", hint=".cpu()")
+    if str(x.layout) != "torch.strided":
+        why = "kernels read every element"
+        return ShapeError(f"{name} has layout {x.layout}", facts=why, hint=".to_dense()")
     return ShapeError(f"{name} is a lazy view", hint="give a tensor with values: .resolve_neg()")
 
 
@@ -362,6 +383,8 @@ def _of_examples(
 
 def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Shape, strides in elements, type; an axis of one element gets a contiguous stride."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise _masked(name)
     if isinstance(x, np.ndarray):
         item = x.itemsize
         if any(s % item for s in x.strides):
@@ -373,6 +396,8 @@ def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
         shape, strides = x.shape, tuple(s // item for s in x.strides)
         dtype = {d: k for k, d in DTYPES.items()}.get(x.dtype, str(x.dtype))
     elif _is_torch(x):
+        if str(x.layout) != "torch.strided":
+            raise _unusable(name, x)
         shape, strides = tuple(x.shape), tuple(x.stride())
         dtype = str(x.dtype).removeprefix("torch.")
         dtype = {name: k for k, name in TORCH.items()}.get(dtype, dtype)

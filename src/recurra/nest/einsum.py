@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from recurra.errors import ShapeError
 from recurra.nest.problem import (
@@ -145,6 +146,13 @@ def _unify(
 
 def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, int]:
     order = letters(words)
+    given: Any = sizes
+    if isinstance(given, str | bytes) or not isinstance(given, Mapping | Sequence):
+        raise ShapeError(
+            f"sizes of {words!r} are integers, by letter or in order",
+            facts=f"given: {sizes!r}",
+            hint=f"sizes={{{', '.join(f'{i!r}: 64' for i in order)}}}",
+        )
     if not isinstance(sizes, Mapping):
         if len(sizes) != len(order):
             raise ShapeError(

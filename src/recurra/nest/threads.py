@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -88,9 +88,10 @@ class Team:
             _pool(len(others)).submit(call, *(a + o for a, o in zip(addresses, moved, strict=True)))
             for call, moved in others
         ]
-        first(*addresses)
-        for future in running:
-            future.result()
+        try:
+            first(*addresses)
+        finally:
+            _wait_for(running)
 
     def times(self, addresses: Sequence[int], runs: int) -> NDArray[np.float64]:
         """Seconds of wall clock of each of `runs` runs."""
@@ -100,6 +101,23 @@ class Team:
             self.call(*addresses)
             found[k] = (time.perf_counter_ns() - start) * 1e-9
         return found
+
+
+def _wait_for(running: Sequence[Future[None]]) -> None:
+    """Return when all have ended: until then, also after Ctrl-C, arrays must not be freed.
+
+    Raises what the first of them has raised.
+    """
+    interrupted: KeyboardInterrupt | None = None
+    while not all(future.done() for future in running):
+        try:
+            wait(running)
+        except KeyboardInterrupt as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
+    for future in running:
+        future.result()
 
 
 @cache

@@ -5,9 +5,11 @@ ctx, bounds = Ppo(env="CartPole-v1").program()
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import RecurraError
@@ -40,6 +42,8 @@ class Trainable(Recipe):
         """The command."""
         from recurra.rl.train import train
 
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)  # for --env mymodule:Corridor-v0, as `python -m` finds it
         result = train(self)
         if self.json:
             import json

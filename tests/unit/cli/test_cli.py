@@ -285,6 +285,20 @@ def test_output_that_is_closed_or_full_is_no_traceback(tmp_path: Path):
         assert "Traceback" not in done.stderr
 
 
+def test_letters_that_the_output_cannot_show(tmp_path: Path):
+    file = tmp_path / "graph.txt"
+    file.write_text(GRAPH)
+    code = "import sys, recurra.cli as c; sys.exit(c.main(['opt', sys.argv[1]]) or print('日'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[-2:], done.stderr) == (0, "?\n", "")
+
+
 @pytest.mark.slow
 def test_an_interrupt_that_python_ignores_comes_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -222,3 +222,35 @@ def test_patterns():
 def test_no_pattern(word: str):
     with pytest.raises(RecurraError, match="is no attention pattern\n  there are causal, window:W"):
         patterns.parse(word)
+
+
+def test_what_a_family_means_where_keys_are_missing():
+    plain = {k: GEMMA[k] for k in GEMMA if k not in ("hidden_activation", "query_pre_attn_scalar")}
+    c = read(plain)
+    assert (c.activation, c.score_cap, c.logit_cap, c.score_scale) == ("gelu", 50.0, 30.0, 1 / 16)
+    c = read(plain, attn_logit_softcapping=None, final_logit_softcapping=None)
+    assert (c.score_cap, c.logit_cap) == (None, None)
+    assert read(plain, model_type="gemma3_text").score_cap is None
+    assert kinds(read(LLAMA, model_type="mistral")) == ",".join(["window:4096"] * 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", config.FAMILIES)
+def test_what_is_missing_means_what_it_means_in_transformers(name: str):
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    theirs: Any = CONFIG_MAPPING[name]
+    for key, value in config.FAMILIES[name].defaults.items():
+        if hasattr(theirs, key):
+            assert getattr(theirs, key) == value, key
+
+
+def test_what_stands_beside_the_parameters_of_rope():
+    """As in transformers: the length that was trained counts first where it stands outside."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    c = read(LLAMA, rope_scaling=yarn, original_max_position_embeddings=32)
+    assert c.layers[0].rope.length == 32
+    assert read(LLAMA, rope_scaling=yarn).layers[0].rope.length == 16
+    for given in ({"partial_rotary_factor": 0.5}, {"rope_scaling": {"partial_rotary_factor": 0.5}}):
+        with pytest.raises(RecurraError, match=r"partial_rotary_factor 0.5 leaves part of a head"):
+            read(LLAMA, **given)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
 from recurra.errors import RecurraError
 from recurra.llm import config as configs
+from recurra.llm.generate import Generator
 from recurra.llm.init import byte_tokenizer, init
 from recurra.llm.text import Decoder, encode, tokenizer
 
@@ -82,3 +85,82 @@ def test_a_prompt_without_tokens_is_refused():
         encode(BYTES, "")
     with pytest.raises(RecurraError, match="the prompt has no tokens"):
         encode(type("T", (), {"encode": lambda *_: type("E", (), {"ids": []})})(), "a")
+
+
+def fallback(unigram: bool) -> Any:
+    """A tokenizer of words, and of bytes for what is none, as those of Llama 2 and Gemma."""
+    words = ["<unk>", "<s>", "▁", "a", "▁a", "é", "b"]
+    names = [*words, *(f"<0x{byte:02X}>" for byte in range(256))]
+    back = decoders.ByteFallback()
+    if unigram:
+        made = Tokenizer(models.Unigram([(x, -1.0) for x in names], 0, byte_fallback=True))
+        made.decoder = decoders.Sequence([back, decoders.Metaspace()])
+    else:
+        places = {x: k for k, x in enumerate(names)}
+        made = Tokenizer(models.BPE(places, [], byte_fallback=True, unk_token="<unk>"))
+        made.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), back, decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+    made.add_special_tokens(["<s>"])
+    return made
+
+
+FALLBACK = [fallback(False), fallback(True)]
+TOKENS = st.lists(st.integers(0, 262) | st.integers(0, 8), max_size=8)
+
+
+@pytest.mark.parametrize("tok", FALLBACK, ids=["BPE", "unigram"])
+@given(prompt=TOKENS, new=TOKENS)
+def test_bytes_that_are_no_text_are_read_as_all_tokens_together(
+    tok: Any, prompt: list[int], new: list[int]
+):
+    """A tokenizer's own stream gives up where bytes are no text."""
+    prompt = [*prompt, 3]
+    d = Decoder(tok, (), prompt)
+    pieces = [d.put(token) for token in new]
+    before, whole = tok.decode(prompt), tok.decode(prompt + new)
+    assert before + "".join(pieces) + d.end() == whole
+    if not any(token > 6 for token in new):
+        assert before + "".join(pieces) == whole  # nothing is held back for long
+
+
+def test_a_prompt_that_ends_in_bytes_is_not_said_again():
+    prompt = [3, *(7 + byte for byte in "日".encode())]
+    for tok in FALLBACK:
+        assert tok.decode(prompt) == "a日"
+        d = Decoder(tok, (), prompt)
+        assert d.put(6) + d.put(3) == "ba"
+
+
+def test_what_a_tokenizer_was_last_used_with_does_not_cut_prompts(tmp_path: Path):
+    c = init("llama-2", tmp_path, small=True)
+    plain = encode(tokenizer(tmp_path, c), "Once upon a time")
+    own = tokenizer(tmp_path, c)
+    own.enable_truncation(5)
+    own.enable_padding(length=40)
+    own.save(str(tmp_path / "tokenizer.json"))
+    assert encode(tokenizer(tmp_path, c), "Once upon a time") == plain
+
+
+def test_added_tokens_may_be_beyond_the_embeddings(tmp_path: Path):
+    """As the token of an image that the tokenizer of Gemma 3's text models has."""
+    c = init("llama-2", tmp_path, small=True)
+    own = tokenizer(tmp_path, c)
+    own.add_special_tokens(["<image>"])
+    own.save(str(tmp_path / "tokenizer.json"))
+    g = Generator(tmp_path, backend="numpy")
+    assert len(g.generate("Once", new=2, eos=())[0].tokens) == 2
+    with pytest.raises(RecurraError, match=f"a prompt has a token {c.vocab_size}\n"):
+        g.generate("Once <image>", new=2)
+
+
+def test_a_tokenizer_that_is_read_and_cannot_be_used_is_refused(tmp_path: Path):
+    """Its template names a token of which it says nothing: the library panics."""
+    c = init("llama-2", tmp_path, small=True)
+    file = tmp_path / "tokenizer.json"
+    given = json.loads(file.read_text())
+    assert given["post_processor"]["special_tokens"]
+    given["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(given))
+    with pytest.raises(RecurraError, match=r"tokenizer\.json is no tokenizer"):
+        tokenizer(tmp_path, c)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.errors import ShapeError
+from recurra.errors import RecurraError, ShapeError
 from recurra.nest.target import runnable
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -93,3 +93,32 @@ def test_arrays_of_two_kinds_are_refused() -> None:
             with pytest.raises(ShapeError, match="all arrays of a call are of one kind\n  given: "):
                 rc.nest.compile("mk,kn->mn", *given)
             assert (np.asarray(c) == 7).all()
+
+
+def test_arrays_that_are_not_all_there_are_refused() -> None:
+    """Neither what a mask hides nor what a sparse tensor leaves out may be computed with."""
+    import torch
+
+    multiply = rc.nest.compile("mk,kn->mn", A, B)
+    masked, sparse = np.ma.array(A, mask=A > 3), torch.from_numpy(A).to_sparse()
+    for x, y, said in (
+        (masked, B, "is a masked array\n  kernels read every element, masked or not"),
+        (sparse, torch.from_numpy(B), "has layout torch.sparse_coo\n  kernels read every element"),
+    ):
+        with pytest.raises(ShapeError, match=f"A {said}"):
+            multiply(x, y)
+        with pytest.raises(ShapeError, match=f"argument 0 {said}"):
+            rc.nest.compile("mk,kn->mn", x, y)
+    one = rc.nest.compile("k,k->", sizes=(1,))
+    with pytest.raises(ShapeError, match="A has layout"):
+        one(torch.ones(1).to_sparse(), torch.ones(1), out=torch.empty(()))
+
+
+WRONG: dict[str, Any] = {"sizes": 5, "schedule": 5, "threads": 1.5}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_options_of_other_types_are_refused(option: str) -> None:
+    options: Any = {"sizes": (3, 4, 5), option: WRONG[option]}
+    with pytest.raises(RecurraError, match=r"5"):
+        rc.nest.compile("mk,kn->mn", **options)

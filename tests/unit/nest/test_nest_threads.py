@@ -15,7 +15,9 @@ import pytest
 
 import recurra as rc
 from recurra.nest.codegen import BUFFERS, generate
+from recurra.nest.loops import scheduled
 from recurra.nest.target import runnable
+from recurra.nest.threads import Team
 
 STACK = 128 * 1024  # bytes: a quarter of what the largest packs take
 BACKENDS: list[Any] = [*map(str, runnable()), "llvm"]
@@ -120,3 +122,41 @@ def test_children_of_a_fork_have_threads_of_their_own(before: str) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_an_interrupt_waits_for_all_threads() -> None:
+    """Whoever is told of it may free the arrays that they write."""
+    begun, may_end, ended = threading.Event(), threading.Event(), list[int]()
+
+    class Kernel:
+        def __init__(self, nest: Any) -> None:
+            self._is_first = nest.problem.extents["m"] == 3
+
+        def call(self, *addresses: int) -> None:
+            if self._is_first:
+                begun.wait(10)
+                threading.Timer(0.2, may_end.set).start()
+                raise KeyboardInterrupt
+            begun.set()
+            may_end.wait(10)
+            ended.append(addresses[0])
+
+    nest = scheduled(rc.nest.contraction("mk,kn->mn", dict(m=5, k=2, n=2)), "parallel m/3 m k n")
+    with pytest.raises(KeyboardInterrupt):
+        Team(nest, 2, Kernel).call(0, 0, 0)
+    assert ended == [24]
+
+
+@pytest.mark.parametrize("failing", [3, 2])  # the caller's part, and another thread's
+def test_what_a_thread_raises_is_raised(failing: int) -> None:
+    class Kernel:
+        def __init__(self, nest: Any) -> None:
+            self._rows = nest.problem.extents["m"]
+
+        def call(self, *addresses: int) -> None:
+            if self._rows == failing:
+                raise ValueError(str(failing))
+
+    nest = scheduled(rc.nest.contraction("mk,kn->mn", dict(m=5, k=2, n=2)), "parallel m/3 m k n")
+    with pytest.raises(ValueError, match=str(failing)):
+        Team(nest, 2, Kernel).call(0, 0, 0)

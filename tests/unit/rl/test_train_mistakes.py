@@ -98,3 +98,20 @@ def test_no_line_of_the_console_script_is_shown(tmp_path: Path):
     assert done.returncode == 2
     assert "Gymnasium cannot make Nope-v0" in done.stderr
     assert "sys.exit" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_environment_of_the_folder_where_the_command_is_given(tmp_path: Path):
+    """The console script's own folder is where Python looks, not that of who calls it."""
+    (tmp_path / "mymodule.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Corridor-v0', entry_point=CartPoleEnv)\n"
+    )
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "recurra"
+    script.write_text("import sys\nfrom recurra.cli import main\nsys.exit(main())\n")
+    options = ["train", "reinforce", "--env", "mymodule:Corridor-v0", *TINY, "--json"]
+    command = [sys.executable, str(script), *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, len(list((tmp_path / "runs").iterdir()))) == (0, 1), done.stderr

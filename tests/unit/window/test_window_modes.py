@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -256,3 +257,44 @@ def by_a_nested_tensor() -> Results:
 )
 def test_kernels_in_python_and_of_other_layouts(program: Callable[[], Results]) -> None:
     equal(program)
+
+
+@pytest.fixture
+def every_warning() -> Iterator[None]:
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+WARN: list[Callable[[], torch.Tensor]] = [
+    lambda: (SLOW @ SLOW).to(torch.complex64).to(torch.float32),
+    lambda: (SLOW @ SLOW)[:1].std(0),
+    lambda: torch.add(SLOW @ SLOW, 1, out=torch.ones(3)),
+]
+
+
+@pytest.mark.usefixtures("every_warning")
+@pytest.mark.parametrize("policy", ["always", "learn"])
+@pytest.mark.parametrize("call", WARN)
+def test_warnings_go_through_the_filters_of_the_line_that_called(
+    call: Callable[[], torch.Tensor], policy: Any
+) -> None:
+    with warnings.catch_warnings(record=True) as told, concurrent(2, policy=policy):
+        warnings.simplefilter("always")
+        for _ in range(4):
+            call()
+    assert [w.filename for w in told] == [__file__] * 4
+    with warnings.catch_warnings(), concurrent(2, policy=policy):
+        warnings.simplefilter("error")
+        for _ in range(3):
+            with pytest.raises(UserWarning):
+                call()
+
+
+def test_what_has_warned_once_is_deferred() -> None:
+    with warnings.catch_warnings(), concurrent(2, policy="always") as block:
+        warnings.simplefilter("ignore")
+        for always in (True, False, False, False):
+            torch.set_warn_always(always)
+            (SLOW @ SLOW).to(torch.complex64).to(torch.float32)
+    assert block.counts["deferred"] >= 6

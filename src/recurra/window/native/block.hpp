@@ -202,7 +202,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 
 // The first time that a signature is seen: what its outputs are like.
 void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
-           const Touched& touched, const Kind& kind, Learned& learned) {
+           const Touched& touched, const Kind& kind, Learned& learned, const char* why) {
   std::vector<Like> before;
   auto look = [](const at::Tensor& t) {
     return Like{t.sizes().vec(), t.strides().vec(), t.dtype(), t.storage().nbytes()};
@@ -210,27 +210,29 @@ void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack
   const std::vector<at::Tensor> writes = kept(touched.writes);
   for (const at::Tensor& t : writes) before.push_back(look(t));
   const std::size_t returns = kind.returns;
-  const auto begin = std::chrono::steady_clock::now();
-  run_alone(op, keys, stack, touched, kind.only_reads, "its signature was not seen before");
-  const auto took = std::chrono::steady_clock::now() - begin;
-  learned.us = std::chrono::duration<double, std::micro>(took).count();
+  const auto begin = Clock::now();
+  const Warned warned;
+  run_alone(op, keys, stack, touched, kind.only_reads, why);
+  learned.us = us_since(begin);
+  learned.warned = warned.heard();
   ++counts.learned;
   for (std::size_t k = 0; k < returns; ++k) {
     const at::Tensor& t = (*stack)[stack->size() - returns + k].toTensor();
     if (kind.mutates) {  // gives what it wrote, in that order, as large as it was
-      learned.defer = learned.defer && k < writes.size() && t.is_same(writes[k]);
+      if (k >= writes.size() || !t.is_same(writes[k])) learned.refused = "it gives something else";
       continue;
     }
     if (!t.defined() || !plain(t) || t.storage_offset() != 0 || t.storage().use_count() > 1) {
-      learned.defer = false;
+      learned.refused = "its result is not a new tensor";
       return;
     }
     learned.outputs.push_back(look(t));
   }
   for (std::size_t k = 0; k < before.size(); ++k) {
     const Like after = look(writes[k]);
-    learned.defer = learned.defer && after.sizes == before[k].sizes &&
-                    after.strides == before[k].strides && after.bytes == before[k].bytes;
+    const bool same = after.sizes == before[k].sizes && after.strides == before[k].strides &&
+                      after.bytes == before[k].bytes;
+    if (!same) learned.refused = "it changes the shape of what it writes";
   }
 }
 
@@ -456,11 +458,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     memory.clear();
   }
   auto [found, first] = memory.try_emplace(signature, nullptr);
-  if (first) {
+  if (first || found->second->warned) {
     if (program) ++program->fresh;
     auto learned = std::make_unique<Learned>();
+    const char* why = first ? "its signature was not seen before" : "it has warned";
     try {
-      learn(op, keys, stack, touched, kind, *learned);
+      learn(op, keys, stack, touched, kind, *learned, why);
     } catch (...) {
       memory.erase(signature);
       throw;
@@ -469,8 +472,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     return;
   }
   Learned& learned = *found->second;
-  if (!learned.defer) {
-    return run_alone(op, keys, stack, touched, kind.only_reads, "its result is not a new tensor");
+  if (learned.refused) {
+    return run_alone(op, keys, stack, touched, kind.only_reads, learned.refused);
   }
   if (program) weigh(learned);
   if (mode == Mode::aside && !engine->any_spoiled()) {

@@ -1,6 +1,8 @@
 // What calls have taught: what results are like, before there are any, and how long they take.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <atomic>
 #include <vector>
 
@@ -11,10 +13,27 @@ namespace recurra {
 // What one signature (operator, shapes, types) has taught.
 struct Learned {
   std::vector<Like> outputs;
-  bool defer = true;
+  const char* refused = nullptr;  // why it is not deferred
+  bool warned = false;            // when it was learned, and will until it does not
   std::atomic<double> us{0};
   double weight = 0;  // the same for all stretches of an examination
   std::uint64_t epoch = 0;
+};
+
+// Hears whether an operator warns: Python's filters, which may raise, are those of the line that calls
+// it, so that it must run there.
+class Warned : public c10::WarningHandler {
+ public:
+  bool heard() const { return heard_; }
+  void process(const c10::Warning& warning) override {
+    heard_ = true;
+    callers_->process(warning);
+  }
+
+ private:
+  bool heard_ = false;
+  c10::WarningHandler* callers_ = c10::WarningUtils::get_warning_handler();
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
 // Waits for the value of a storage, for whoever asks for its memory without an operator.
