@@ -44,6 +44,11 @@ class Region:
         """Does a chunk compute what ends its loop?"""
         return self.chunk is not None and any(e in self.active for e in self.ends)
 
+    @property
+    def is_empty(self) -> bool:
+        """Does nothing come of a launch?"""
+        return not (self.gives or self.stores or self.asks)
+
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
             [f"{self.chunk.dim} in chunks"] if self.chunk else []
