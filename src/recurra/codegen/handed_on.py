@@ -4,9 +4,10 @@
     a, token = region(seed, t, step, ..)        →       a = region(seed, t, step, ..)
                                                         token = step[7]
 
-What enters a compiled function and leaves it as it was costs some microseconds with every launch.
-A variable that a region gives back is renamed by the host instead if nothing overwrites it: no
-region is given it, or what it is a name for, to donate.
+What enters a compiled function and leaves it as it was costs some microseconds with every launch,
+and a copy: of all weights, where an iteration begins with those that the one before has made. The
+host gives the value another name instead, if nothing overwrites it: no region is given it, by
+either name, to donate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 
 from recurra.codegen.host_program import HandedOn, HostItem, HostLoop, Program, RegionLaunch
 from recurra.codegen.loop_segments import members
-from recurra.codegen.region import Region
+from recurra.codegen.region import Region, flow_of
 from recurra.ir.expr import TRUE, Expr, Sym, substitute
 from recurra.ir.statement import Statement
 from recurra.ir.types import Domain, Range
@@ -41,9 +42,7 @@ def handed_on(program: Program) -> Program:
         if not isinstance(it, RegionLaunch) or it.region.chunk is not None or not spans:
             return it
         found = _handed_on(program.plan, it.region, spans, donated)
-        names = {x.variable for x in found}
-        gives = tuple(v for v in it.region.gives if v not in names)
-        return replace(it, region=replace(it.region, gives=gives), after=found)
+        return replace(it, region=_without(program.plan, it.region, found), after=found)
 
     return replace(program, items=within(program.items, {}))
 
@@ -67,6 +66,28 @@ def _handed_on(
     )
 
 
+def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> Region:
+    """A region that does not give what is handed on, nor executes what only that was for."""
+    names, left = {x.variable for x in found}, region.active
+    while True:
+        inside = [plan.statements[s] for s in members(region.items) if s in left]
+        read = {
+            a.name
+            for s in inside
+            for k, a in enumerate(s.args)
+            if plan.access(s.name, k) != "store"
+        }
+        read |= {init for pairs in plan.seeds.values() for _, init in pairs}
+        gone = {s.name for s in inside if s.array in names - read and s.array not in plan.stores}
+        if not gone:
+            break
+        left -= gone
+    uses = flow_of(plan, region.items, left, None, region.around).uses
+    held = tuple(v for v in region.held if v in uses)
+    gives = tuple(v for v in region.gives if v not in names)
+    return replace(region, active=left, held=held, gives=gives)
+
+
 def _source(
     plan: StoragePlan,
     node: Statement,
@@ -75,20 +96,27 @@ def _source(
     known: Mapping[str, HandedOn | None],
 ) -> HandedOn | None:
     """What the variable of a statement is a name for, if it computes nothing."""
-    if node.where != TRUE or node.accumulates or node.name in plan.seeded:
+    if node.where != TRUE or node.accumulates:
         return None
     if isinstance(node.op, Item):
         name, index = node.args[0].name, node.op.k
         return HandedOn(node.array, name, index) if name in region.held else None
+    name = _taken(plan, node, region, spans)
+    if name is None or name not in known:
+        return HandedOn(node.array, name) if name is not None and name in region.held else None
+    made = known[name]
+    return None if made is None else replace(made, variable=node.array)
+
+
+def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> str | None:
+    """The variable of the branch that is taken at all times at which a region is launched."""
     if not isinstance(node.op, Merge):
         return None
+    if node.name in plan.seeded:  # before the first step it has the value of the first branch
+        return node.args[1].name
     for k, condition in enumerate(node.op.when):
-        if plan.access(node.name, k) != "store" and _holds(plan, node, condition, region, spans):
-            name = node.args[k].name
-            if name in known:
-                made = known[name]
-                return None if made is None else replace(made, variable=node.array)
-            return HandedOn(node.array, name) if name in region.held else None
+        if _holds(plan, node, condition, region, spans):
+            return node.args[k].name if plan.access(node.name, k) != "store" else None
     return None
 
 

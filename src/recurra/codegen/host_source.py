@@ -202,13 +202,14 @@ class _HostWriter:
         self.line(f"{self.tuple(given)} = {call}")
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
-        if after:
-            names = ", ".join(self.variable(x.variable) for x in after)
-            values = (
-                self.variable(x.source) + ("" if x.result is None else f"[{x.result}]")
-                for x in after
-            )
-            self.line(f"{names} = {', '.join(values)}")
+        names = [self.variable(x.variable) for x in after]
+        values = [self.variable(x.source) for x in after]
+        for k, x in enumerate(after):
+            values[k] += "" if x.result is None else f"[{x.result}]"
+        if len(after) == 1:
+            self.line(f"{names[0]} = {values[0]}")
+        elif after:
+            self.line(f"{self.tuple(names)} = {self.tuple(values)}")
 
     def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
         """A store as a launch, or a call, is given it."""
@@ -341,7 +342,8 @@ def _state(program: Program) -> list[str]:
     out: dict[str, None] = {}
     for r in program.regions:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
-    out.update(dict.fromkeys(x.variable for x in handed_on_by(program.items)))
+    for x in handed_on_by(program.items):
+        out |= {x.variable: None, x.source: None}
     for c in calls_of(program.items):
         out[c] = None
         for k, a in enumerate(program.plan.statements[c].args):

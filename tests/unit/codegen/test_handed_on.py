@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from acting_programs import World, program
 from recurra.codegen.host_program import HandedOn, HostLoop, RegionLaunch, handed_on_by
 from recurra.codegen.host_source import source
 from recurra.reference import interpreter
@@ -61,29 +62,35 @@ def test_results_and_calls_are_those_of_the_oracle(backend: str, kind: str) -> N
 
 def test_a_result_that_is_the_next_operand_enters_no_region() -> None:
     ctx, _ = counted("each step")
-    program = ctx.compile(SIZES, backend="numpy").compiled.program
-    found = handed_on_by(program.items)
+    made = ctx.compile(SIZES, backend="numpy").compiled.program
+    found = handed_on_by(made.items)
     assert HandedOn("n", "begin_1") in found
     assert HandedOn("n", "look", 1) in found
-    assert not any("n" in r.gives for r in program.regions)
+    assert not any("n" in r.gives for r in made.regions)
+
+
+def test_weights_of_an_iteration_are_those_of_the_one_before() -> None:
+    made = program(World()).compile({"B": 2, "I": 3, "T": 4}, backend="numpy").compiled.program
+    assert any(x.variable == "w" and x.result is None for x in handed_on_by(made.items))
+    assert not any("w" in r.gives for r in made.regions)
 
 
 def test_a_region_of_which_nothing_is_left_is_not_launched() -> None:
     """It would take the results of the first call apart."""
     ctx, _ = counted("each step")
-    program = ctx.compile(SIZES, backend="numpy").compiled.program
-    (outer,) = (x for x in program.items if isinstance(x, HostLoop))
+    made = ctx.compile(SIZES, backend="numpy").compiled.program
+    (outer,) = (x for x in made.items if isinstance(x, HostLoop))
     empty = [x for x in outer.body if isinstance(x, RegionLaunch) and x.region.is_empty]
     assert [[y.variable for y in x.after] for x in empty] == [["begin_0", "begin_1", "begin_2"]]
-    assert all(x.region.name not in source(program) for x in empty)
+    assert all(x.region.name not in source(made) for x in empty)
 
 
 @pytest.mark.parametrize("kind", ["some steps", "added to"])
 def test_what_a_region_computes_it_gives(kind: str) -> None:
     ctx, _ = counted(kind)
-    program = ctx.compile(SIZES, backend="numpy").compiled.program
-    assert HandedOn("n", "look", 1) not in handed_on_by(program.items)
-    assert any("n" in r.gives for r in program.regions)
+    made = ctx.compile(SIZES, backend="numpy").compiled.program
+    assert HandedOn("n", "look", 1) not in handed_on_by(made.items)
+    assert any("n" in r.gives for r in made.regions)
 
 
 def test_what_a_region_overwrites_is_not_handed_on() -> None:
@@ -99,9 +106,9 @@ def test_what_a_region_overwrites_is_not_handed_on() -> None:
     want = interpreter.run(ctx.graph, SIZES)
     for backend in BACKENDS:
         made = ctx.compile(SIZES, backend=backend)
-        program = made.compiled.program
-        donated = {v for r in program.regions for v in r.carried}
-        found: list[HandedOn] = handed_on_by(program.items)
+        lowered = made.compiled.program
+        donated = {v for r in lowered.regions for v in r.carried}
+        found: list[HandedOn] = handed_on_by(lowered.items)
         assert not donated & {y for x in found for y in (x.variable, x.source)}
         for name, x in made.run().items():
             np.testing.assert_allclose(x, want[name], rtol=2e-6)
