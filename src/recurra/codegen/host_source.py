@@ -199,7 +199,7 @@ class _HostWriter:
         ]
         taken += [self.buffer(s, region.name, region.around) for s in region.reads]
         call = f"{region.name}({', '.join(taken)})"
-        self.line(f"{self.tuple(given)} = {call}")
+        self.line(f"{self.tuple(given)} = {call}" if given else call)
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
         names = [self.variable(x.variable) for x in after]

@@ -46,8 +46,8 @@ class Region:
 
     @property
     def is_empty(self) -> bool:
-        """Does nothing come of a launch?"""
-        return not (self.gives or self.stores or self.asks)
+        """Is there nothing to execute? Inputs are: a launch that gives nothing may be watched."""
+        return self.tail is None and self.active.isdisjoint(members(self.items))
 
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
