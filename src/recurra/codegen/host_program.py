@@ -17,6 +17,15 @@ from recurra.storage.storage_plan import StoragePlan
 
 
 @dataclass(frozen=True)
+class HandedOn:
+    """After a launch a variable is another one, or one of the results of a host call."""
+
+    variable: str
+    source: str
+    result: int | None = None
+
+
+@dataclass(frozen=True)
 class RegionLaunch:
     """Runs a region; of a chunk, the times `span`."""
 
@@ -24,6 +33,7 @@ class RegionLaunch:
     span: tuple[int, int] | None = None
     when: Expr = TRUE  # of the times of the loops around
     beside: bool = False  # does the next host call not wait for it?
+    after: tuple[HandedOn, ...] = ()  # all at once
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,8 @@ class Program:
         """
         if isinstance(it, HostLoop):  # some of what the plan carries is for readers that never run
             crossing = {v for r in self.regions for v in (*r.held, *r.carried, *r.gives)}
-            carried = self.plan.carried.get(it.loop.id, frozenset[str]())
-            return tuple(sorted(carried & crossing.union(calls_of(self.items))))
+            crossing.update(calls_of(self.items), (x.variable for x in handed_on_by(self.items)))
+            return tuple(sorted(crossing & self.plan.carried.get(it.loop.id, frozenset[str]())))
         stretches = [x for x in self.items if isinstance(x, ChunkLoop) and x.loop.id == it.loop.id]
         if len(stretches) == 1:
             return it.region.carried
@@ -153,12 +163,23 @@ class Program:
 def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
     out: list[Region] = []
     for it in items:
-        if isinstance(it, (RegionLaunch, ChunkLoop)):
+        if isinstance(it, (RegionLaunch, ChunkLoop)) and not it.region.is_empty:
             out.append(it.region)
         if isinstance(it, HostLoop):
             out += regions_of(it.body)
         if isinstance(it, (ChunkLoop, HostLoop)) and it.end and it.end.tail:
             out.append(it.end.tail)
+    return out
+
+
+def handed_on_by(items: tuple[HostItem, ...]) -> list[HandedOn]:
+    """What the host hands on in them."""
+    out: list[HandedOn] = []
+    for it in items:
+        if isinstance(it, RegionLaunch):
+            out += it.after
+        elif isinstance(it, HostLoop):
+            out += handed_on_by(it.body)
     return out
 
 

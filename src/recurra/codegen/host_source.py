@@ -19,6 +19,7 @@ from recurra.codegen.deallocation import frees
 from recurra.codegen.early_exit import LastValue, endings
 from recurra.codegen.host_program import (
     ChunkLoop,
+    HandedOn,
     HostCall,
     HostEnd,
     HostItem,
@@ -26,6 +27,7 @@ from recurra.codegen.host_program import (
     Program,
     RegionLaunch,
     calls_of,
+    handed_on_by,
 )
 from recurra.codegen.loop_segments import members
 from recurra.codegen.region import Region, read_by
@@ -163,6 +165,7 @@ class _HostWriter:
                     self.launch(r, [*map(self.clock, r.around), *times])
                     for known in map(self.end, r.found):
                         self.line(f"{known} = run.ended({known})")
+                    self.hand_on(it.after)
                     self.depth -= it.when != TRUE
                 case HostCall():
                     self.when(it.when, it.around)
@@ -191,6 +194,8 @@ class _HostWriter:
     def launch(self, region: Region, ints: list[str]) -> None:
         stores = [self.buffer(s, region.name, region.around) for s in region.stores]
         known = [self.end(e) for e in region.ends if region.asks]
+        if region.is_empty:
+            return
         given = [*known, *map(self.variable, region.gives), *stores]
         taken = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
         taken += [
@@ -200,6 +205,16 @@ class _HostWriter:
         taken += [self.buffer(s, region.name, region.around) for s in region.reads]
         call = f"{region.name}({', '.join(taken)})"
         self.line(f"{self.tuple(given)} = {call}" if given else call)
+
+    def hand_on(self, after: tuple[HandedOn, ...]) -> None:
+        names = [self.variable(x.variable) for x in after]
+        values = [self.variable(x.source) for x in after]
+        for k, x in enumerate(after):
+            values[k] += "" if x.result is None else f"[{x.result}]"
+        if len(after) == 1:
+            self.line(f"{names[0]} = {values[0]}")
+        elif after:
+            self.line(f"{self.tuple(names)} = {self.tuple(values)}")
 
     def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
         """A store as a launch, or a call, is given it."""
@@ -332,6 +347,8 @@ def _state(program: Program) -> list[str]:
     out: dict[str, None] = {}
     for r in program.regions:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))
+    for x in handed_on_by(program.items):
+        out |= {x.variable: None, x.source: None}
     for c in calls_of(program.items):
         out[c] = None
         for k, a in enumerate(program.plan.statements[c].args):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from recurra.codegen.early_exit import Ended, LastValue, PastEnd, endings, fillable
 from recurra.codegen.guarded_statements import condition_of
+from recurra.codegen.handed_on import handed_on
 from recurra.codegen.host_program import (
     ChunkLoop,
     HostCall,
@@ -66,7 +67,7 @@ def lower(
     starts = cut.deeper(TOP, plan.schedule.items, every)
     found = regions_of(items)
     stores, places = divided(plan, found, calls_of(items), cut.stores, counted, offloaded, room)
-    return Program(replace(plan, stores=stores), items, starts, places)
+    return handed_on(Program(replace(plan, stores=stores), items, starts, places))
 
 
 @dataclass

@@ -50,6 +50,11 @@ class Region:
         """Does it compute what ends a loop that the host knows of?"""
         return bool(self.found)
 
+    @property
+    def is_empty(self) -> bool:
+        """Is there nothing to execute? Inputs are: a launch that gives nothing may be watched."""
+        return self.tail is None and self.active.isdisjoint(members(self.items))
+
     def __str__(self) -> str:
         ints = [x.dim for x in self.around] + (
             [f"{self.chunk.dim} in chunks"] if self.chunk else []

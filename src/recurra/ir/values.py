@@ -29,6 +29,9 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     Raises ShapeError about `what` with the first value that the type cannot hold, and its place.
     Values are looked at only where the types do not say that all of them fit.
     """
+    to = _numpy(dtype)
+    if type(given) is np.ndarray and given.dtype == to:
+        return given
     try:
         array = array_of(given, what)
     except (TypeError, ValueError) as error:
@@ -36,7 +39,6 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         place = _place(_first(np.ma.getmaskarray(given)))
         _refuse(f"{what} has a masked value", f"{place}it is masked; no tensor is", hint, loc)
-    to = _numpy(dtype)
     if array.dtype == to:
         return array
     if not _is_safe(array.dtype, to) and not _is_small(array, dtype):

@@ -130,6 +130,8 @@ class Call(Op):
         return frozenset(n for *_, n in self.lengths if isinstance(n, int))
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array) -> tuple[Array, ...]:
+        if not self.lengths and not self.group:
+            return self.eval(xp, *xs)
         given = dict(enumerate(xs))
         for k, axis, length in self.lengths:
             n = int(xs[length]) if isinstance(length, int) else max(evaluate(length, env), 0)

@@ -59,6 +59,11 @@ class SpacePart:
         return bool(np.any(self.start))
 
     @cached_property
+    def is_class(self) -> bool:
+        """Is it shown one-hot?"""
+        return isinstance(self.space, Discrete)
+
+    @cached_property
     def observation_name(self) -> str:
         """What an error calls its values."""
         return f"an observation of {self.space}"
@@ -67,7 +72,7 @@ class SpacePart:
         """Values of the environment as the program sees them."""
         if self.starts:
             raw = raw - self.start
-        if isinstance(self.space, Discrete):
+        if self.is_class:
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
         hint = "scale it in a wrapper"
         return fitted(raw, self.type.dtype, self.observation_name, hint=hint)
@@ -94,6 +99,7 @@ class Values:
         self.space, self.types = space, types
         found = zip(ways(space), leaves(types), strict=True)
         self.parts = [SpacePart(path, reach(space, path), s.type) for path, (_, s) in found]
+        self.is_array = [p.path for p in self.parts] == [()]  # no tuple or dict
 
     def arrays(self, nested: Any) -> list[Array]:
         """Copies of the arrays [B, ..] of a batch."""
@@ -108,6 +114,8 @@ class Values:
 
     def nested(self, arrays: Sequence[Array]) -> Any:
         """What the environment takes for arrays of the program."""
+        if self.is_array:  # its class is not asked for with every step
+            return self.parts[0].give(arrays[0])
         given = iter([p.give(x) for p, x in zip(self.parts, arrays, strict=True)])
         return build(self.space, lambda _: next(given))
 

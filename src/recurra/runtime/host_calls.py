@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -36,7 +37,7 @@ def called(
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     types = node.type.items if isinstance(node.type, Tuple) else ()
     promised = [x.sizes(plan.sizes) for x in types]
-    unread = _unread(plan, node, backend) if shards is None else {}
+    blanks = _blanks(plan, node, backend) if shards is None else []
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
@@ -55,13 +56,13 @@ def called(
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]
 
-    reading = backend.reading(read)
+    reading, operand = backend.reading(read), partial(_operand, backend)
 
     def operands(times: tuple[int, ...], given: Sequence[Any]) -> list[Any]:
         args = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
-        return [x if isinstance(x, Paged) else backend.operand(x) for x in args]
+        return [x if isinstance(x, Paged) else operand(x) for x in args]
 
     def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
         results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
@@ -69,9 +70,9 @@ def called(
 
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
         if shards is None:
-            args = operands(times, given) if stored else list(map(backend.operand, given))
-            made = enumerate(run(times, args))
-            return tuple(unread[k] if k in unread else backend.given(y) for k, y in made)
+            args = operands(times, given) if stored else list(map(operand, given))
+            made = zip(run(times, args), blanks, strict=True)
+            return tuple([backend.given(y) if x is None else x for y, x in made])
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
         results = run(times, shards.together(node, zip(*each, strict=True)))
@@ -84,24 +85,32 @@ def called(
     return call if sampler is None else take
 
 
-def _unread(plan: StoragePlan, node: Node, backend: Backend) -> dict[int, Any]:
-    """Zeros in the place of every result that nothing reads: what a call gives is not taken."""
+def _operand(backend: Backend, x: Any) -> np.ndarray:
+    """An array that others may read, too: the host function may not write to it."""
+    made = backend.operand(x)
+    if made.flags.writeable:
+        made = made.view()
+        made.flags.writeable = False
+    return made
+
+
+def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[Any]:
+    """For every result zeros, if nothing reads it: what a call gives is not taken then."""
     types = node.type.items if isinstance(node.type, Tuple) else ()
     items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
     read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
-    return {
-        k: backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
+    return [
+        None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
         for k, x in enumerate(types)
-        if k not in read
-    }
+    ]
 
 
 def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:
     """The results; raises ShapeError where one has not the sizes that its type says."""
-    assert isinstance(node.op, Call)
-    assert isinstance(node.type, Tuple)
     shapes = [y.shape if isinstance(y, np.ndarray) else np.shape(y) for y in results]
     if shapes != promised:
+        assert isinstance(node.op, Call)
+        assert isinstance(node.type, Tuple)
         found, type_, shape = next(
             x for x in zip(shapes, node.type.items, promised, strict=True) if x[0] != x[2]
         )

@@ -33,7 +33,7 @@ def words(x: Any) -> Any:
 
 def floats(x: Any) -> Any:
     """The numbers that `words` made words of."""
-    return _float(x) if isinstance(x, (np.ndarray, jax.Array)) else jax.tree.map(_float, x)
+    return number(x) if isinstance(x, (np.ndarray, jax.Array)) else jax.tree.map(number, x)
 
 
 def word(x: Any) -> Any:
@@ -42,7 +42,8 @@ def word(x: Any) -> Any:
     return x if kind is None or devices()[0].platform != "cpu" else _seen_as(kind, x)
 
 
-def _float(x: Any) -> Any:
+def number(x: Any) -> Any:
+    """One array of `floats`."""
     kind = FLOATS.get(_kind(x))
     return x if kind is None else _seen_as(kind, x)
 

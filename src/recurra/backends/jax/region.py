@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from recurra.backends.jax.array_namespace import JaxNamespace, floats, in_words, moved, word, words
+from recurra.backends.jax.array_namespace import (
+    JaxNamespace,
+    floats,
+    in_words,
+    moved,
+    number,
+    word,
+    words,
+)
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
 from recurra.backends.numpy.backend import NumpyMachine
@@ -284,7 +292,7 @@ class JaxBackend:
             return jax.device_put(words(x))
 
     def given(self, x: np.ndarray) -> np.ndarray:
-        return np.array(words(x), copy=True)  # to let the launch take it over costs a quarter
+        return np.array(word(x), copy=True)  # to let the launch take it over costs a quarter
 
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)
@@ -307,7 +315,7 @@ class JaxBackend:
         return np.asarray(x) if jax.default_backend() != "cpu" else _host_view(x)
 
     def operand(self, x: Any) -> np.ndarray:
-        return floats(np.asarray(x))
+        return number(np.asarray(x))
 
     @property
     def pinned(self) -> bool:

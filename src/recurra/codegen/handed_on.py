@@ -1,0 +1,130 @@
+"""Values that a region only hands on are handed on by the host.
+
+    step = step_call(..)                                step = step_call(..)
+    a, token = region(seed, t, step, ..)        →       a = region(seed, t, step, ..)
+                                                        token = step[7]
+
+What enters a compiled function and leaves it as it was costs some microseconds with every launch,
+and a copy: of all weights, where an iteration begins with those that the one before has made. The
+host gives the value another name instead, if nothing overwrites it: no region is given it, by
+either name, to donate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from recurra.codegen.host_program import HandedOn, HostItem, HostLoop, Program, RegionLaunch
+from recurra.codegen.loop_segments import members
+from recurra.codegen.region import Region, flow_of
+from recurra.ir.expr import TRUE, Expr, Sym, substitute
+from recurra.ir.statement import Statement
+from recurra.ir.types import Domain, Range
+from recurra.ops.control import Item, Merge
+from recurra.polyhedral import isl
+from recurra.schedule.tree import Loop
+from recurra.storage.storage_plan import StoragePlan
+
+Spans = Mapping[int, tuple[int, int]]  # of the loops around: the times lo..hi-1
+
+
+def handed_on(program: Program) -> Program:
+    """The program whose host hands on what its regions would only hand on."""
+    donated = frozenset(v for r in program.regions for v in r.carried)
+
+    def within(items: tuple[HostItem, ...], spans: Spans) -> tuple[HostItem, ...]:
+        return tuple(one(it, spans) for it in items)
+
+    def one(it: HostItem, spans: Spans) -> HostItem:
+        if isinstance(it, HostLoop):
+            return replace(it, body=within(it.body, {**spans, it.loop.id: (it.lo, it.hi)}))
+        if not isinstance(it, RegionLaunch) or it.region.chunk is not None or not spans:
+            return it
+        found = _handed_on(program.plan, it.region, spans, donated)
+        return replace(it, region=_without(program.plan, it.region, found), after=found)
+
+    return replace(program, items=within(program.items, {}))
+
+
+def _handed_on(
+    plan: StoragePlan, region: Region, spans: Spans, donated: Collection[str]
+) -> tuple[HandedOn, ...]:
+    """The variables of a region that are, behind it, names for what it is given."""
+    known: dict[str, HandedOn | None] = {}  # variables that it writes; None: with a value of theirs
+    for it in region.items:
+        if isinstance(it, Loop):
+            inside = [plan.statements[s].array for s in members(it.body)]
+            known |= dict.fromkeys((*inside, *(x for x, _ in plan.seeds.get(it.id, ()))))
+        elif it.name in region.active:
+            node = plan.statements[it.name]
+            known[node.array] = _source(plan, node, region, spans, known)
+    return tuple(
+        x
+        for v in region.gives
+        if (x := known.get(v)) is not None and v not in donated and x.source not in donated
+    )
+
+
+def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> Region:
+    """A region that does not give what is handed on, nor executes what only that was for."""
+    names, left = {x.variable for x in found}, region.active
+    while True:
+        inside = [plan.statements[s] for s in members(region.items) if s in left]
+        read = {
+            a.name
+            for s in inside
+            for k, a in enumerate(s.args)
+            if plan.access(s.name, k) != "store"
+        }
+        read |= {init for pairs in plan.seeds.values() for _, init in pairs}
+        gone = {s.name for s in inside if s.array in names - read and s.array not in plan.stores}
+        if not gone:
+            break
+        left -= gone
+    uses = flow_of(plan, region.items, left, None, region.around).uses
+    held = tuple(v for v in region.held if v in uses)
+    gives = tuple(v for v in region.gives if v not in names)
+    return replace(region, active=left, held=held, gives=gives)
+
+
+def _source(
+    plan: StoragePlan,
+    node: Statement,
+    region: Region,
+    spans: Spans,
+    known: Mapping[str, HandedOn | None],
+) -> HandedOn | None:
+    """What the variable of a statement is a name for, if it computes nothing."""
+    if node.where != TRUE or node.accumulates:
+        return None
+    if isinstance(node.op, Item):
+        name, index = node.args[0].name, node.op.k
+        return HandedOn(node.array, name, index) if name in region.held else None
+    name = _taken(plan, node, region, spans)
+    if name is None or name not in known:
+        return HandedOn(node.array, name) if name is not None and name in region.held else None
+    made = known[name]
+    return None if made is None else replace(made, variable=node.array)
+
+
+def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> str | None:
+    """The variable of the branch that is taken at all times at which a region is launched."""
+    if not isinstance(node.op, Merge):
+        return None
+    if node.name in plan.seeded:  # before the first step it has the value of the first branch
+        return node.args[1].name
+    for k, condition in enumerate(node.op.when):
+        if _holds(plan, node, condition, region, spans):
+            return node.args[k].name if plan.access(node.name, k) != "store" else None
+    return None
+
+
+def _holds(
+    plan: StoragePlan, node: Statement, condition: Expr, region: Region, spans: Spans
+) -> bool:
+    """Does the condition of a branch hold at all times at which a region is launched?"""
+    loops = {x.dim: x for x in region.around}
+    at = {d: x.point(node.name, Sym(d)) for d, x in loops.items() if d in node.domain}
+    ranges = (Range(d, spans[x.id][1], spans[x.id][0]) for d, x in loops.items())
+    return isl.always(substitute(substitute(condition, plan.sizes), at), Domain(tuple(ranges)))
