@@ -13,12 +13,12 @@ a batch of learners does.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from recurra.mapping.game import Action
 from recurra.mapping.game_state import NOWHERE
@@ -27,7 +27,8 @@ from recurra.storage.mapping_problem import Placement, Problem, ProblemError, So
 
 _OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
 
-Array = Any  # jax.Array, or a tracer of one
+
+State = TypeVar("State")
 
 
 class Rules(NamedTuple):
@@ -59,7 +60,7 @@ class Rules(NamedTuple):
 class BoardState(NamedTuple):
     """What an action changes."""
 
-    index: Array
+    index: Any  # an array; the name is one of tuples, too
     reward: Array  # picoseconds
     left: Array  # [T] supply that no copy uses
     crossed: Array  # [T] a copy goes on from this step to the next
@@ -176,8 +177,8 @@ def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Ar
     return _either(legal & ~over, played, lost), jnp.where(over, 0, gained)
 
 
-def _either(which: Array, a: Any, b: Any) -> Any:
-    return jax.tree.map(lambda x, y: jnp.where(which, x, y), a, b)
+def _either(which: Array, this: State, that: State) -> State:
+    return jax.tree.map(lambda x, y: jnp.where(which, x, y), this, that)
 
 
 def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from recurra.mapping.game_state import NOWHERE, Board, Move, solution
 from recurra.mapping.struct_of_arrays import NEVER, FlatProblem, Ints
@@ -78,14 +77,14 @@ class Arranger:
         """Everything in slow memory; the best is kept."""
         self.board.clear()
 
-    def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
+    def arrange(self, order: Sequence[int] | np.ndarray) -> int:
         """Clears, places storages in this order, and gives the reward."""
         self.clear()
         for s in order:
             self.place(s, Whims())
         return self.note()
 
-    def arrange_repacking(self, order: Sequence[int] | NDArray[Any], most: int) -> int:
+    def arrange_repacking(self, order: Sequence[int] | np.ndarray, most: int) -> int:
         """`arrange`; what lacks room in one piece only is placed again after a repacking.
 
         At most `most` times, whether it helps or not.

@@ -7,9 +7,9 @@ that is taken in one of two ways. Rows: what is needed to stay; one copy at a ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,16 @@ from recurra.mapping.copy_windows import NARROW, Bandwidth, CopyWindow, crossing
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.storage.mapping_problem import Latency
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 Row = dict[int, float]
 WINDOWS = 24  # ends of wide windows of steps over which bandwidth is counted
 UNITS = 1e4  # of which the programs make all there is to gain: far from a solver's tolerance
 FAR = 40  # windows that are told apart for each copy
 SMALL = 0.02  # of the fast memory: windows of copies of less are not told apart
+
+Numbers = Sequence[float] | np.ndarray
 
 
 class Relaxation:
@@ -30,7 +35,7 @@ class Relaxation:
     def __init__(self, flat: FlatProblem) -> None:
         self.f, self.count, self.steps = flat, len(flat.size), len(flat.supply)
         self.upper = [1.0] * (2 * self.count + self.steps)
-        self.rows: list[tuple[Any, Any]] = []  # columns, coefficients
+        self.rows: list[tuple[Numbers, Numbers]] = []  # columns, coefficients
         self.limits: list[float] = []
         self.until = np.concatenate([[0], np.cumsum(flat.supply)])
         self.tensors: dict[int, list[int]] = {}
@@ -104,7 +109,7 @@ class Relaxation:
             within = np.nonzero((spans[:, 0] >= a) & (spans[:, 1] <= b))[0]
             self.moves(a, b, within, self.f.demand[within])
 
-    def moves(self, a: int, b: int, columns: Any, times: Any) -> None:
+    def moves(self, a: int, b: int, columns: np.ndarray, times: np.ndarray) -> None:
         """Copies take no longer in the steps [a, b) than there is time for them."""
         time = int(self.until[b] - self.until[a])
         if time and times[times > 0].sum() > time:
@@ -245,7 +250,7 @@ class Relaxation:
         """The reward of placing everything wherever it gains."""
         return int(self.per_step.sum())
 
-    def matrix(self) -> Any:
+    def matrix(self) -> csr_matrix:
         """A, sparse."""
         from scipy.sparse import csr_matrix
 

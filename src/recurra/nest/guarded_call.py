@@ -15,7 +15,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class ArrayLayout(Protocol):
 
     shape: tuple[int, ...]
     in_bytes: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     low: int
     high: int
 
@@ -57,7 +57,7 @@ class _Definition(ctypes.Structure):
 
 def entry(
     kernel: int, layouts: Sequence[ArrayLayout], operations: int, slowly: object, owner: object
-) -> Callable[..., Any] | None:
+) -> Callable[..., np.ndarray] | None:
     """A function of arrays, inputs first, `out=` last, that runs the kernel and gives `out`.
 
     Whatever else it is called with goes to `slowly`. None where objects are not as we know them, or
@@ -67,7 +67,7 @@ def entry(
         return None
     code = Code(_assembled(kernel, layouts, operations >= BRIEF, slowly))
     definition = _Definition(b"contraction", code.address, FASTCALL | KEYWORDS, None)
-    make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
     return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from recurra.errors import BackendError
@@ -25,7 +26,7 @@ def available() -> bool:
 
 
 @cache
-def _llvm() -> Any:
+def _llvm() -> ModuleType:
     with needed_by("the LLVM backend", BackendError):
         import llvmlite.binding as llvm
 
