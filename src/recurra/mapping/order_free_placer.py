@@ -178,14 +178,14 @@ class Arranger:
             if move is not None:
                 self.board.put(i, move, used.get(i))
 
-    def place(self, s: int, whims: Whims) -> None:
+    def place(self, storage: int, whims: Whims) -> None:
         """Places a storage, buffer by buffer: stays if it can, is copied if it must; or nothing.
 
         A group that does not fit as a whole is left out.
         """
-        f, members = self.flat, self._members[s]
+        f, members = self.flat, self._members[storage]
         self._missed.clear()
-        grouped = bool(f.grouped[s])
+        grouped = bool(f.grouped[storage])
         offset, tensor, covered, slow = NOWHERE, -1, -1, NEVER
         for i in members:
             x, t = int(f.tensor[i]), int(f.at[i])
@@ -206,7 +206,7 @@ class Arranger:
                 self.board.put(i, move)
                 offset, covered = move.offset, max(covered, move.end)
             elif grouped:
-                self._remove([s])
+                self._remove([storage])
                 return
             if f.output[i]:
                 slow = t if move is None else move.end if move.copied else NEVER

@@ -70,10 +70,10 @@ class Evolved:
         """[P]"""
         return np.array([name.split("_")[0] for name in self.names])
 
-    def unseen(self, p: int) -> NDArray[np.bool_]:
+    def unseen(self, program: int) -> NDArray[np.bool_]:
         """[V] which vectors are of other families than program p."""
         families = np.append(self.families, "")
-        return families[self.source] != families[p]
+        return families[self.source] != families[program]
 
 
 def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:

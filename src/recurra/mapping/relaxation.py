@@ -109,9 +109,9 @@ class Relaxation:
             within = np.nonzero((spans[:, 0] >= a) & (spans[:, 1] <= b))[0]
             self.moves(a, b, within, self.f.demand[within])
 
-    def moves(self, a: int, b: int, columns: np.ndarray, times: np.ndarray) -> None:
+    def moves(self, start: int, end: int, columns: np.ndarray, times: np.ndarray) -> None:
         """Copies take no longer in the steps [a, b) than there is time for them."""
-        time = int(self.until[b] - self.until[a])
+        time = int(self.until[end] - self.until[start])
         if time and times[times > 0].sum() > time:
             self.rows.append((columns, times / time))
             self.limits.append(1.0)
@@ -193,17 +193,17 @@ class Relaxation:
             return {}
         return {s: column for s, column in copy.taken() if s < before}
 
-    def between(self, p: int, q: int) -> None:
+    def between(self, earlier: int, later: int) -> None:
         """From one use to the next: it stays or arrives; before it arrives it may depart."""
-        start, end = int(self.f.at[p]) + 1, int(self.f.at[q])
-        arriving, departing = self.arrives(q, start), self.departs(p, end)
+        start, end = int(self.f.at[earlier]) + 1, int(self.f.at[later])
+        arriving, departing = self.arrives(later, start), self.departs(earlier, end)
         for s in range(start, end):
             comes: Row = {arriving[s]: 1.0} if s in arriving else {}
-            stays: Row = {self.inside(q): 1.0, q: -1.0}
+            stays: Row = {self.inside(later): 1.0, later: -1.0}
             stays |= {v: x + stays.get(v, 0.0) for v, x in comes.items()}
-            self.takes(s, q, {v: x for v, x in stays.items() if x})
+            self.takes(s, later, {v: x for v, x in stays.items() if x})
             if s in departing:
-                self.takes(s, q, {departing[s]: 1.0, **comes})
+                self.takes(s, later, {departing[s]: 1.0, **comes})
 
     def leaves(self, uses: list[int]) -> None:
         """After the last use: an output stays until its end, or departs if it is not used."""

@@ -149,13 +149,13 @@ class Lanes:
         self.seen = self._view()
 
 
-def stepped(g: Game | NativeGame, action: int, expected: Ints) -> float:
+def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
     """Plays an action and what it leaves no choice about; the reward, of all there is to gain."""
-    before, index = g.reward, g.index
-    g.step(Action(action))
-    g.advance()
-    gained = g.reward - before - int(expected[g.index] - expected[index])
-    return float(gained) / max(1, g.flat.problem.total)
+    before, index = game.reward, game.index
+    game.step(Action(action))
+    game.advance()
+    gained = game.reward - before - int(expected[game.index] - expected[index])
+    return float(gained) / max(1, game.flat.problem.total)
 
 
 def wishes_of(answer: Solution) -> Ints:

@@ -177,18 +177,18 @@ class Forest:
         rewards, ends = zip(*walked, strict=True)
         return np.array(rewards, np.float32), np.array(ends), seen
 
-    def _walk(self, g: Game | NativeGame, path: list[int]) -> tuple[float, bool]:
+    def _walk(self, game: Game | NativeGame, path: list[int]) -> tuple[float, bool]:
         total = max(1, self.flat.problem.total)
         for k, action in enumerate(path):
-            if g.move(Action(action)) is None:
+            if game.move(Action(action)) is None:
                 return LOST, True
-            before, index = g.reward, g.index
-            g.step(Action(action))
-            choices = g.advance(backed=False)
+            before, index = game.reward, game.index
+            game.step(Action(action))
+            choices = game.advance(backed=False)
             if k == len(path) - 1 or not choices:
-                lost = not g.done and not choices
-                gained = g.reward - before - (g.price() if lost else 0)
-                expected = self.reference[g.index] - self.reference[index]
+                lost = not game.done and not choices
+                gained = game.reward - before - (game.price() if lost else 0)
+                expected = self.reference[game.index] - self.reference[index]
                 return float(gained - expected) / total, not choices
         raise AssertionError("a path has an action")
 

@@ -214,9 +214,9 @@ def translation_training(
         }
     )
 
-    def attended(q: Array, keys: Array) -> Array:
+    def attended(query: Array, keys: Array) -> Array:
         """q [B, D] over keys [S, B, D]."""
-        weights = jax.nn.softmax(jnp.einsum("bd,sbd->bs", q, keys) / width**0.5)
+        weights = jax.nn.softmax(jnp.einsum("bd,sbd->bs", query, keys) / width**0.5)
         return jnp.einsum("bs,sbd->bd", weights, keys)
 
     def loss(weights: Translator, source: Array, target: Array, following: Array) -> Array:
