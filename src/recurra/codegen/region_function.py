@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.loop_segments import LoopSegment, members
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.ir.expr import Env
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
@@ -20,7 +21,7 @@ def times(region: Region) -> int:
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
-def arguments(plan: StoragePlan, region: Region) -> tuple[Any, ...]:
+def arguments(plan: StoragePlan, region: Region) -> tuple[object, ...]:
     """Shape and dtype of what a launch is given after the times: variables, stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
@@ -40,7 +41,7 @@ def function(
     region: Region,
     machine: ArrayMachine,
     walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
-    here: Callable[[], Mapping[str, Any]] = dict[str, Any],
+    here: Callable[[], Env] = dict,
 ) -> Callable[..., tuple[Any, ...]]:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
 
