@@ -47,7 +47,7 @@ class Along:
 
     def shifted(self, start: Expr | int, size: Expr | int) -> Along:
         """Elements start .. start + size - 1 of the axis."""
-        lo: Any = self.part.lo + start
+        lo: Expr | int = self.part.lo + start
         return replace(self, part=Slice(lo, lo + size)) if self.part.step == 1 else self
 
 
@@ -59,7 +59,7 @@ def joined(candidates: Sequence[Along | None]) -> Along | None:
     return next((a for a in candidates if a is not None), None)
 
 
-def _pointwise(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _pointwise(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     ins, out = op.parts(tuple(map(len, shapes)))
     return _by_label(ins, out, xs)
 
@@ -70,22 +70,22 @@ def _by_label(ins: Sequence[str], out: str, xs: Sequence[Axes]) -> Axes:
     )
 
 
-def _einsum(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _einsum(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     ins, out = op.parts()
     return _by_label(ins, out, xs)
 
 
-def _by_labels(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _by_labels(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     x, i, out = op.parts()
     return _by_label((x, i), out, xs)
 
 
-def _expand(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _expand(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     src, out = op.labels.split("->")
     return _by_label((src,), out, xs)
 
 
-def _same(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _same(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     return xs[0]
 
 
@@ -93,7 +93,7 @@ def _dropping(*axes: int) -> Callable[[Axes], Axes]:
     return lambda x: tuple(a for k, a in enumerate(x) if k not in axes)
 
 
-def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _cut(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     (x,) = xs
     return tuple(
         a.shifted(op.start, op.size) if a is not None and k == op.axis else a
@@ -101,29 +101,29 @@ def _cut(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
     )
 
 
-def _whole(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _whole(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     return tuple(None if k == op.axis else a for k, a in enumerate(xs[0]))
 
 
-def _branches(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _branches(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     return xs[0] if len(set(xs)) == 1 else (None,) * len(shapes[0])
 
 
-def _inserted(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _inserted(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     return (*xs[0][: op.axis], None, *xs[0][op.axis :])
 
 
-def _concat(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _concat(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     columns = zip(*xs, strict=True)
     return tuple(None if k == op.axis else joined(c) for k, c in enumerate(columns))
 
 
-def _scatter(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _scatter(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     columns = enumerate(zip(*xs, strict=True))
     return tuple(c[0] if k == op.axis else joined(c) for k, c in columns)
 
 
-def _reshape(op: Any, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes:
+def _reshape(op: Any, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes:
     """Axes of size one come and go; the others stay, or none is known."""
     sizes = [(n, a) for n, a in zip(shapes[0], xs[0], strict=True) if n != 1]
     kept = iter(sizes if [n for n, _ in sizes] == [n for n in op.shape if n != 1] else ())
@@ -160,7 +160,7 @@ _AXES: dict[type[Op], Callable[[Any, Sequence[Any], Sequence[Axes]], Axes]] = {
 }
 
 
-def result_axes(op: Op, shapes: Sequence[Any], xs: Sequence[Axes]) -> Axes | None:
+def result_axes(op: Op, shapes: Sequence[Sequence[Expr | int]], xs: Sequence[Axes]) -> Axes | None:
     """What the axes of the result run along; None: the op cannot say."""
     rule = next((_AXES[c] for c in type(op).__mro__ if c in _AXES), None)
     return None if rule is None else rule(op, shapes, xs)
