@@ -15,19 +15,22 @@ from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
+ArraySpec = tuple[tuple[int, ...], str]
+"""Shape and dtype of an array"""
+
 
 def times(region: Region) -> int:
     """How many loop times a launch is given, and ends of such."""
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
-def arguments(plan: StoragePlan, region: Region) -> tuple[object, ...]:
+def arguments(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:
     """Shape and dtype of what a launch is given after the times: variables, stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
     """
 
-    def array(type_: Type) -> tuple[tuple[int, ...], str]:
+    def array(type_: Type) -> ArraySpec:
         return type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
 
     types = [plan.statements.arrays[n].type for n in (*region.held, *region.carried)]

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class GreedyPolicy:
 
     weights: Weights
     actions: Actions
-    about: Mapping[str, object] = field(default_factory=dict[str, object])
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How it was made: command, seed, sizes that were learned from, held out, and so on"""
 
     def values(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -101,7 +101,7 @@ def load(path: Path) -> GreedyPolicy:
     try:
         weights, words = safetensors_file.read(path)
         given = json.loads(words["actions"])
-        about: dict[str, object] = json.loads(words.get("about", "{}"))
+        about: dict[str, Any] = json.loads(words.get("about", "{}"))
         given["factors"] = tuple(given["factors"])
         actions = Actions(**given)
         inputs, names = actions.max_loops * WIDTH + 1, actions.names
