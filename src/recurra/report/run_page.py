@@ -15,10 +15,11 @@ from typing import Any, Protocol, cast
 from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
 from recurra.report import page
+from recurra.report.html import Row
 from recurra.report.runs import RunFolder, curves
 
 NAME = "compiled.json"
-Rows = Sequence[Mapping[str, object]]
+Rows = Sequence[Row]
 
 
 class ShownProgram(Protocol):
@@ -33,7 +34,7 @@ class ShownProgram(Protocol):
     @property
     def store_rows(self) -> Rows: ...
     @property
-    def preflight(self) -> Mapping[str, object] | None: ...
+    def preflight(self) -> Row | None: ...
     @property
     def source(self) -> str: ...
     @property
