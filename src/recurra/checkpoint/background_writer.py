@@ -10,7 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any
+from typing import ParamSpec
+
+Given = ParamSpec("Given")
 
 
 class Behind:
@@ -18,9 +20,11 @@ class Behind:
 
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, "checkpoint")
-        self.pending: list[Future[Any]] = []
+        self.pending: list[Future[object]] = []
 
-    def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def submit(
+        self, function: Callable[Given, object], *args: Given.args, **kwargs: Given.kwargs
+    ) -> None:
         self.pending.append(self.thread.submit(function, *args, **kwargs))
 
     def wait(self) -> None:

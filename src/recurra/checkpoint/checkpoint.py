@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
 from recurra.support import safetensors_file
@@ -38,8 +40,8 @@ class LoadedCheckpoint:
 
 def save(
     directory: str | Path,
-    arrays: Mapping[str, Any],
-    meta: Mapping[str, Any],
+    arrays: Mapping[str, ArrayLike],
+    meta: Mapping[str, object],
     keep: int = 3,
     number: int | None = None,
 ) -> Path:
@@ -164,12 +166,12 @@ def _read(path: Path) -> LoadedCheckpoint:
     return LoadedCheckpoint(path, arrays, json.loads(words["meta"]))
 
 
-def pack(arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> list[bytes]:
+def pack(arrays: Mapping[str, ArrayLike], meta: Mapping[str, object]) -> list[bytes]:
     """Header and body of a checkpoint; raises RecurraError for what it cannot hold."""
     return safetensors_file.pack(arrays, {"format": FORMAT, "meta": _json(meta)})
 
 
-def _json(meta: Mapping[str, Any]) -> str:
+def _json(meta: Mapping[str, object]) -> str:
     if not _text_keys(meta):
         where, key = next((w, k) for w, k in _keys(meta, "meta") if not isinstance(k, str))
         raise RecurraError(
@@ -185,7 +187,7 @@ def _json(meta: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _text_keys(value: Any) -> bool:
+def _text_keys(value: object) -> bool:
     """Are all keys of a tree text? Asked at every save."""
     if isinstance(value, (str, int, float)):
         return True
@@ -194,7 +196,7 @@ def _text_keys(value: Any) -> bool:
     return not isinstance(value, (list, tuple)) or all(map(_text_keys, value))
 
 
-def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _keys(value: object, where: str) -> Iterator[tuple[str, object]]:
     """Every key of a tree, and where it stands."""
     match value:
         case Mapping():
@@ -208,7 +210,7 @@ def _keys(value: Any, where: str) -> Iterator[tuple[str, Any]]:
             pass
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: Any) -> object:
     """NumPy and JAX scalars are numbers; anything else is the caller's mistake."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 
 Array = Any
@@ -17,7 +18,7 @@ class ArrayMachine(Protocol):
 
     xp: Any
 
-    def apply(self, node: Statement, env: Mapping[str, Any], *args: Array) -> Array:
+    def apply(self, node: Statement, env: Env, *args: Array) -> Array:
         """The operator of an equation at a point."""
         ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from recurra.codegen.early_exit import LastValue
 from recurra.codegen.region import Region
@@ -108,7 +107,7 @@ class Program:
     plan: StoragePlan
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
-    places: Places = field(default_factory=dict[str, Any])  # of buffers that are apart
+    places: Places = field(default_factory=dict)  # of buffers that are apart
     offload: Offload | None = None  # where points of offloaded stores are that are not in memory
     values: tuple[str, ...] = ()  # outputs that a region gives as they are: they have no store
 

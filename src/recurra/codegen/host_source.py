@@ -300,11 +300,11 @@ class _HostWriter:
         if end and end.first:
             self.line(f"{self.end(end.going)} = {end.points}")
 
-    def stop(self, u: str, end: HostEnd | None) -> None:
+    def stop(self, time: str, end: HostEnd | None) -> None:
         """Ahead of a step."""
         if end:
             late = f" + {end.late}" if end.late else ""
-            self.line(f"if {u} >= {self.end(end.going)}{late}:")
+            self.line(f"if {time} >= {self.end(end.going)}{late}:")
             self.lines.append("    " * (self.depth + 1) + "break")
 
     def past(self, end: HostEnd | None) -> None:

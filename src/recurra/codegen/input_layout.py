@@ -44,7 +44,7 @@ def as_written(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
     return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
 
 
-def in_place(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
+def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> Any:
     """An input in the caller's layout: his array if others can read it where it lies, or a copy.
 
     Raises ShapeError where its type cannot hold a value.
@@ -56,14 +56,14 @@ def in_place(given: Any, name: str, dtype: str, loc: Loc | None) -> Any:
     return np.asarray(numbers(plain, name, dtype, loc), order="C")
 
 
-def numbers(given: Any, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
+def numbers(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
     """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
     return fitted(detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
 
 
 @cache
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: object) -> str:
     """What NumPy calls an element type of any library."""
     return str(dtype).rpartition(".")[2]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,13 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.loop_segments import LoopSegment, members
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
+from recurra.ir.expr import Env
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
+
+ArraySpec = tuple[tuple[int, ...], str]
+"""Shape and dtype of an array"""
 
 
 def times(region: Region) -> int:
@@ -20,13 +24,13 @@ def times(region: Region) -> int:
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
-def arguments(plan: StoragePlan, region: Region) -> tuple[Any, ...]:
+def arguments(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:
     """Shape and dtype of what a launch is given after the times: variables, stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
     """
 
-    def array(type_: Type) -> tuple[tuple[int, ...], str]:
+    def array(type_: Type) -> ArraySpec:
         return type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
 
     types = [plan.statements.arrays[n].type for n in (*region.held, *region.carried)]
@@ -40,7 +44,7 @@ def function(
     region: Region,
     machine: ArrayMachine,
     walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
-    here: Callable[[], Mapping[str, Any]] = dict[str, Any],
+    here: Callable[[], Env] = dict,
 ) -> Callable[..., tuple[Any, ...]]:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
 

@@ -7,7 +7,7 @@ linear chain of versions, and each step writes before it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segme
 from recurra.codegen.shared_boxes import settle, settled
 from recurra.codegen.store_access import masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement, StatementGraph
@@ -64,7 +64,7 @@ class Walk:
 
     plan: StoragePlan
     machine: ArrayMachine
-    found: dict[Any, list[Guarded]] = field(default_factory=dict[Any, Any], compare=False)
+    found: dict[object, list[Guarded]] = field(default_factory=dict, compare=False)
 
     @property
     def graph(self) -> Graph:
@@ -322,15 +322,15 @@ class Walk:
             state.stores.update(zip(names, stores, strict=True))
 
     def filled(
-        self, n: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: Scope
+        self, name: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: Scope
     ) -> Array:
         """A store with one point of a loop filled, for all points of the loops in it."""
-        store = self.plan.stores[n]
+        store = self.plan.stores[name]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
-        writer = next(s for s in members(loop.body) if self.statements[s].array == n)
+        writer = next(s for s in members(loop.body) if self.statements[s].array == name)
         env = {**self.point(writer, state), loop.dim: point}
         starts = tuple(slot(a, env[a.dim]) for a in store.kept[: k + 1])
-        value, inner = past.value(n), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
+        value, inner = past.value(name), tuple(a.slots // a.tile for a in store.kept[k + 1 :])
         if isinstance(value, LastValue):
             return self.machine.write(array, starts, self.latest(value.name, state))
         shape = (*inner, *store.behind(self.plan.sizes))
@@ -377,7 +377,7 @@ class Walk:
         state.vals[node.array] = result
         self.keep(node, result, state, env)
 
-    def product(self, node: Statement, op: Einsum, state: Scope, env: Mapping[str, Any]) -> Array:
+    def product(self, node: Statement, op: Einsum, state: Scope, env: Env) -> Array:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
@@ -401,12 +401,12 @@ class Walk:
         return self.machine.apply(replace(node, op=same), env, *args)
 
     def point(self, statement: str, state: Scope) -> dict[str, Any]:
-        env: dict[str, Any] = {**self.plan.sizes, **state.env}
+        env = {**self.plan.sizes, **state.env}
         for loop, time in state.clocks:
             env[loop.dim] = loop.point(statement, time)
         return env
 
-    def merge(self, node: Statement, op: Merge, state: Scope, env: Mapping[str, Any]) -> Array:
+    def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> Array:
         """The branch whose condition holds; both sides are read where that is only known later."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
@@ -421,7 +421,7 @@ class Walk:
             result = self.machine.xp.where(conditions[k], other, result)
         return result
 
-    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Mapping[str, Any]) -> Array:
+    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Env) -> Array:
         access = self.plan.accesses[sink, index]
         if access.how == "store" and ref.name in self.plan.homes:
             box, axes = self.at_home(ref, state, env)
@@ -443,9 +443,7 @@ class Walk:
 
     # ---- stores
 
-    def keep(
-        self, statement: Statement, value: Array, state: Scope, env: Mapping[str, Any]
-    ) -> None:
+    def keep(self, statement: Statement, value: Array, state: Scope, env: Env) -> None:
         """Puts the value of a statement where it is kept, if it is."""
         name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
         env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, statement.places, strict=True)}}
@@ -456,9 +454,7 @@ class Walk:
         elif name in state.stores:
             self.write(self.plan.stores[name], value, state, env)
 
-    def at_home(
-        self, ref: Ref, state: Scope, env: Mapping[str, Any]
-    ) -> tuple[Array, tuple[int, ...]]:
+    def at_home(self, ref: Ref, state: Scope, env: Env) -> tuple[Array, tuple[int, ...]]:
         """A point of what is kept in another store, as it lies there; which axis each is."""
         home = self.plan.homes[ref.name]
         dims = self.statements.arrays[ref.name].domain.dims
@@ -466,11 +462,11 @@ class Walk:
         store, array = self.plan.stores[home.store], state.stores[home.store]
         return settled(self.machine, array, store, home, {**env, **at})
 
-    def write(self, store: Store, value: Array, state: Scope, env: Mapping[str, Any]) -> None:
+    def write(self, store: Store, value: Array, state: Scope, env: Env) -> None:
         array = state.stores[store.name]
         state.stores[store.name] = write(self.machine, array, store, value, env)
 
-    def read(self, store: Store, ref: Ref, state: Scope, env: Mapping[str, Any]) -> Array:
+    def read(self, store: Store, ref: Ref, state: Scope, env: Env) -> Array:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))

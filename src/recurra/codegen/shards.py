@@ -38,15 +38,15 @@ class Shards:
         axis = self.axes[name]
         return parts[0] if axis is None else xp.concat(list(parts), axis=axis)
 
-    def together(self, call: Node, operands: Iterable[Sequence[Any]]) -> list[Any]:
+    def together(self, call: Node, operands: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Operands of a host call with the rows of all workers, of what each of them has."""
         rows = zip(self.operands[call.name], operands, strict=True)
         return [np.concatenate(parts) if split else parts[0] for split, parts in rows]
 
-    def apart(self, call: Node, results: Iterable[Any]) -> list[list[Any]]:
+    def apart(self, call: Node, results: Iterable[np.ndarray]) -> list[list[np.ndarray]]:
         """Results of a host call for each worker."""
         assert isinstance(call.op, Call)
-        out: list[list[Any]] = []
+        out: list[list[np.ndarray]] = []
         for (_, shape), y in zip(call.op.results, results, strict=True):
             split = shape[:1] == (Sym(self.bound),)
             out.append(np.split(y, self.workers) if split else [np.asarray(y)] * self.workers)

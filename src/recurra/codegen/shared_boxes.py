@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from recurra.codegen.array_machine import Array, ArrayMachine
 from recurra.codegen.tiled_stores import place, slot
+from recurra.ir.expr import Env
 from recurra.storage.store import Home, Store
 
 
@@ -16,7 +16,7 @@ def settle(
     store: Store,
     home: Home,
     value: Array,
-    env: Mapping[str, Any],
+    env: Env,
 ) -> Array:
     """The store with the value of one point in its box."""
     starts, lead, axes = _box(store, home, env)
@@ -26,7 +26,7 @@ def settle(
 
 
 def settled(
-    machine: ArrayMachine, array: Array, store: Store, home: Home, env: Mapping[str, Any]
+    machine: ArrayMachine, array: Array, store: Store, home: Home, env: Env
 ) -> tuple[Array, tuple[int, ...]]:
     """The value of one point as it lies there, and which axis of it each axis is."""
     starts, lead, axes = _box(store, home, env)
@@ -38,7 +38,7 @@ def settled(
 
 
 def _box(
-    store: Store, home: Home, env: Mapping[str, Any]
+    store: Store, home: Home, env: Env
 ) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...]]:
     """Where the box of a point begins; its size along axes of points; which axis of it each is.
 

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from recurra.codegen.array_machine import Array, ArrayMachine
-from recurra.codegen.tiled_stores import put, slot, tile
-from recurra.ir.expr import evaluate
+from recurra.codegen.tiled_stores import PointIndex, put, slot, tile
+from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
 from recurra.storage.store import Store, StoredAxis
 
-Index = Mapping[str, Any]  # by dim of the array that is kept
 
-
-def write(
-    machine: ArrayMachine, array: Array, store: Store, value: Array, env: Mapping[str, Any]
-) -> Array:
+def write(machine: ArrayMachine, array: Array, store: Store, value: Array, env: Env) -> Array:
     """The store with the value at a point."""
     starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
     if store.tiled is not None:
@@ -28,8 +24,8 @@ def read(
     machine: ArrayMachine,
     array: Array,
     store: Store,
-    index: Index,
-    env: Mapping[str, Any],
+    index: PointIndex,
+    env: Env,
     sizes: Mapping[str, int],
 ) -> Array:
     """What an index asks for: points picked, slices as leading axes in the order of dims."""
@@ -68,7 +64,7 @@ def read(
 
 
 def _arranged(
-    machine: ArrayMachine, box: Array, store: Store, index: Index, env: Mapping[str, Any]
+    machine: ArrayMachine, box: Array, store: Store, index: PointIndex, env: Env
 ) -> Array:
     """Drops the axes of points, orders those of slices as the index does, masks padding."""
     xp = machine.xp
@@ -90,9 +86,7 @@ def _arranged(
     return box
 
 
-def masked(
-    machine: ArrayMachine, box: Array, index: int, slice_: Slice, env: Mapping[str, Any]
-) -> Array:
+def masked(machine: ArrayMachine, box: Array, index: int, slice_: Slice, env: Env) -> Array:
     """A range with zeros past its end, where it has room for more than there is."""
     if slice_.pad is None or slice_.loose:
         return box

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from recurra.codegen.array_machine import Array, ArrayMachine
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
 from recurra.storage.store import Store, StoredAxis
+
+PointIndex = Mapping[str, Any]  # by dim of the array that is kept
 
 
 def slot(axis: StoredAxis, at: Any) -> Any:
@@ -35,7 +37,7 @@ def put(
     store: Store,
     starts: tuple[Any, ...],
     value: Array,
-    env: Mapping[str, Any],
+    env: Env,
 ) -> Array:
     """The store with a point written in its tile, where `starts` are those of the tile."""
     axis = store.tiled
@@ -53,7 +55,7 @@ def put(
     return machine.write(array, at(first), value, at(second))
 
 
-def only_tile(store: Store, index: Mapping[str, Any]) -> bool:
+def only_tile(store: Store, index: PointIndex) -> bool:
     """Is one tile read, and nothing else a range?"""
     axis = store.tiled
     ranges = [d for d, e in index.items() if isinstance(e, Slice)]
@@ -64,8 +66,8 @@ def stored_tile(
     machine: ArrayMachine,
     array: Array,
     store: Store,
-    index: Mapping[str, Any],
-    env: Mapping[str, Any],
+    index: PointIndex,
+    env: Env,
 ) -> tuple[Array, list[int]]:
     """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
 
@@ -98,8 +100,8 @@ def tile(
     machine: ArrayMachine,
     array: Array,
     store: Store,
-    index: Mapping[str, Any],
-    env: Mapping[str, Any],
+    index: PointIndex,
+    env: Env,
 ) -> Array:
     """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)

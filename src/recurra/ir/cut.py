@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ class Network:
         more = self.edges.get(ends, 0) + max(0.0, cost) * self.unit
         self.edges[ends] = int(min(UNBOUNDED, more))
 
-    def one_side(self) -> tuple[set[Any], float]:
+    def one_side(self) -> tuple[set[Hashable], float]:
         """What is on the one side of the cheapest cut, as little of it as can be; and its cost."""
         from scipy.sparse import csr_matrix
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow

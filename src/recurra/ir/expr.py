@@ -31,16 +31,16 @@ class Expr(Frozen):
         """The dims and bounds that occur in it."""
         return NONE.union(*map(symbols, children(self)))
 
-    def __add__(self, other: Any) -> Expr | int:
+    def __add__(self, other: object) -> Expr | int:
         return lin([(self, 1), (other, 1)]) if isinstance(other, (Expr, int)) else NotImplemented
 
-    def __sub__(self, other: Any) -> Expr | int:
+    def __sub__(self, other: object) -> Expr | int:
         return lin([(self, 1), (other, -1)]) if isinstance(other, (Expr, int)) else NotImplemented
 
     def __rsub__(self, o: int) -> Expr | int:
         return lin([(o, 1), (self, -1)])
 
-    def __mul__(self, other: Any) -> Expr | int:
+    def __mul__(self, other: object) -> Expr | int:
         return mul(self, other) if isinstance(other, (Expr, int)) else NotImplemented
 
     __radd__, __rmul__ = __add__, __mul__
@@ -390,7 +390,7 @@ def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
     return rebuild(e, lambda x: substitute(x, by))
 
 
-def symbols(e: Any) -> frozenset[str]:
+def symbols(e: object) -> frozenset[str]:
     """The dims and bounds that occur in an expression; none in anything else."""
     return e.symbols if isinstance(e, Expr) else NONE
 

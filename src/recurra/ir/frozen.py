@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 _HASH = "_hash"
 
 
@@ -26,5 +24,5 @@ class Frozen:
             found = known[_HASH] = hash((type(self), *fields))
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != _HASH}

@@ -71,7 +71,7 @@ class Op:
         """
         raise NotImplementedError
 
-    def exprs(self) -> Iterator[Any]:
+    def exprs(self) -> Iterator[Expr]:
         """Every index expression among the attributes."""
         for name, _ in _attributes(type(self)):
             yield from _exprs(getattr(self, name))
@@ -117,19 +117,19 @@ class Op:
 
 
 @cache
-def _attributes(kind: type[Op]) -> tuple[tuple[str, Any], ...]:
+def _attributes(kind: type[Op]) -> tuple[tuple[str, object], ...]:
     """Names and defaults; asked for so often that asking `dataclasses` each time is felt."""
     return tuple((f.name, f.default) for f in fields(kind))  # pyright: ignore[reportArgumentType]
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Text of an attribute; expressions are bare, strings are quoted."""
     if isinstance(value, tuple):
         return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
     return str(value) if isinstance(value, Expr) else repr(value)
 
 
-def _exprs(value: Any) -> Iterator[Any]:
+def _exprs(value: object) -> Iterator[Expr]:
     if isinstance(value, Expr):
         yield value
     elif isinstance(value, tuple):

@@ -41,17 +41,17 @@ class Resource(Generic[T]):
     def __repr__(self) -> str:
         return repr(self.key)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.key,)
 
 
 class ArrayResource(Resource[np.ndarray]):
     """The array of a constant; pickled as it is."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.key, self.value)
 
 

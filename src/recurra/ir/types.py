@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import ml_dtypes  # noqa: F401  # pyright: ignore[reportUnusedImport]  # NumPy knows bfloat16 by it
 import numpy as np
@@ -48,7 +48,7 @@ def is_float(dtype: str) -> bool:
     return dtype in ("f64", "f32", "bf16", "f16")
 
 
-def is_floating(dtype: np.dtype[Any]) -> bool:
+def is_floating(dtype: np.dtype) -> bool:
     """Is it a float of NumPy, or bfloat16, which NumPy does not count among them?"""
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
@@ -191,7 +191,7 @@ class Domain(Frozen):
     def __str__(self) -> str:
         return f"[{','.join(map(str, self.ranges))}]" if self.ranges else ""
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Range]:
         return iter(self.ranges)
 
     def __len__(self) -> int:
@@ -234,7 +234,7 @@ class Domain(Frozen):
         return prod(r.size(env) for r in self.ranges)
 
 
-def is_shift(e: Any, dim: str) -> int | None:
+def is_shift(e: object, dim: str) -> int | None:
     """c where `e` is dim + c, else None."""
     if isinstance(e, Sym) and e.name == dim:
         return 0
@@ -245,5 +245,5 @@ def is_shift(e: Any, dim: str) -> int | None:
             return None
 
 
-def mentions(e: Any, dim: str) -> bool:
+def mentions(e: object, dim: str) -> bool:
     return dim in symbols(e)

@@ -93,7 +93,7 @@ def _first(flags: np.ndarray) -> tuple[int, ...]:
 
 
 @cache
-def _numpy(dtype: str) -> np.dtype[Any]:
+def _numpy(dtype: str) -> np.dtype:
     return np.dtype(NUMPY_NAME[dtype])
 
 
@@ -105,7 +105,7 @@ def _is_small(array: np.ndarray, dtype: str) -> bool:
 
 
 @cache
-def _is_safe(dtype: np.dtype[Any], to: np.dtype[Any]) -> bool:
+def _is_safe(dtype: np.dtype, to: np.dtype) -> bool:
     """Whether every value of `dtype` is one of `to`, or is rounded to one."""
     name = SHORT_NAME[to.name]
     if dtype.kind == "b":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurra.mapping.relaxation import Relaxation
 from recurra.mapping.struct_of_arrays import flat
@@ -80,13 +81,12 @@ def _whole(program: Relaxation, seconds: float, near: float) -> int | None:
     whole = np.zeros(len(program.upper))
     whole[: 2 * program.count] = np.tile(f.size >= least, 2)
     upper: Any = np.array(program.upper)
-    sides: Any = (0.0, upper)
     limits: Any = np.array(program.limits)
     with _told_as_errors():
         result: Any = milp(
             _objective(program),
             constraints=LinearConstraint(program.matrix(), -np.inf, limits),
-            bounds=Bounds(*sides),
+            bounds=Bounds(np.zeros_like(upper), upper),
             integrality=whole,
             options={"time_limit": seconds, "mip_rel_gap": near},
         )
@@ -107,7 +107,7 @@ def _told_as_errors() -> Generator[None]:
         os.close(kept)
 
 
-def _objective(program: Relaxation) -> Any:
+def _objective(program: Relaxation) -> NDArray[np.float64]:
     found = np.zeros(len(program.upper))
     found[2 * program.count : 2 * program.count + program.steps] = -1
     return found

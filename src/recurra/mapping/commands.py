@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
@@ -21,6 +21,8 @@ from recurra.storage.mapping_problem import Problem, ProblemError, Solution
 
 if TYPE_CHECKING:
     from recurra.mapping.bounds import Bound
+    from recurra.mapping.machine import Machine
+    from recurra.mapping.models.training import Model
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 PROVING = 30.0  # seconds for the bound, at the least
@@ -38,6 +40,9 @@ def nbytes(text: str) -> int:
 
 def _size(text: str | None) -> int | None:
     return None if text is None else nbytes(text)
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class Solve:
         limit = most and most.reward
         _write(self.html, lambda: page(problem, solution, curve, limit).encode())
         total = max(1, problem.total)
-        found: dict[str, Any] = {
+        found = {
             "problem": problem.name,
             "solver": self.solver,
             "seed": self.seed,
@@ -240,7 +245,7 @@ class Import:
                 hint="leave it out, or import FILE.py:NAME or FILE.pb",
             )
 
-    def function(self, machine: Any) -> Problem:
+    def function(self, machine: Machine) -> Problem:
         """Of FILE.py:NAME."""
         from recurra.mapping.imports import from_jax
 
@@ -366,7 +371,7 @@ class MapBuildCommand:
         return 0
 
 
-def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
+def function_of(source: str) -> Model:
     """What FILE.py:NAME gives: a function, its arguments, and which of them are donated."""
     file, _, name = source.rpartition(":")
     if not file.endswith(".py") or not name:
@@ -394,7 +399,7 @@ def function_of(source: str) -> tuple[Callable[..., Any], tuple[Any, ...], tuple
     return function, arguments, donated[0] if donated else ()
 
 
-def _result_of(file: str, run: Callable[[], Any]) -> Any:
+def _result_of(file: str, run: Callable[[], Result]) -> Result:
     """What a user's code gives; of what it raises, the kind, the text and the line."""
     try:
         return run()
@@ -434,7 +439,7 @@ def _read(path: Path) -> bytes:
         raise ProblemError(f"{path} cannot be read", facts=str(error)) from None
 
 
-def _write(path: Path | None, content: Any) -> None:
+def _write(path: Path | None, content: Callable[[], bytes]) -> None:
     if path is None:
         return
     try:

@@ -78,10 +78,10 @@ class Bandwidth:
         widest = np.concatenate(widest).astype(int)
         self.reach = np.repeat(self.first[widest], counts), np.repeat(self.end[widest], counts)
 
-    def within(self, a: int, b: int) -> tuple[Ints, Ints]:
+    def within(self, start: int, stop: int) -> tuple[Ints, Ints]:
         """Columns and coefficients of what is moved in the steps [a, b), at the least."""
-        some = np.flatnonzero((self.reach[0] < b) & (self.reach[1] > a))
-        first, end = np.maximum(self.first[some], a), np.minimum(self.end[some], b)
+        some = np.flatnonzero((self.reach[0] < stop) & (self.reach[1] > start))
+        first, end = np.maximum(self.first[some], start), np.minimum(self.end[some], stop)
         inside = np.maximum(self.until[np.maximum(end, first)] - self.until[first], 0)
         inside = np.maximum(inside - self.spare[some], 0)
         before = np.where(self.new[some], 0, np.append(0, inside[:-1]))

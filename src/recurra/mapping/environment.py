@@ -25,7 +25,7 @@ FEATURES = 9
 Observation = dict[str, np.ndarray]
 
 
-class MapGame(gymnasium.Env[Any, Any]):
+class MapGame(gymnasium.Env[Any, np.int64]):
     """Actions 0, 1, 2 are Copy, NoCopy, Drop; one step per buffer.
 
     `buffers` [1 + AHEAD, FEATURES]: table 1, scaled; `memory` [GRID, GRID]: addresses × the steps
@@ -54,13 +54,15 @@ class MapGame(gymnasium.Env[Any, Any]):
         )
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         super().reset(seed=seed)
         self.game.reset()
         return self._seen()
 
-    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         before = self.game.reward
         if self.game.done or self.game.move(Action(action)) is None:
             return self._lost()
@@ -73,12 +75,12 @@ class MapGame(gymnasium.Env[Any, Any]):
         reward = (self.game.reward - before) / self.problem.total
         return observation, reward, self.game.done, False, info
 
-    def _lost(self) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _lost(self) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         observation, info = self._seen()
         reward = -max(0, self.game.reward) / self.problem.total
         return observation, reward, True, False, {**info, "lost": True}
 
-    def _seen(self) -> tuple[Observation, dict[str, Any]]:
+    def _seen(self) -> tuple[Observation, dict[str, object]]:
         moves = {} if self.game.done else self.game.legal()
         mask = np.array([a in moves for a in Action], np.int8)
         i = self.game.index

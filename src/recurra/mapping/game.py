@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from recurra.mapping.game_state import NOWHERE, Board, Move
 from recurra.mapping.struct_of_arrays import NEVER, FlatProblem
@@ -212,13 +211,13 @@ class Game:
                 self.backup()
         return 0
 
-    def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
+    def play(self, preferences: Sequence[int] | np.ndarray) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
         while not self.play_on(preferences):
             self.backup()
         return self.reward
 
-    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+    def play_on(self, preferences: Sequence[int] | np.ndarray) -> bool:
         """Plays until the end, or until no action is legal; is it the end?"""
         while not self.done:
             for action in PREFERENCES[preferences[self.index]]:
@@ -229,7 +228,7 @@ class Game:
                 return False
         return True
 
-    def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
+    def play_random(self, draws: Sequence[int] | np.ndarray, limit: int = 2**62) -> int:
         """Plays at most `limit` steps, backed up: the k-th step takes legal action draws[k] mod n.
 
         `draws` are used again from the start if they do not suffice. The number of steps played.

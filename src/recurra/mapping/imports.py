@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from recurra.codegen.loop_segments import members
 from recurra.mapping.hlo.extract import Supply, extract
@@ -13,8 +12,8 @@ from recurra.storage.mapping_problem import Problem, ProblemError
 
 
 def from_jax(
-    function: Callable[..., Any],
-    *arguments: Any,
+    function: Callable[..., object],
+    *arguments: object,
     donated: tuple[int, ...] = (),
     machine: Machine = TPU_V4I,
     name: str = "",

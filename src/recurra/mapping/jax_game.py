@@ -13,12 +13,12 @@ a batch of learners does.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from recurra.mapping.game import Action
 from recurra.mapping.game_state import NOWHERE
@@ -27,7 +27,8 @@ from recurra.storage.mapping_problem import Placement, Problem, ProblemError, So
 
 _OPEN, _FAST, _SLOW = 0, 1, 2  # what is decided of an alias group
 
-Array = Any  # jax.Array, or a tracer of one
+
+State = TypeVar("State")
 
 
 class Rules(NamedTuple):
@@ -59,7 +60,7 @@ class Rules(NamedTuple):
 class BoardState(NamedTuple):
     """What an action changes."""
 
-    index: Array
+    index: Any  # an array; the name is one of tuples, too
     reward: Array  # picoseconds
     left: Array  # [T] supply that no copy uses
     crossed: Array  # [T] a copy goes on from this step to the next
@@ -176,8 +177,8 @@ def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Ar
     return _either(legal & ~over, played, lost), jnp.where(over, 0, gained)
 
 
-def _either(which: Array, a: Any, b: Any) -> Any:
-    return jax.tree.map(lambda x, y: jnp.where(which, x, y), a, b)
+def _either(which: Array, this: State, that: State) -> State:
+    return jax.tree.map(lambda x, y: jnp.where(which, x, y), this, that)
 
 
 def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
@@ -213,26 +214,26 @@ def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
     return every._replace(legal=every.legal & allowed & (board.index < len(rules.size)))
 
 
-def _copy_start(rules: Rules, board: BoardState, i: Array, after: Array) -> Array:
+def _copy_start(rules: Rules, board: BoardState, index: Array, after: Array) -> Array:
     """The latest first step of a copy of operand i that begins after step `after`; or -1."""
-    t, steps = rules.at[i], jnp.arange(len(rules.supply))
+    t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
-    enough = (steps <= t) & (sums[t] - sums[:-1] >= rules.demand[i])
+    enough = (steps <= t) & (sums[t] - sums[:-1] >= rules.demand[index])
     start = jnp.where(enough, steps, -1).max()
     used = (steps >= start) & (steps < t)
     barred = used & ((steps <= after) | ((steps + 1 < t) & board.crossed))
     return jnp.where(barred.any(), -1, start)
 
 
-def _copy_end(rules: Rules, board: BoardState, i: Array) -> Array:
+def _copy_end(rules: Rules, board: BoardState, index: Array) -> Array:
     """The earliest last step of a copy of output i; or -1."""
-    t, steps = rules.at[i], jnp.arange(len(rules.supply))
+    t, steps = rules.at[index], jnp.arange(len(rules.supply))
     sums = _sums(board)
-    enough = (steps >= t) & (sums[1:] - sums[t + 1] >= rules.demand[i])
+    enough = (steps >= t) & (sums[1:] - sums[t + 1] >= rules.demand[index])
     end = jnp.where(enough, steps, NEVER).min()
     used = (steps > t) & (steps <= end)
     crossed = jnp.roll(board.crossed, 1)  # of the step before
-    barred = used & ((steps > rules.evict_by[i]) | ((steps - 1 > t) & crossed))
+    barred = used & ((steps > rules.evict_by[index]) | ((steps - 1 > t) & crossed))
     return jnp.where(barred.any() | (end == NEVER), -1, end)
 
 
@@ -242,13 +243,19 @@ def _sums(board: BoardState) -> Array:
 
 
 def _lowest(
-    rules: Rules, board: BoardState, i: Array, order: Array, start: Array, end: Array, fixed: Array
+    rules: Rules,
+    board: BoardState,
+    index: Array,
+    order: Array,
+    start: Array,
+    end: Array,
+    fixed: Array,
 ) -> tuple[Array, Array]:
     """The lowest offset, or `fixed` alone, and if buffer i fits there in `start..end`.
 
     `order`: buffers by offset. Members of an alias group are no obstacles to each other.
     """
-    size, s = rules.size[i], rules.storage[i]
+    size, s = rules.size[index], rules.storage[index]
     meet = (board.offset >= 0) & ~board.covered & (board.start <= end) & (board.end >= start)
     taken = (meet & ~((rules.grouped[s] == 1) & (rules.storage == s)))[order]
     low = board.offset[order]
@@ -302,15 +309,15 @@ def _played(rules: Rules, board: BoardState, moves: Moves, action: Array) -> Boa
 
 
 def _after_copy(
-    rules: Rules, board: BoardState, i: Array, start: Array, end: Array, copied: Array
+    rules: Rules, board: BoardState, index: Array, start: Array, end: Array, copied: Array
 ) -> tuple[Array, Array]:
     """Supply and crossings, after a copy: operands use the latest time, outputs the earliest."""
-    t, steps = rules.at[i], jnp.arange(len(rules.supply))
-    sums, output = _sums(board), rules.output[i] == 1
+    t, steps = rules.at[index], jnp.arange(len(rules.supply))
+    sums, output = _sums(board), rules.output[index] == 1
     first, last = jnp.where(output, t + 1, start), jnp.where(output, end, t - 1)
     within = copied & (steps >= first) & (steps <= last)
     nearer = jnp.where(output, sums[:-1] - sums[t + 1], sums[t] - sums[1:])
-    amount = jnp.clip(rules.demand[i] - nearer, 0, board.left)
+    amount = jnp.clip(rules.demand[index] - nearer, 0, board.left)
     inner = within & (steps < last)
     return board.left - jnp.where(within, amount, 0), board.crossed | inner
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from recurra.storage.mapping_problem import Problem, ProblemError
 from recurra.storage.mapping_problem_text import problem_from_json, problem_to_json
@@ -27,7 +26,7 @@ class LibraryModel:
     module: str
     function: str
     mebibytes: int = 128
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, int | bool], ...] = ()
 
     def problem(self, name: str) -> Problem:
         """Compiles and imports the model: seconds to a minute."""

@@ -6,10 +6,9 @@ Nothing here is needed: `game.py` and `order_free_placer.py` give the same answe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ ENGINE = Extension("mapping", "the engine of memory mapping", SOURCE, FLAGS, is_
 VERSION = 4
 _INT = ctypes.c_int64
 _POINTER = ctypes.c_void_p
-_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "recurra_mapping_version": (_INT, ()),
     "flat_new": (_POINTER, (_POINTER, _POINTER)),
     "game_new": (_POINTER, (_POINTER,)),
@@ -125,7 +124,7 @@ class _Owner:
         if hasattr(self, "_object"):
             getattr(self._library, f"{self.kind}_delete")(self._object)
 
-    def _placements(self, function: Any) -> Solution:
+    def _placements(self, function: Callable[[int, int], None]) -> Solution:
         out = np.empty((len(self.flat.size), 4), np.int64)
         function(self._object, out.ctypes.data)
         placed, copied = np.flatnonzero(out[:, 0] != NOWHERE), out[:, 3] != 0
@@ -211,23 +210,23 @@ class NativeGame(_Owner):
         self._library.game_observe(self._object, cells, *out)
         return Sight(grid, profile, supply, moves)
 
-    def play(self, preferences: Sequence[int] | NDArray[Any]) -> int:
+    def play(self, preferences: Sequence[int] | np.ndarray) -> int:
         """Plays on to the end, backed up: the first legal action of each buffer's preference."""
         wishes = self._wishes(preferences)  # alive until the call is over
         return self._library.game_play(self._object, wishes.ctypes.data)
 
-    def play_on(self, preferences: Sequence[int] | NDArray[Any]) -> bool:
+    def play_on(self, preferences: Sequence[int] | np.ndarray) -> bool:
         """Plays until the end, or until no action is legal; is it the end?"""
         wishes = self._wishes(preferences)
         return bool(self._library.game_play_on(self._object, wishes.ctypes.data))
 
-    def _wishes(self, preferences: Sequence[int] | NDArray[Any]) -> NDArray[np.uint8]:
+    def _wishes(self, preferences: Sequence[int] | np.ndarray) -> NDArray[np.uint8]:
         wishes = np.ascontiguousarray(preferences, np.uint8)
         assert wishes.size == len(self.flat.size), "one wish per buffer"
         assert wishes.max() < 4, "a wish is one of four"
         return wishes
 
-    def play_random(self, draws: Sequence[int] | NDArray[Any], limit: int = 2**62) -> int:
+    def play_random(self, draws: Sequence[int] | np.ndarray, limit: int = 2**62) -> int:
         """Plays at most `limit` steps, backed up: the k-th takes legal action draws[k] mod n."""
         drawn = np.ascontiguousarray(draws, np.int64)
         assert drawn.min() >= 0, "draws are natural numbers"
@@ -257,12 +256,12 @@ class NativeArranger(_Owner):
         """The largest reward seen."""
         return self._library.arranger_best(self._object)
 
-    def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
+    def arrange(self, order: Sequence[int] | np.ndarray) -> int:
         """Clears, places storages in this order, and gives the reward."""
         given = self._storages(order)  # alive until the call is over
         return self._library.arranger_arrange(self._object, given.ctypes.data, given.size)
 
-    def arrange_repacking(self, order: Sequence[int] | NDArray[Any], most: int) -> int:
+    def arrange_repacking(self, order: Sequence[int] | np.ndarray, most: int) -> int:
         """`arrange.Arranger.arrange_repacking`."""
         given = self._storages(order)
         at, count = given.ctypes.data, given.size
@@ -272,7 +271,7 @@ class NativeArranger(_Owner):
         """`arrange.Arranger.repack`."""
         return bool(self._library.arranger_repack(self._object))
 
-    def _storages(self, order: Sequence[int] | NDArray[Any]) -> Ints:
+    def _storages(self, order: Sequence[int] | np.ndarray) -> Ints:
         given = np.ascontiguousarray(order, np.int64)
         assert 0 <= given.min(initial=0) <= given.max(initial=0) < len(self.flat.grouped)
         return given

@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from recurra.mapping.game_state import NOWHERE, Board, Move, solution
 from recurra.mapping.struct_of_arrays import NEVER, FlatProblem, Ints
@@ -78,14 +77,14 @@ class Arranger:
         """Everything in slow memory; the best is kept."""
         self.board.clear()
 
-    def arrange(self, order: Sequence[int] | NDArray[Any]) -> int:
+    def arrange(self, order: Sequence[int] | np.ndarray) -> int:
         """Clears, places storages in this order, and gives the reward."""
         self.clear()
         for s in order:
             self.place(s, Whims())
         return self.note()
 
-    def arrange_repacking(self, order: Sequence[int] | NDArray[Any], most: int) -> int:
+    def arrange_repacking(self, order: Sequence[int] | np.ndarray, most: int) -> int:
         """`arrange`; what lacks room in one piece only is placed again after a repacking.
 
         At most `most` times, whether it helps or not.
@@ -179,14 +178,14 @@ class Arranger:
             if move is not None:
                 self.board.put(i, move, used.get(i))
 
-    def place(self, s: int, whims: Whims) -> None:
+    def place(self, storage: int, whims: Whims) -> None:
         """Places a storage, buffer by buffer: stays if it can, is copied if it must; or nothing.
 
         A group that does not fit as a whole is left out.
         """
-        f, members = self.flat, self._members[s]
+        f, members = self.flat, self._members[storage]
         self._missed.clear()
-        grouped = bool(f.grouped[s])
+        grouped = bool(f.grouped[storage])
         offset, tensor, covered, slow = NOWHERE, -1, -1, NEVER
         for i in members:
             x, t = int(f.tensor[i]), int(f.at[i])
@@ -207,7 +206,7 @@ class Arranger:
                 self.board.put(i, move)
                 offset, covered = move.offset, max(covered, move.end)
             elif grouped:
-                self._remove([s])
+                self._remove([storage])
                 return
             if f.output[i]:
                 slow = t if move is None else move.end if move.copied else NEVER

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 from tyro.conf import arg
 
 from recurra.errors import RecurraError
@@ -42,25 +43,37 @@ from recurra.storage.mapping_problem import ProblemError
 CHOSEN = 24  # vectors
 
 
+class HeldOut(TypedDict):
+    """How good the weights of other programs are for one."""
+
+    name: str
+    share: float
+    """Of the best found for it"""
+    own: float
+    """The best found for it, of all that there is to gain"""
+    tried: int
+    ms: float
+
+
 @dataclass(frozen=True)
 class Evolved:
     """Vectors for one program each, and what every vector gains for every program."""
 
     names: Sequence[str]  # [P] programs
-    source: Any  # [V] the program that a vector was evolved for; -1: for none
+    source: NDArray[np.int64]  # [V] the program that a vector was evolved for; -1: for none
     weights: Floats  # [V, UNITS * FEATURES]
     shares: Floats  # [P, V] of the best found for the program
     best: Sequence[int]  # [P] picoseconds
 
     @property
-    def families(self) -> Any:
+    def families(self) -> NDArray[np.str_]:
         """[P]"""
         return np.array([name.split("_")[0] for name in self.names])
 
-    def unseen(self, p: int) -> Any:
+    def unseen(self, program: int) -> NDArray[np.bool_]:
         """[V] which vectors are of other families than program p."""
         families = np.append(self.families, "")
-        return families[self.source] != families[p]
+        return families[self.source] != families[program]
 
 
 def evolved(names: Sequence[str], seconds: float, seeds: int, engine: Engine) -> Evolved:
@@ -104,16 +117,16 @@ def choose_priorities(found: Evolved, count: int, without: int = -1) -> list[int
     return order
 
 
-def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[dict[str, Any]]:
+def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[HeldOut]:
     """Of each program, held out: what `learned` reaches with others' weights, in its 50 ms."""
-    rows: list[dict[str, Any]] = []
+    rows: list[HeldOut] = []
     for p, name in enumerate(found.names):
         known = found.weights[choose_priorities(found, count, without=p)]
         search = Search(instance(name), SECONDS, 0, None, engine)
         tried = place_by_weights(search, known)
         spent = search.spent
-        shares = {"share": search.reward / found.best[p], "own": found.best[p] / search.scale}
-        rows.append({"name": name, **shares, "tried": tried, "ms": round(1e3 * spent, 1)})
+        share, own = search.reward / found.best[p], found.best[p] / search.scale
+        rows.append(HeldOut(name=name, share=share, own=own, tried=tried, ms=round(1e3 * spent, 1)))
     return rows
 
 
@@ -164,7 +177,7 @@ class Priorities:
                 facts=f"{len(names)} programs, {self.seeds} seeds",
             )
 
-    def write(self, out: Path, found: Evolved, rows: list[dict[str, Any]], engine: Engine) -> None:
+    def write(self, out: Path, found: Evolved, rows: list[HeldOut], engine: Engine) -> None:
         """Weights for all; and the curve: mean share held out, by how many vectors are chosen."""
         order = choose_priorities(found, CHOSEN)
         known = {k: held_out(found, engine, k) for k in (1, 2, 4, 8, 16, CHOSEN)}

@@ -7,9 +7,9 @@ that is taken in one of two ways. Rows: what is needed to stay; one copy at a ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,16 @@ from recurra.mapping.copy_windows import NARROW, Bandwidth, CopyWindow, crossing
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.storage.mapping_problem import Latency
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 Row = dict[int, float]
 WINDOWS = 24  # ends of wide windows of steps over which bandwidth is counted
 UNITS = 1e4  # of which the programs make all there is to gain: far from a solver's tolerance
 FAR = 40  # windows that are told apart for each copy
 SMALL = 0.02  # of the fast memory: windows of copies of less are not told apart
+
+Numbers = Sequence[float] | np.ndarray
 
 
 class Relaxation:
@@ -30,7 +35,7 @@ class Relaxation:
     def __init__(self, flat: FlatProblem) -> None:
         self.f, self.count, self.steps = flat, len(flat.size), len(flat.supply)
         self.upper = [1.0] * (2 * self.count + self.steps)
-        self.rows: list[tuple[Any, Any]] = []  # columns, coefficients
+        self.rows: list[tuple[Numbers, Numbers]] = []  # columns, coefficients
         self.limits: list[float] = []
         self.until = np.concatenate([[0], np.cumsum(flat.supply)])
         self.tensors: dict[int, list[int]] = {}
@@ -104,9 +109,9 @@ class Relaxation:
             within = np.nonzero((spans[:, 0] >= a) & (spans[:, 1] <= b))[0]
             self.moves(a, b, within, self.f.demand[within])
 
-    def moves(self, a: int, b: int, columns: Any, times: Any) -> None:
+    def moves(self, start: int, end: int, columns: np.ndarray, times: np.ndarray) -> None:
         """Copies take no longer in the steps [a, b) than there is time for them."""
-        time = int(self.until[b] - self.until[a])
+        time = int(self.until[end] - self.until[start])
         if time and times[times > 0].sum() > time:
             self.rows.append((columns, times / time))
             self.limits.append(1.0)
@@ -188,17 +193,17 @@ class Relaxation:
             return {}
         return {s: column for s, column in copy.taken() if s < before}
 
-    def between(self, p: int, q: int) -> None:
+    def between(self, earlier: int, later: int) -> None:
         """From one use to the next: it stays or arrives; before it arrives it may depart."""
-        start, end = int(self.f.at[p]) + 1, int(self.f.at[q])
-        arriving, departing = self.arrives(q, start), self.departs(p, end)
+        start, end = int(self.f.at[earlier]) + 1, int(self.f.at[later])
+        arriving, departing = self.arrives(later, start), self.departs(earlier, end)
         for s in range(start, end):
             comes: Row = {arriving[s]: 1.0} if s in arriving else {}
-            stays: Row = {self.inside(q): 1.0, q: -1.0}
+            stays: Row = {self.inside(later): 1.0, later: -1.0}
             stays |= {v: x + stays.get(v, 0.0) for v, x in comes.items()}
-            self.takes(s, q, {v: x for v, x in stays.items() if x})
+            self.takes(s, later, {v: x for v, x in stays.items() if x})
             if s in departing:
-                self.takes(s, q, {departing[s]: 1.0, **comes})
+                self.takes(s, later, {departing[s]: 1.0, **comes})
 
     def leaves(self, uses: list[int]) -> None:
         """After the last use: an output stays until its end, or departs if it is not used."""
@@ -245,7 +250,7 @@ class Relaxation:
         """The reward of placing everything wherever it gains."""
         return int(self.per_step.sum())
 
-    def matrix(self) -> Any:
+    def matrix(self) -> csr_matrix:
         """A, sparse."""
         from scipy.sparse import csr_matrix
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,7 @@ def _longest(instruction: Instruction) -> int:
     return max((abs(y) for y in instruction.cost.latencies), default=0) if instruction.cost else 0
 
 
-def _array(values: Any) -> Ints:
+def _array(values: Sequence[int] | np.ndarray) -> Ints:
     return np.array(values, np.int64)
 
 

@@ -8,11 +8,10 @@ computed somewhere in a program says what it would be for others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import mul
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -125,18 +124,18 @@ class Extent(int):
         self.amount = amount
         return self
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: int) -> int:
         return _meet(self, other, int(self).__add__, lambda a, b: a + b)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: int) -> int:
         return _meet(self, other, int(self).__sub__, lambda a, b: a - b)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: int) -> int:
         return _meet(self, other, int(self).__rsub__, lambda a, b: b - a)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: int) -> int:
         return _meet(self, other, int(self).__mul__, lambda a, b: a * b)
 
     __rmul__ = __mul__
@@ -144,9 +143,9 @@ class Extent(int):
     def __neg__(self) -> Extent:
         return Extent(-int(self), self.amount.times(-1))
 
-    def __floordiv__(self, other: Any) -> Any:
-        value: Any = int(self).__floordiv__(other)
-        if type(other) is int and isinstance(value, int) and other > 0:
+    def __floordiv__(self, other: int) -> int:
+        value = int(self).__floordiv__(other)
+        if type(other) is int and other > 0:
             return Extent(value, self.amount.over(other))
         return value
 
@@ -156,7 +155,12 @@ def amount_of(count: int) -> Amount:
     return count.amount if isinstance(count, Extent) else number(count)
 
 
-def _meet(extent: Extent, other: Any, plain: Any, joined: Any) -> Any:
+def _meet(
+    extent: Extent,
+    other: int,
+    plain: Callable[[int], int],
+    joined: Callable[[Amount, Amount], Amount],
+) -> int:
     value = plain(other)
     if value is NotImplemented:
         return value

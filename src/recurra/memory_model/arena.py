@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from recurra.ir.types import NUMPY_NAME
 from recurra.memory_model.amount import Amount, number
 from recurra.memory_model.arrays import ArrayView, allocated
@@ -14,7 +12,7 @@ from recurra.storage.storage_plan import StoragePlan
 NAME = "the arena"
 
 
-def within(meter: Meter, plan: StoragePlan, slack: int) -> dict[str, Any]:
+def within(meter: Meter, plan: StoragePlan, slack: int) -> dict[str, ArrayView | list[ArrayView]]:
     """Every store in the arena of a plan, as `program.placed` gives it; `slack` bytes lie around.
 
     For other bounds it is as large as the stores that lie on each other up to its end.
@@ -24,7 +22,7 @@ def within(meter: Meter, plan: StoragePlan, slack: int) -> dict[str, Any]:
     alone = {name: _apart(plan, name) for name in plan.arena.places}
     nbytes = plan.arena.nbytes + slack
     block = MeteredBuffer(meter, Label(NAME, "store", nbytes, _amount(plan.arena, alone, nbytes)))
-    out: dict[str, Any] = {}
+    out: dict[str, ArrayView | list[ArrayView]] = {}
     for name, arrays in alone.items():
         views = [ArrayView(meter, block, x.layout, x.shape) for x in arrays]
         out[name] = views if plan.stores[name].apart else views[0]

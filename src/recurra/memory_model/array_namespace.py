@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from recurra.codegen.loop_segments import few
 from recurra.codegen.widened_product import in_parts
@@ -22,12 +23,16 @@ from recurra.memory_model.arrays import (
 )
 from recurra.memory_model.peak_meter import Meter
 
+State = TypeVar("State")
+Operand = ArrayView | np.ndarray | np.generic | float
+"""An array without numbers, or something from elsewhere"""
 
-def _common_dtype(*dtypes: Any) -> Any:
+
+def _common_dtype(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
     return np.result_type(*dtypes)
 
 
-def _truth(*dtypes: Any) -> Any:
+def _truth(*dtypes: object) -> np.dtype:
     return np.dtype(bool)
 
 
@@ -39,51 +44,54 @@ class AllocatingNamespace:
     def __init__(self, meter: Meter):
         self.meter = meter
 
-    def new(self, shape: Sequence[int], dtype: Any, like: Sequence[ArrayView] = ()) -> ArrayView:
+    def new(
+        self, shape: Sequence[int], dtype: DTypeLike, like: Sequence[ArrayView] = ()
+    ) -> ArrayView:
         return allocated(self.meter, shape, dtype, like)
 
-    def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    def repeated(self, times: int, body: Callable[[int, State], State], state: State) -> State:
         for k in few(0, times):
             state = body(k, state)
         return state
 
     # ---- elementwise
 
-    def minimum(self, *xs: Any) -> Any:
+    def minimum(self, *xs: object) -> ArrayView:
         return elementwise(self.meter, xs, _common_dtype)
 
     maximum = bitwise_right_shift = clip = minimum
     exp = log = sqrt = tanh = sin = cos = floor = round = sign = abs = minimum
 
-    def logical_and(self, *xs: Any) -> ArrayView:
+    def logical_and(self, *xs: object) -> ArrayView:
         return elementwise(self.meter, xs, _truth)
 
     logical_or = logical_not = logical_and
 
-    def where(self, c: Any, a: Any, b: Any) -> ArrayView:
-        arrays = [x for x in (c, a, b) if isinstance(x, ArrayView)]
-        of = [x.dtype if isinstance(x, ArrayView) else x for x in (a, b)]
+    def where(self, condition: Operand, this: Operand, that: Operand) -> ArrayView:
+        arrays = [x for x in (condition, this, that) if isinstance(x, ArrayView)]
+        of = [x.dtype if isinstance(x, ArrayView) else x for x in (this, that)]
         return self.new(together(arrays), np.result_type(*of), arrays)
 
     # ---- made of nothing
 
-    def full(self, shape: Any, value: Any, dtype: Any = None) -> ArrayView:
+    def full(self, shape: int | Shape, value: object, dtype: DTypeLike | None = None) -> ArrayView:
         return self.new(shape if isinstance(shape, tuple) else (shape,), dtype or "float64")
 
-    def zeros(self, shape: Any, dtype: Any = None) -> ArrayView:
+    def zeros(self, shape: int | Shape, dtype: DTypeLike | None = None) -> ArrayView:
         return self.full(shape, 0, dtype)
 
     def zeros_like(self, x: ArrayView) -> ArrayView:
         return self.new(x.shape, x.dtype, [x])
 
-    def arange(self, n: int, dtype: Any = None) -> ArrayView:
-        return self.new((n,), dtype or "int64")
+    def arange(self, count: int, dtype: DTypeLike | None = None) -> ArrayView:
+        return self.new((count,), dtype or "int64")
 
-    def asarray(self, x: Any, dtype: Any = None) -> ArrayView:
+    def asarray(self, x: Operand, dtype: DTypeLike | None = None) -> ArrayView:
         """An array of the same type is itself; what comes from elsewhere is not ours to count."""
         if isinstance(x, ArrayView):
-            same = dtype is None or x.dtype == np.dtype(dtype)
-            return x if same else self.new(x.shape, dtype, [x])
+            if dtype is None or x.dtype == np.dtype(dtype):
+                return x
+            return self.new(x.shape, dtype, [x])
         plain = np.asarray(x)
         if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(x, np.ndarray):
             return self.new(plain.shape, dtype or plain.dtype)
@@ -98,14 +106,14 @@ class AllocatingNamespace:
         at = axis % (x.ndim + 1)
         return x.seen(np.expand_dims(x.layout, axis), (*x.shape[:at], 1, *x.shape[at:]))
 
-    def broadcast_to(self, x: Any, shape: Shape) -> ArrayView:
+    def broadcast_to(self, x: Operand, shape: Shape) -> ArrayView:
         x = self.asarray(x)
         return x.seen(np.broadcast_to(x.layout, tuple(map(int, shape))), tuple(shape))
 
     def flip(self, x: ArrayView, axis: int) -> ArrayView:
         return x.seen(np.flip(x.layout, axis), x.shape)
 
-    def reshape(self, x: Any, shape: Any) -> ArrayView:
+    def reshape(self, x: Operand, shape: int | Shape) -> ArrayView:
         """A view where the strides allow it."""
         x = self.asarray(x)
         shape = _without_minus_one(x, shape if isinstance(shape, tuple) else (shape,))
@@ -117,7 +125,11 @@ class AllocatingNamespace:
     # ---- along axes
 
     def sum(
-        self, x: ArrayView, axis: Any = None, dtype: Any = None, keepdims: bool = False
+        self,
+        x: ArrayView,
+        axis: int | Shape | None = None,
+        dtype: DTypeLike | None = None,
+        keepdims: bool = False,
     ) -> ArrayView:
         axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
         gone = {a % x.ndim for a in axes}
@@ -130,7 +142,7 @@ class AllocatingNamespace:
 
     max = min = prod = sum
 
-    def any(self, x: ArrayView, axis: Any = None) -> ArrayView:
+    def any(self, x: ArrayView, axis: int | Shape | None = None) -> ArrayView:
         return self.sum(x, axis, bool)
 
     all = any
@@ -141,7 +153,7 @@ class AllocatingNamespace:
     def argsort(self, x: ArrayView, axis: int, stable: bool = True) -> ArrayView:
         return self.new(x.shape, "int64")
 
-    def cumsum(self, x: ArrayView, axis: int, dtype: Any = None) -> ArrayView:
+    def cumsum(self, x: ArrayView, axis: int, dtype: DTypeLike | None = None) -> ArrayView:
         return self.new(x.shape, dtype or x.dtype, [x])
 
     cumprod = cumsum
@@ -169,13 +181,15 @@ class AllocatingNamespace:
         shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
         return self.new(shape, np.result_type(*(x.dtype for x in xs)))
 
-    def pad(self, x: ArrayView, widths: Any, constant_values: Any = 0) -> ArrayView:
+    def pad(
+        self, x: ArrayView, widths: Sequence[tuple[int, int]], constant_values: object = 0
+    ) -> ArrayView:
         ends = zip(x.shape, widths, strict=True)
         return self.new([n + a + b for n, (a, b) in ends], x.dtype)
 
     # ---- by position
 
-    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> ArrayView:
+    def take(self, x: Operand, at: Operand, axis: int, mode: str = "raise") -> ArrayView:
         """Positions are copied as integers of 64 bits, and what is not row by row, too."""
         x, at = self.asarray(x), self.asarray(at)
         wide = self.new(at.shape, "int64") if at.dtype != np.dtype("int64") else at

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from types import EllipsisType
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import ArrayLike, DTypeLike
 
 from recurra.errors import PlanError
 from recurra.ir.types import is_floating
@@ -19,6 +20,9 @@ from recurra.memory_model.amount import Extent, number
 from recurra.memory_model.peak_meter import Label, Meter, MeteredBuffer
 
 Shape = tuple[int, ...]
+Key = int | slice | EllipsisType | None
+DTypeRule = Callable[..., np.dtype]
+"""(types of arrays, or numbers) → the type of a result"""
 MOST_BYTES = int(np.iinfo(np.intp).max)  # of one array, as NumPy counts them
 
 
@@ -34,7 +38,7 @@ class ArrayView:
         self.shape = tuple(a if a == b else b for a, b in zip(shape, layout.shape, strict=True))
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         return self.layout.dtype
 
     @property
@@ -49,7 +53,7 @@ class ArrayView:
         """Another view of the same buffer."""
         return ArrayView(self.meter, self.buffer, layout, layout.shape if shape is None else shape)
 
-    def __getitem__(self, key: Any) -> ArrayView:
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> ArrayView:
         whole = key if isinstance(key, tuple) else (key,)
         if whole and whole[0] is Ellipsis:
             whole = (*(slice(None),) * (self.ndim - len(whole) + 1), *whole[1:])
@@ -58,14 +62,14 @@ class ArrayView:
         shape = tuple(_length(k, n) for k, n in pairs if isinstance(k, slice))
         return self.seen(self.layout[whole], shape)
 
-    def __setitem__(self, key: Any, value: ArrayView) -> None:
+    def __setitem__(self, key: object, value: ArrayView) -> None:
         """Numbers are not kept."""
 
     def copy(self) -> ArrayView:
         """In an order like its own, in a buffer of its own."""
         return allocated(self.meter, self.shape, self.dtype, [self])
 
-    def __and__(self, other: Any) -> ArrayView:
+    def __and__(self, other: object) -> ArrayView:
         return _math(self, other)
 
     __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __and__
@@ -74,7 +78,7 @@ class ArrayView:
     )
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __and__
 
-    def __truediv__(self, other: Any) -> ArrayView:
+    def __truediv__(self, other: object) -> ArrayView:
         return elementwise(self.meter, [self, other], _divided)
 
     __rtruediv__ = __truediv__
@@ -84,7 +88,7 @@ class ArrayView:
 
     __invert__ = __abs__ = __neg__
 
-    def __lt__(self, other: Any) -> ArrayView:
+    def __lt__(self, other: object) -> ArrayView:
         return elementwise(self.meter, [self, other], _truth)
 
     __le__ = __gt__ = __ge__ = __lt__
@@ -92,36 +96,36 @@ class ArrayView:
     __hash__ = object.__hash__
 
 
-def _math(x: ArrayView, other: Any) -> ArrayView:
+def _math(x: ArrayView, other: object) -> ArrayView:
     return elementwise(x.meter, [x, other], _same)
 
 
-def _length(k: slice, count: int) -> int:
+def _length(key: slice, count: int) -> int:
     """Of a slice of an axis; an extent where its ends are."""
-    if k == slice(None):
+    if key == slice(None):
         return count
-    if k.step in (None, 1) and k.start is not None and k.stop is not None and k.start >= 0:
-        return k.stop - k.start
-    return len(range(count)[k])
+    if key.step in (None, 1) and key.start is not None and key.stop is not None and key.start >= 0:
+        return key.stop - key.start
+    return len(range(count)[key])
 
 
-def _same(*dtypes: Any) -> Any:
+def _same(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
     return np.result_type(*dtypes)
 
 
-def _divided(*dtypes: Any) -> Any:
+def _divided(*dtypes: ArrayLike | DTypeLike) -> np.dtype:
     met = np.result_type(*dtypes)
     return met if is_floating(met) else np.dtype("float64")
 
 
-def _truth(*dtypes: Any) -> Any:
+def _truth(*dtypes: object) -> np.dtype:
     return np.dtype(bool)
 
 
 def allocated(
     meter: Meter,
     shape: Sequence[int],
-    dtype: Any,
+    dtype: DTypeLike,
     like: Sequence[ArrayView] = (),
     kind: str = "made",
     name: str = "",
@@ -134,7 +138,7 @@ def allocated(
 def laid_out(
     meter: Meter,
     shape: Sequence[int],
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
     order: Sequence[int],
     kind: str = "made",
     name: str = "",
@@ -183,7 +187,7 @@ def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:
     return order[::-1]
 
 
-def elementwise(meter: Meter, operands: Sequence[Any], rule: Callable[..., Any]) -> ArrayView:
+def elementwise(meter: Meter, operands: Sequence[object], rule: DTypeRule) -> ArrayView:
     """A new array of the shape that operands have together; numbers have none."""
     arrays = [x for x in operands if isinstance(x, ArrayView)]
     dtype = rule(*(x.dtype if isinstance(x, ArrayView) else x for x in operands))

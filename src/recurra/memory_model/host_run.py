@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
@@ -15,9 +15,11 @@ from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.types import Tuple
 from recurra.memory_model.amount import Extent, extents, most, number
 from recurra.memory_model.arena import within
-from recurra.memory_model.arrays import ArrayView, allocated
+from recurra.memory_model.arrays import ArrayView, Shape, allocated
 from recurra.memory_model.machine import (
     Besides,
+    Compiled,
+    Made,
     MeteredLaunches,
     ShapeMachine,
     Shapes,
@@ -32,6 +34,9 @@ from recurra.storage.allocation import ALIGNMENT
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store, StoredAxis
 
+Buffers = ArrayView | list[ArrayView]
+"""A store; its buffers, where it has one for each of some points"""
+Variables = TypeVar("Variables")
 Steps = Callable[[int, int], Sequence[int]]
 
 
@@ -86,11 +91,11 @@ def _axis(
 class Few(list[ArrayView]):
     """An offloaded store: as many buffers as are in memory at once, of any of its points."""
 
-    def __getitem__(self, k: Any) -> Any:
-        return super().__getitem__(k % len(self))
+    def __getitem__(self, point: int) -> ArrayView:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().__getitem__(point % len(self))
 
-    def __setitem__(self, k: Any, x: Any) -> None:
-        super().__setitem__(k % len(self), x)
+    def __setitem__(self, point: int, x: ArrayView) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().__setitem__(point % len(self), x)
 
     taken = blank = __getitem__
 
@@ -103,7 +108,7 @@ class _HostRun:
     meter: Meter
     launched: MeteredLaunches | None
     steps: Steps
-    pieces: dict[str, Any] = field(default_factory=dict[str, Any])
+    pieces: dict[str, ArrayView] = field(default_factory=dict[str, ArrayView])
     reports: dict[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
@@ -112,19 +117,19 @@ class _HostRun:
         made = self.launched or Shapes(self.meter, ShapeMachine(self.meter, self.steps))
         self.compiled = {r.name: made.compile(self.plan, r) for r in self.program.regions}
 
-    def all(self, main: Any) -> None:
+    def all(self, main: Callable[..., Iterator[object]]) -> None:
         """The run, to its results."""
         seed = allocated(self.meter, (), "uint32")
         stores, held = _returned(main(self, seed, copied))
         self.results(stores)
         del held
 
-    def results(self, stores: Mapping[str, Any]) -> None:
+    def results(self, stores: Mapping[str, Buffers]) -> None:
         """Outputs that came in pieces, beside these; others are their stores."""
         if self.launched is not None:
             return
         self.meter.at = "results"
-        out: dict[str, Any] = {}
+        out: dict[str, Buffers] = {}
         for name in self.plan.graph.outputs:
             pieces, kept = self.pieces.get(name), self.plan.stores[name]
             alone = pieces is None or self.reports[name] == 1
@@ -133,43 +138,43 @@ class _HostRun:
 
     # ---- what is there at the start
 
-    def stores(self, *names: str) -> tuple[Any, ...]:
+    def stores(self, *names: str) -> tuple[Buffers, ...]:
         self.meter.at = "the arena"
         views = within(self.meter, self.plan, 0 if self.launched else ALIGNMENT)
         found = [self.plan.stores[n] for n in names]
         return tuple(views[s.name] if s.name in views else self.store(s) for s in found)
 
-    def store(self, s: Store) -> Any:
+    def store(self, s: Store) -> Buffers:
         """Zeros, or what is given: the copy of an input that cannot be read where it lies."""
         buffer = partial(store, self.meter, self.plan, s)
         if s.room:
             return Few([buffer() for _ in range(s.room)])
         return buffer() if s.apart is None else [buffer() for _ in range(s.apart.slots)]
 
-    def variables(self, *names: str) -> tuple[Any, ...]:
+    def variables(self, *names: str) -> tuple[Made | None, ...]:
         return tuple(self.blank(n) for n in names)
 
-    def blank(self, name: str) -> Any:
+    def blank(self, name: str) -> Made | None:
         (writer, *_) = self.plan.statements.writers[name]
         made_first = isinstance(writer.type, Tuple) and writer.where == TRUE  # by a call
         return None if made_first else fresh(self.meter, self.plan, name)
 
     neutral = blank
 
-    def regions(self, *names: str) -> tuple[Any, ...]:
+    def regions(self, *names: str) -> tuple[Compiled, ...]:
         return tuple(self.compiled[n] for n in names)
 
-    def calls(self, *names: str) -> tuple[Any, ...]:
+    def calls(self, *names: str) -> tuple[Callable[..., Made], ...]:
         """What a host function gives; what it holds itself is not ours."""
 
-        def call(name: str) -> Any:
+        def call(name: str) -> Callable[..., Made]:
             return lambda times, *given: fresh(self.meter, self.plan, name)
 
         return tuple(map(call, names))
 
     # ---- loops
 
-    def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
+    def enter(self, lo: int, variables: Mapping[str, Made]) -> tuple[int, tuple[Made, ...]]:
         return lo, tuple(variables.values())
 
     def later(self, lo: int) -> int:
@@ -180,13 +185,13 @@ class _HostRun:
         cuts = [lo, *range(lo - lo % size + size, hi, size), hi]
         return [(cuts[k], cuts[k + 1]) for k in self.steps(0, len(cuts) - 1)]
 
-    def end(self, going: Any, end: int, after: int) -> int:
+    def end(self, going: object, end: int, after: int) -> int:
         return end
 
-    def ended(self, end: Any) -> int:
+    def ended(self, end: int) -> int:
         return int(end)
 
-    def rest(self, values: Mapping[str, Any], end: int) -> None:
+    def rest(self, values: Mapping[str, Made], end: int) -> None:
         pass
 
     def report(
@@ -194,10 +199,10 @@ class _HostRun:
         dim: str,
         lo: int,
         hi: int,
-        outputs: Mapping[str, Any],
-        variables: Any,
-        end: Any = None,
-    ) -> Any:
+        outputs: Mapping[str, ArrayView],
+        variables: Variables,
+        end: object = None,
+    ) -> Variables:
         """Outputs that leave with every launch are kept, as far as they have come."""
         self.meter.at = f"the outputs of {dim}={lo}"
         for name in outputs.keys() & self.streamed.keys() if self.launched is None else ():
@@ -223,9 +228,9 @@ class _HostRun:
         return kept
 
 
-def _returned(steps: Iterator[Any]) -> Any:
+def _returned(steps: Iterator[object]) -> tuple[Any, object]:
     """What a generator returns at its end; who runs it holds what it gave last."""
-    held: Any = None
+    held: object = None
     while True:
         try:
             held = next(steps)
@@ -233,7 +238,11 @@ def _returned(steps: Iterator[Any]) -> Any:
             return end.value, held
 
 
-def _output(meter: Meter, name: str, array: Any, shape: Any = None) -> Any:
+@overload
+def _output(meter: Meter, name: str, array: ArrayView, shape: Shape | None = None) -> ArrayView: ...
+@overload
+def _output(meter: Meter, name: str, array: Buffers) -> Buffers: ...
+def _output(meter: Meter, name: str, array: Buffers, shape: Shape | None = None) -> Buffers:
     if isinstance(array, list):
         return [_output(meter, name, x) for x in array]
     shape = array.shape if shape is None else shape

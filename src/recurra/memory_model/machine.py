@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.loop_segments import few
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import function, times, with_local_stores
+from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
-from recurra.memory_model.array_namespace import AllocatingNamespace
+from recurra.memory_model.array_namespace import AllocatingNamespace, Operand
 from recurra.memory_model.arrays import ArrayView, allocated
 from recurra.memory_model.peak_meter import Meter
 from recurra.ops.collective import SHARD
@@ -23,7 +24,11 @@ from recurra.ops.control import Foreign
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
-Compiled = Callable[..., tuple[Any, ...]]
+Made = ArrayView | tuple["Made", ...]
+"""An array, or the arrays of a tuple"""
+Compiled = Callable[..., tuple[Made, ...]]
+Carry = TypeVar("Carry")
+Named = TypeVar("Named")
 
 
 @dataclass(frozen=True)
@@ -37,33 +42,35 @@ class ShapeMachine:
     def xp(self) -> Any:
         return AllocatingNamespace(self.meter)
 
-    def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
+    def apply(self, node: Statement, env: Env, *args: object) -> Made:
         point = ", ".join(
             f"{r.dim}={env[r.dim]}" for r in node.domain if isinstance(env[r.dim], int)
         )
         self.meter.at = node.name + (f" of {point}" if point else "")
         if isinstance(op := node.op, Foreign):
-            made: Any = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
+            made: Made = allocated(self.meter, op.infer().sizes(env), NUMPY_NAME[op.dtype])
         else:
             made = node.op.run(self.xp, env, *args)
         return named(made, node.name)
 
-    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def loop(
+        self, dim: str, lo: int, hi: int, body: Callable[[int, Carry], Carry], carry: Carry
+    ) -> Carry:
         for time in self.steps(lo, hi):
             carry = body(time, carry)
         return carry
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
-    ) -> tuple[Any, Any]:
+        self, dim: str, lo: int, hi: int, end: int, late: int, every: int, body: Until, carry: Carry
+    ) -> tuple[int, Carry]:
         for time in self.steps(lo, min(hi, end + late)):
             _, _, carry = body(time, carry)
         return end, carry
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def when(self, condition: object, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
         return body(carry)
 
-    def lesser(self, a: Any, b: Any) -> Any:
+    def lesser(self, a: int, b: int) -> int:
         return min(a, b)
 
     def read(self, store: ArrayView, starts: Starts, sizes: tuple[int, ...]) -> ArrayView:
@@ -77,23 +84,25 @@ class ShapeMachine:
     def whole(self, store: ArrayView) -> ArrayView:
         return store
 
-    def gather(self, store: ArrayView, axis: int, at: Any) -> ArrayView:
+    def gather(self, store: ArrayView, axis: int, at: Operand) -> ArrayView:
         return self.xp.take(store, self.xp.clip(at, 0, store.shape[axis] - 1), axis)
 
-    def write(self, store: ArrayView, starts: Starts, value: Any, also: Any = None) -> ArrayView:
+    def write(
+        self, store: ArrayView, starts: Starts, value: object, also: object = None
+    ) -> ArrayView:
         return store
 
     write_box = write
 
 
-def named(made: Any, name: str) -> Any:
+def named(made: Named, name: str) -> Named:
     """What has no name yet is an equation's value; the rest of what it made are temporaries."""
     if isinstance(made, ArrayView) and (label := made.label) is not None and not label.name:
         label.name = name
     return made
 
 
-def name_variable(given: Any, name: str) -> None:
+def name_variable(given: object, name: str) -> None:
     """A variable that is lent to a launch goes by the name that it has there."""
     if isinstance(given, tuple):
         for x in given:
@@ -104,7 +113,7 @@ def name_variable(given: Any, name: str) -> None:
         label.name = name
 
 
-def _first_worker() -> Mapping[str, Any]:
+def _first_worker() -> Mapping[str, int]:
     return {SHARD: 0}
 
 
@@ -125,7 +134,7 @@ class Shapes:
         )
         first = 1 + times(region)
 
-        def launch(*given: Any) -> tuple[Any, ...]:
+        def launch(*given: Any) -> tuple[Made, ...]:
             for x, name in zip(given[first:], names, strict=False):
                 name_variable(x, name)
             made = run(*given)
@@ -160,7 +169,7 @@ class MeteredLaunches:
         first, r = 1 + times(region), region
         kept = len(r.carried) if self.backend.donates else 0
 
-        def launch(*given: Any) -> tuple[Any, ...]:
+        def launch(*given: Any) -> tuple[Made, ...]:
             self.meter.at = r.name
             at, carried = given[1:first], given[first + len(r.held) :]
             new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
@@ -174,7 +183,7 @@ class MeteredLaunches:
         return launch
 
 
-def fresh(meter: Meter, plan: StoragePlan, name: str) -> Any:
+def fresh(meter: Meter, plan: StoragePlan, name: str) -> Made:
     """A variable of a program."""
     type_ = plan.statements.arrays[name].type
     kinds = type_.items if isinstance(type_, Tuple) else (type_,)

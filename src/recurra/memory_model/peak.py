@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from recurra.memory_model.amount import Amount
 from recurra.report.html import size, table_html
@@ -69,7 +68,7 @@ class Peak:
         return {k: sum(h.nbytes for h in self.held if h.kind == k) for k in KINDS}
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """The largest tensors at the peak."""
         return [
             {

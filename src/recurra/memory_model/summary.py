@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from recurra.memory_model.arena import NAME
 from recurra.memory_model.budget import BudgetChoice
 from recurra.memory_model.peak import KINDS, Held, Peak
@@ -40,12 +38,12 @@ def _steps(store: Store) -> int:
     return max((a.slots for a in store.kept if a.slots > 1), default=0)
 
 
-def rows(plan: StoragePlan, peak: Peak) -> list[dict[str, Any]]:
+def rows(plan: StoragePlan, peak: Peak) -> list[dict[str, object]]:
     """A row for each of the largest tensors at the peak."""
     return [row(plan, h) for h in peak.held[:SHOWN]]
 
 
-def row(plan: StoragePlan, held: Held) -> dict[str, Any]:
+def row(plan: StoragePlan, held: Held) -> dict[str, object]:
     store = plan.stores.get(held.name)
     able: dict[int, list[str]] = {}
     for c in choices(plan, held):

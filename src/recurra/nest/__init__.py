@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from recurra.nest.actions import PAPER, Actions
@@ -32,7 +32,7 @@ _WHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Names are imported when they are first used: compiling needs NumPy, problems do not."""
     if name == "Problem":
         told = "recurra.nest.Problem is called recurra.nest.NestProblem now; "

@@ -66,80 +66,105 @@ class Avx2(Encoder):
     def mask(self, number: int, width: int) -> bytes:
         return b""  # the constant in the pool is enough
 
-    def _load_mask(self, m: int) -> bytes:
-        return vex_memory((MAP_0F, 0, 0, 0x10), MASK, NOTHING, POOL, SLOT * (m - 1), YMM)
+    def _load_mask(self, mask: int) -> bytes:
+        return vex_memory((MAP_0F, 0, 0, 0x10), MASK, NOTHING, POOL, SLOT * (mask - 1), YMM)
 
-    def zero(self, r: int) -> bytes:
-        return vex((MAP_0F, 0, 0, 0x57), r, r, r, YMM)  # vxorps
+    def zero(self, register: int) -> bytes:
+        return vex((MAP_0F, 0, 0, 0x57), register, register, register, YMM)  # vxorps
 
-    def constant(self, r: int, s: int) -> bytes:
-        return vex_memory(self.packed(0x10), r, NOTHING, POOL, self.slot(s), YMM)
+    def constant(self, register: int, slot: int) -> bytes:
+        return vex_memory(self.packed(0x10), register, NOTHING, POOL, self.slot(slot), YMM)
 
-    def load(self, r: int, step: int, o: int, m: int) -> bytes:
-        if not m:
-            return vex_memory(self.packed(0x10), r, NOTHING, POINTERS[step], o, YMM)
+    def load(self, register: int, step: int, offset: int, mask: int) -> bytes:
+        if not mask:
+            return vex_memory(self.packed(0x10), register, NOTHING, POINTERS[step], offset, YMM)
         opcode = (MAP_0F38, 1, 0, 0x2D if self.wide else 0x2C)  # vmaskmov
-        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[step], o, YMM)
+        return self._load_mask(mask) + vex_memory(
+            opcode, register, MASK, POINTERS[step], offset, YMM
+        )
 
-    def store(self, r: int, step: int, o: int, m: int) -> bytes:
-        if not m:
-            return vex_memory(self.packed(0x11), r, NOTHING, POINTERS[step], o, YMM)
+    def store(self, register: int, step: int, offset: int, mask: int) -> bytes:
+        if not mask:
+            return vex_memory(self.packed(0x11), register, NOTHING, POINTERS[step], offset, YMM)
         opcode = (MAP_0F38, 1, 0, 0x2F if self.wide else 0x2E)
-        return self._load_mask(m) + vex_memory(opcode, r, MASK, POINTERS[step], o, YMM)
+        return self._load_mask(mask) + vex_memory(
+            opcode, register, MASK, POINTERS[step], offset, YMM
+        )
 
-    def splat(self, r: int, step: int, o: int) -> bytes:
+    def splat(self, register: int, step: int, offset: int) -> bytes:
         opcode = (MAP_0F38, 1, 0, 0x19 if self.wide else 0x18)
-        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM)
+        return vex_memory(opcode, register, NOTHING, POINTERS[step], offset, YMM)
 
-    def load16(self, r: int, step: int, o: int, m: int, width: int) -> bytes:
+    def load16(self, register: int, step: int, offset: int, mask: int, width: int) -> bytes:
         """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
-        if m:
-            return self.gather16(r, step, o, width, 2)
+        if mask:
+            return self.gather16(register, step, offset, width, 2)
         opcode = (MAP_0F38, 1, 0, 0x33)
-        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM) + self._upper(r)
+        return vex_memory(opcode, register, NOTHING, POINTERS[step], offset, YMM) + self._upper(
+            register
+        )
 
-    def splat16(self, r: int, step: int, o: int) -> bytes:
+    def splat16(self, register: int, step: int, offset: int) -> bytes:
         opcode = (MAP_0F38, 1, 0, 0x79)
-        return vex_memory(opcode, r, NOTHING, POINTERS[step], o, YMM) + self._upper(r)
+        return vex_memory(opcode, register, NOTHING, POINTERS[step], offset, YMM) + self._upper(
+            register
+        )
 
-    def gather16(self, r: int, step: int, o: int, width: int, d: int) -> bytes:
+    def gather16(self, register: int, step: int, offset: int, width: int, apart: int) -> bytes:
         """Lane by lane: gathers read four bytes, perhaps past the end."""
-        code = self.zero(r)
+        code = self.zero(register)
         for lane in range(width):  # vpinsrw
             insert = (MAP_0F, 1, 0, 0xC4)
-            code += vex_memory(insert, r, r, POINTERS[step], o + lane * d, XMM) + bytes((lane,))
-        return code + vex((MAP_0F38, 1, 0, 0x33), r, NOTHING, r, YMM) + self._upper(r)
+            code += vex_memory(
+                insert, register, register, POINTERS[step], offset + lane * apart, XMM
+            ) + bytes((lane,))
+        return (
+            code
+            + vex((MAP_0F38, 1, 0, 0x33), register, NOTHING, register, YMM)
+            + self._upper(register)
+        )
 
-    def _upper(self, r: int) -> bytes:
+    def _upper(self, register: int) -> bytes:
         """vpslld r, r, 16"""
-        return vex((MAP_0F, 1, 0, 0x72), 6, r, r, YMM) + b"\x10"
+        return vex((MAP_0F, 1, 0, 0x72), 6, register, register, YMM) + b"\x10"
 
-    def first(self, r: int, step: int, o: int) -> bytes:
-        return vex_memory(self.scalar(0x10), r, NOTHING, POINTERS[step], o, XMM)
+    def first(self, register: int, step: int, offset: int) -> bytes:
+        return vex_memory(self.scalar(0x10), register, NOTHING, POINTERS[step], offset, XMM)
 
-    def single(self, r: int, step: int, o: int) -> bytes:
-        return vex_memory(self.scalar(0x11), r, NOTHING, POINTERS[step], o, XMM)
+    def single(self, register: int, step: int, offset: int) -> bytes:
+        return vex_memory(self.scalar(0x11), register, NOTHING, POINTERS[step], offset, XMM)
 
-    def gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
+    def gather(
+        self, register: int, step: int, offset: int, m: int, slot: int, width: int, apart: int
+    ) -> bytes:
         """The mask is used up by the instruction, so it is made anew."""
         all_ones = vex((MAP_0F, 1, 0, 0x76), MASK, MASK, MASK, YMM)  # vpcmpeqd
         mask = self._load_mask(m) if m else all_ones
-        offsets = vex_memory((MAP_0F, 0, 0, 0x10), OTHER, NOTHING, POOL, self.slot(s), YMM)
+        offsets = vex_memory((MAP_0F, 0, 0, 0x10), OTHER, NOTHING, POOL, self.slot(slot), YMM)
         scale = 3 if self.wide else 2
         access = vex_memory(
-            (MAP_0F38, 1, self.wide, 0x92), r, MASK, POINTERS[step], o, YMM, OTHER, scale
+            (MAP_0F38, 1, self.wide, 0x92),
+            register,
+            MASK,
+            POINTERS[step],
+            offset,
+            YMM,
+            OTHER,
+            scale,
         )
-        return self.zero(r) + offsets + mask + access
+        return self.zero(register) + offsets + mask + access
 
-    def scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
+    def scatter(
+        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+    ) -> bytes:
         """Lane by lane: AVX2 has no such instruction."""
         code, base = b"", POINTERS[step]
         half = 16 // self.item
         for lane in range(width):
-            source = r if lane < half else OTHER
+            source = register if lane < half else OTHER
             if lane == half:  # vextractf128
-                code += vex((MAP_0F3A, 1, 0, 0x19), r, NOTHING, OTHER, YMM) + b"\x01"
-            at = o + lane * d
+                code += vex((MAP_0F3A, 1, 0, 0x19), register, NOTHING, OTHER, YMM) + b"\x01"
+            at = offset + lane * apart
             if not self.wide:  # vextractps
                 code += vex_memory((MAP_0F3A, 1, 0, 0x17), source, NOTHING, base, at, XMM)
                 code += bytes((lane % half,))
@@ -148,65 +173,79 @@ class Avx2(Encoder):
                 code += vex_memory((MAP_0F, 1, 0, byte), source, NOTHING, base, at, XMM)
         return code
 
-    def fma(self, r: int, a: int, b: int, m: int) -> bytes:
+    def fma(self, register: int, a: int, b: int, mask: int) -> bytes:
         opcode = (MAP_0F38, 1, self.wide, 0xB8)
-        if not m:
-            return vex(opcode, r, a, b, YMM)
-        return self._copy(OTHER, r) + vex(opcode, OTHER, a, b, YMM) + self._blend(r, OTHER, m)
+        if not mask:
+            return vex(opcode, register, a, b, YMM)
+        return (
+            self._copy(OTHER, register)
+            + vex(opcode, OTHER, a, b, YMM)
+            + self._blend(register, OTHER, mask)
+        )
 
-    def _copy(self, r: int, a: int) -> bytes:
-        return vex(self.packed(0x28), r, NOTHING, a, YMM)
+    def _copy(self, register: int, a: int) -> bytes:
+        return vex(self.packed(0x28), register, NOTHING, a, YMM)
 
-    def _blend(self, r: int, a: int, m: int) -> bytes:
+    def _blend(self, register: int, a: int, mask: int) -> bytes:
         """r = a in the lanes of the mask"""
-        return self._load_mask(m) + self._choose(r, a, YMM)
+        return self._load_mask(mask) + self._choose(register, a, YMM)
 
-    def _choose(self, r: int, a: int, length: int) -> bytes:
+    def _choose(self, register: int, a: int, length: int) -> bytes:
         opcode = (MAP_0F3A, 1, 0, 0x4B if self.wide else 0x4A)
-        return vex(opcode, r, r, a, length) + bytes((MASK << 4,))
+        return vex(opcode, register, register, a, length) + bytes((MASK << 4,))
 
-    def mul(self, r: int, a: int, b: int) -> bytes:
-        return vex(self.packed(0x59), r, a, b, YMM)
+    def mul(self, register: int, a: int, b: int) -> bytes:
+        return vex(self.packed(0x59), register, a, b, YMM)
 
-    def square(self, r: int) -> bytes:
-        return self.mul(r, r, r)
+    def square(self, register: int) -> bytes:
+        return self.mul(register, register, register)
 
-    def add(self, r: int, a: int, m: int) -> bytes:
-        if not m:
-            return vex(self.packed(0x58), r, r, a, YMM)
-        return vex(self.packed(0x58), OTHER, r, a, YMM) + self._blend(r, OTHER, m)
+    def add(self, register: int, a: int, mask: int) -> bytes:
+        if not mask:
+            return vex(self.packed(0x58), register, register, a, YMM)
+        return vex(self.packed(0x58), OTHER, register, a, YMM) + self._blend(register, OTHER, mask)
 
-    def max(self, r: int, a: int, m: int) -> bytes:
-        if not m:
-            return self._maximum(r, a, YMM)
-        return self._copy(OTHER, r) + self._maximum(OTHER, a, YMM) + self._blend(r, OTHER, m)
+    def max(self, register: int, a: int, mask: int) -> bytes:
+        if not mask:
+            return self._maximum(register, a, YMM)
+        return (
+            self._copy(OTHER, register)
+            + self._maximum(OTHER, a, YMM)
+            + self._blend(register, OTHER, mask)
+        )
 
-    def _maximum(self, r: int, a: int, length: int) -> bytes:
+    def _maximum(self, register: int, a: int, length: int) -> bytes:
         """vmaxps gives its last operand where one is NaN: r stays NaN, and NaN of a is copied."""
-        larger = vex(self.packed(0x5F), r, a, r, length)
+        larger = vex(self.packed(0x5F), register, a, register, length)
         unordered = vex(self.packed(0xC2), MASK, a, a, length) + b"\x03"
-        return larger + unordered + self._choose(r, a, length)
+        return larger + unordered + self._choose(register, a, length)
 
-    def sum(self, r: int, a: int) -> bytes:
-        return self._across(r, a, lambda length: vex(self.packed(0x58), r, r, a, length))
+    def sum(self, register: int, a: int) -> bytes:
+        return self._across(
+            register, a, lambda length: vex(self.packed(0x58), register, register, a, length)
+        )
 
-    def top(self, r: int, a: int) -> bytes:
-        return self._across(r, a, lambda length: self._maximum(r, a, length))
+    def top(self, register: int, a: int) -> bytes:
+        return self._across(register, a, lambda length: self._maximum(register, a, length))
 
-    def _across(self, r: int, a: int, combine: Combine) -> bytes:
+    def _across(self, register: int, a: int, combine: Combine) -> bytes:
         """Halves onto each other, until one lane is left."""
-        code = vex((MAP_0F3A, 1, 0, 0x19), r, NOTHING, a, YMM) + b"\x01" + combine(XMM)
+        code = vex((MAP_0F3A, 1, 0, 0x19), register, NOTHING, a, YMM) + b"\x01" + combine(XMM)
         byte = 0x05 if self.wide else 0x04  # vpermilpd, vpermilps
         for order in (1,) if self.wide else (0b01001110, 0b10110001):
-            code += vex((MAP_0F3A, 1, 0, byte), a, NOTHING, r, XMM) + bytes((order,))
+            code += vex((MAP_0F3A, 1, 0, byte), a, NOTHING, register, XMM) + bytes((order,))
             code += combine(XMM)
         return code
 
-    def relu(self, r: int, a: int) -> bytes:
-        return self.zero(a) + vex(self.packed(0x5F), r, a, r, YMM)
+    def relu(self, register: int, a: int) -> bytes:
+        return self.zero(a) + vex(self.packed(0x5F), register, a, register, YMM)
 
-    def abs(self, r: int, s: int) -> bytes:
-        return vex_memory(self.packed(0x54), r, r, POOL, self.slot(s), YMM)  # vandps
+    def abs(self, register: int, slot: int) -> bytes:
+        return vex_memory(
+            self.packed(0x54), register, register, POOL, self.slot(slot), YMM
+        )  # vandps
 
-    def negate(self, r: int, s: int) -> bytes:
-        return vex_memory(self.packed(0x57), r, r, POOL, self.slot(s), YMM)  # vxorps
+    def negate(self, register: int, slot: int) -> bytes:
+        return vex_memory(
+            self.packed(0x57), register, register, POOL, self.slot(slot), YMM
+        )  # vxorps

@@ -74,119 +74,150 @@ class Avx512(Encoder):
         """mov eax, bits; kmovw k, eax"""
         return b"\xb8" + le32((1 << width) - 1) + bytes((0xC5, 0xF8, 0x92, 0xC0 | number << 3))
 
-    def zero(self, r: int) -> bytes:
-        return evex((MAP_0F, 1, 0, 0xEF), r, r, r, ZMM, 0, 0)  # vpxord
+    def zero(self, register: int) -> bytes:
+        return evex((MAP_0F, 1, 0, 0xEF), register, register, register, ZMM, 0, 0)  # vpxord
 
-    def constant(self, r: int, s: int) -> bytes:
-        return evex_memory(self.packed(0x10), r, POOL, self.slot(s), 64, ZMM)
+    def constant(self, register: int, slot: int) -> bytes:
+        return evex_memory(self.packed(0x10), register, POOL, self.slot(slot), 64, ZMM)
 
-    def load(self, r: int, step: int, o: int, m: int) -> bytes:
-        return evex_memory(self.packed(0x10), r, POINTERS[step], o, 64, ZMM, m, int(m > 0))
+    def load(self, register: int, step: int, offset: int, mask: int) -> bytes:
+        return evex_memory(
+            self.packed(0x10), register, POINTERS[step], offset, 64, ZMM, mask, int(mask > 0)
+        )
 
-    def store(self, r: int, step: int, o: int, m: int) -> bytes:
-        return evex_memory(self.packed(0x11), r, POINTERS[step], o, 64, ZMM, m)
+    def store(self, register: int, step: int, offset: int, mask: int) -> bytes:
+        return evex_memory(self.packed(0x11), register, POINTERS[step], offset, 64, ZMM, mask)
 
-    def splat(self, r: int, step: int, o: int) -> bytes:
+    def splat(self, register: int, step: int, offset: int) -> bytes:
         opcode = (MAP_0F38, 1, self.wide, 0x19 if self.wide else 0x18)
-        return evex_memory(opcode, r, POINTERS[step], o, self.item, ZMM)
+        return evex_memory(opcode, register, POINTERS[step], offset, self.item, ZMM)
 
-    def load16(self, r: int, step: int, o: int, m: int, width: int) -> bytes:
+    def load16(self, register: int, step: int, offset: int, mask: int, width: int) -> bytes:
         """vpmovzxwd: an element in the lower half of each lane, to be moved into the upper one"""
         opcode = (MAP_0F38, 1, 0, 0x33)
-        lower = evex_memory(opcode, r, POINTERS[step], o, 32, ZMM, m, int(m > 0))
-        return lower + self._upper(r)
+        lower = evex_memory(opcode, register, POINTERS[step], offset, 32, ZMM, mask, int(mask > 0))
+        return lower + self._upper(register)
 
-    def splat16(self, r: int, step: int, o: int) -> bytes:
-        return evex_memory((MAP_0F38, 1, 0, 0x79), r, POINTERS[step], o, 2, ZMM) + self._upper(r)
+    def splat16(self, register: int, step: int, offset: int) -> bytes:
+        return evex_memory(
+            (MAP_0F38, 1, 0, 0x79), register, POINTERS[step], offset, 2, ZMM
+        ) + self._upper(register)
 
-    def gather16(self, r: int, step: int, o: int, width: int, d: int) -> bytes:
+    def gather16(self, register: int, step: int, offset: int, width: int, apart: int) -> bytes:
         """Lane by lane: gathers read four bytes, perhaps past the end."""
-        code = self.zero(r) + (self.zero(INDEX) if width > 8 else b"")
+        code = self.zero(register) + (self.zero(INDEX) if width > 8 else b"")
         for lane in range(width):  # vpinsrw
-            half = r if lane < 8 else INDEX
+            half = register if lane < 8 else INDEX
             insert = (MAP_0F, 1, 0, 0xC4)
-            code += evex_memory(insert, half, POINTERS[step], o + lane * d, 2, XMM, vvvv=half)
+            code += evex_memory(
+                insert, half, POINTERS[step], offset + lane * apart, 2, XMM, vvvv=half
+            )
             code += bytes((lane % 8,))
         if width > 8:  # vinserti32x4
-            code += evex((MAP_0F3A, 1, 0, 0x38), r, r, INDEX, YMM, 0, 0) + b"\x01"
-        return code + evex((MAP_0F38, 1, 0, 0x33), r, 0, r, ZMM, 0, 0) + self._upper(r)
+            code += evex((MAP_0F3A, 1, 0, 0x38), register, register, INDEX, YMM, 0, 0) + b"\x01"
+        return (
+            code
+            + evex((MAP_0F38, 1, 0, 0x33), register, 0, register, ZMM, 0, 0)
+            + self._upper(register)
+        )
 
-    def _upper(self, r: int) -> bytes:
+    def _upper(self, register: int) -> bytes:
         """vpslld r, r, 16"""
-        return evex((MAP_0F, 1, 0, 0x72), 6, r, r, ZMM, 0, 0) + b"\x10"
+        return evex((MAP_0F, 1, 0, 0x72), 6, register, register, ZMM, 0, 0) + b"\x10"
 
-    def first(self, r: int, step: int, o: int) -> bytes:
-        return evex_memory(self.scalar(0x10), r, POINTERS[step], o, self.item, XMM)
+    def first(self, register: int, step: int, offset: int) -> bytes:
+        return evex_memory(self.scalar(0x10), register, POINTERS[step], offset, self.item, XMM)
 
-    def single(self, r: int, step: int, o: int) -> bytes:
-        return evex_memory(self.scalar(0x11), r, POINTERS[step], o, self.item, XMM)
+    def single(self, register: int, step: int, offset: int) -> bytes:
+        return evex_memory(self.scalar(0x11), register, POINTERS[step], offset, self.item, XMM)
 
-    def gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
-        return self.zero(r) + self._apart(0x92, r, step, o, m, s)
+    def gather(
+        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+    ) -> bytes:
+        return self.zero(register) + self._apart(0x92, register, step, offset, mask, slot)
 
-    def scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> bytes:
-        return self._apart(0xA2, r, step, o, m, s)
+    def scatter(
+        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+    ) -> bytes:
+        return self._apart(0xA2, register, step, offset, mask, slot)
 
-    def _apart(self, byte: int, r: int, step: int, o: int, m: int, s: int) -> bytes:
+    def _apart(
+        self, byte: int, register: int, step: int, offset: int, mask: int, slot: int
+    ) -> bytes:
         """The mask is used up by the instruction, so it gets a copy."""
-        copy = bytes((0xC5, 0xF8, 0x90, 0xC0 | SCRATCH << 3 | m))  # kmovw k7, m
+        copy = bytes((0xC5, 0xF8, 0x90, 0xC0 | SCRATCH << 3 | mask))  # kmovw k7, m
         everything = bytes((0xC5, 0xC4, 0x46, 0xFF))  # kxnorw k7, k7, k7
-        offsets = evex_memory((MAP_0F, 0, 0, 0x10), INDEX, POOL, self.slot(s), 64, ZMM)
+        offsets = evex_memory((MAP_0F, 0, 0, 0x10), INDEX, POOL, self.slot(slot), 64, ZMM)
         opcode = (MAP_0F38, 1, self.wide, byte)
         scale = 3 if self.wide else 2
         access = evex_memory(
-            opcode, r, POINTERS[step], o, self.item, ZMM, SCRATCH, 0, index=INDEX, scale=scale
+            opcode,
+            register,
+            POINTERS[step],
+            offset,
+            self.item,
+            ZMM,
+            SCRATCH,
+            0,
+            index=INDEX,
+            scale=scale,
         )
-        return offsets + (copy if m else everything) + access
+        return offsets + (copy if mask else everything) + access
 
-    def fma(self, r: int, a: int, b: int, m: int) -> bytes:
-        return evex((MAP_0F38, 1, self.wide, 0xB8), r, a, b, ZMM, m, 0)
+    def fma(self, register: int, a: int, b: int, mask: int) -> bytes:
+        return evex((MAP_0F38, 1, self.wide, 0xB8), register, a, b, ZMM, mask, 0)
 
-    def mul(self, r: int, a: int, b: int) -> bytes:
-        return evex(self.packed(0x59), r, a, b, ZMM, 0, 0)
+    def mul(self, register: int, a: int, b: int) -> bytes:
+        return evex(self.packed(0x59), register, a, b, ZMM, 0, 0)
 
-    def square(self, r: int) -> bytes:
-        return self.mul(r, r, r)
+    def square(self, register: int) -> bytes:
+        return self.mul(register, register, register)
 
-    def add(self, r: int, a: int, m: int) -> bytes:
-        return evex(self.packed(0x58), r, r, a, ZMM, m, 0)
+    def add(self, register: int, a: int, mask: int) -> bytes:
+        return evex(self.packed(0x58), register, register, a, ZMM, mask, 0)
 
-    def max(self, r: int, a: int, m: int) -> bytes:
-        return self._maximum(r, a, ZMM, m)
+    def max(self, register: int, a: int, mask: int) -> bytes:
+        return self._maximum(register, a, ZMM, mask)
 
-    def _maximum(self, r: int, a: int, length: int, m: int = 0) -> bytes:
+    def _maximum(self, register: int, a: int, length: int, mask: int = 0) -> bytes:
         """vmaxps gives its last operand where one is NaN: r stays NaN, and NaN of a is copied."""
-        unordered = evex(self.packed(0xC2), SCRATCH, a, a, length, m, 0) + b"\x03"
-        larger = evex(self.packed(0x5F), r, a, r, length, m, 0)
-        return unordered + larger + evex(self.packed(0x28), r, 0, a, length, SCRATCH, 0)
+        unordered = evex(self.packed(0xC2), SCRATCH, a, a, length, mask, 0) + b"\x03"
+        larger = evex(self.packed(0x5F), register, a, register, length, mask, 0)
+        return unordered + larger + evex(self.packed(0x28), register, 0, a, length, SCRATCH, 0)
 
-    def sum(self, r: int, a: int) -> bytes:
-        return self._across(r, a, lambda length: evex(self.packed(0x58), r, r, a, length, 0, 0))
+    def sum(self, register: int, a: int) -> bytes:
+        return self._across(
+            register, a, lambda length: evex(self.packed(0x58), register, register, a, length, 0, 0)
+        )
 
-    def top(self, r: int, a: int) -> bytes:
-        return self._across(r, a, lambda length: self._maximum(r, a, length))
+    def top(self, register: int, a: int) -> bytes:
+        return self._across(register, a, lambda length: self._maximum(register, a, length))
 
-    def _across(self, r: int, a: int, combine: Combine) -> bytes:
+    def _across(self, register: int, a: int, combine: Combine) -> bytes:
         """Halves onto each other, until one lane is left."""
-        upper_half = evex((MAP_0F3A, 1, 1, 0x1B), r, 0, a, ZMM, 0, 0) + b"\x01"  # vextractf64x4
-        quarter = evex((MAP_0F3A, 1, 0, 0x19), r, 0, a, YMM, 0, 0) + b"\x01"  # vextractf32x4
+        upper_half = (
+            evex((MAP_0F3A, 1, 1, 0x1B), register, 0, a, ZMM, 0, 0) + b"\x01"
+        )  # vextractf64x4
+        quarter = evex((MAP_0F3A, 1, 0, 0x19), register, 0, a, YMM, 0, 0) + b"\x01"  # vextractf32x4
         code = upper_half + combine(YMM) + quarter + combine(XMM)
         byte = 0x05 if self.wide else 0x04  # vpermilpd, vpermilps
         for order in (1,) if self.wide else (0b01001110, 0b10110001):
-            code += evex((MAP_0F3A, 1, self.wide, byte), a, 0, r, XMM, 0, 0) + bytes((order,))
+            code += evex((MAP_0F3A, 1, self.wide, byte), a, 0, register, XMM, 0, 0) + bytes(
+                (order,)
+            )
             code += combine(XMM)
         return code
 
-    def relu(self, r: int, a: int) -> bytes:
-        return self.zero(a) + evex(self.packed(0x5F), r, a, r, ZMM, 0, 0)
+    def relu(self, register: int, a: int) -> bytes:
+        return self.zero(a) + evex(self.packed(0x5F), register, a, register, ZMM, 0, 0)
 
-    def abs(self, r: int, s: int) -> bytes:
-        return self._bits(0xDB, r, s)
+    def abs(self, register: int, slot: int) -> bytes:
+        return self._bits(0xDB, register, slot)
 
-    def negate(self, r: int, s: int) -> bytes:
-        return self._bits(0xEF, r, s)
+    def negate(self, register: int, slot: int) -> bytes:
+        return self._bits(0xEF, register, slot)
 
-    def _bits(self, byte: int, r: int, s: int) -> bytes:
+    def _bits(self, byte: int, register: int, slot: int) -> bytes:
         """r = r op [pool], as integers"""
         opcode = (MAP_0F, 1, self.wide, byte)
-        return evex_memory(opcode, r, POOL, self.slot(s), 64, ZMM, vvvv=r)
+        return evex_memory(opcode, register, POOL, self.slot(slot), 64, ZMM, vvvv=register)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.nest.einsum import INPUTS, OUTPUT
 from recurra.nest.loops import Nest, NestLoop
@@ -81,7 +80,9 @@ def _add_letters(letters: dict[str, str], access: TensorAccess, extents: Mapping
             letters.setdefault(index, chr(ord("a") + len(letters)))
 
 
-def _layout(access: TensorAccess, letters: Mapping[str, str], extents: Mapping[str, int]) -> Any:
+def _layout(
+    access: TensorAccess, letters: Mapping[str, str], extents: Mapping[str, int]
+) -> tuple[object, ...]:
     """Return what tells inputs apart: their memory, and where indices of the output lead in it."""
     at = [
         (axis.offset, sorted((letters.get(i, ""), extents[i], c) for i, c in axis.terms))

@@ -13,7 +13,7 @@ import mmap
 import signal
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -22,7 +22,7 @@ from recurra.errors import RecurraError
 from recurra.nest.codegen import generate
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, parse
-from recurra.nest.native import Code, encode, function, linked
+from recurra.nest.native import Code, NestKernel, encode, function, linked
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.reference import Array, evaluate, sampled
 from recurra.nest.target import TARGETS
@@ -38,7 +38,7 @@ class KernelCheckError(RecurraError):
     exit_code = 1
 
 
-def validate(nest: Nest, kernel: Any) -> None:
+def validate(nest: Nest, kernel: NestKernel) -> None:
     """Raise KernelCheckError unless the kernel does what the nest means, in a child process."""
     own = kernel.program.target in TARGETS
     validate_code(nest, kernel.program.target, encode(kernel.program) if own else b"")
@@ -93,7 +93,7 @@ def main() -> None:
             return
 
 
-def compare(nest: Nest, call: Any, *, at_end: bool) -> str:
+def compare(nest: Nest, call: Callable[..., None], *, at_end: bool) -> str:
     """What is wrong with one run of a kernel, in words; nothing if it is right."""
     return Examination(nest.problem, at_end=at_end).words(call)
 
@@ -122,7 +122,7 @@ class Examination:
             places = as_strided(self.left_out[start:], self.out.shape, strides)
             places[...] = ~sampled(problem, self.inputs, self.want, SOME)
 
-    def words(self, call: Any) -> str:
+    def words(self, call: Callable[..., None]) -> str:
         """Run a kernel; return what is wrong with its answer, in words, or nothing."""
         self.memory[:] = self.before
         call(*map(_address, (*self.inputs, self.out)))

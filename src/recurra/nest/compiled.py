@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from recurra.nest.dtypes import DTYPES
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.guarded_call import entry
 from recurra.nest.loops import Nest, scheduled
-from recurra.nest.native import LoadedKernel
+from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import ITEM_BYTES, Combine, NestProblem, Post, TensorAccess, contiguous
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import Team, available, shared
@@ -34,9 +34,38 @@ Backend = Literal["avx512", "avx2", "llvm"]
 TORCH = {"f32": "float32", "f64": "float64", "bf16": "bfloat16"}
 
 
+class TorchDevice(Protocol):
+    """A device of Torch."""
+
+    @property
+    def type(self) -> str: ...
+
+
+class TorchTensor(Protocol):
+    """A tensor of Torch, as far as it is looked at: Torch itself is never imported."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def dtype(self) -> object: ...
+    @property
+    def device(self) -> TorchDevice: ...
+    @property
+    def requires_grad(self) -> bool: ...
+    def stride(self) -> tuple[int, ...]: ...
+    def data_ptr(self) -> int: ...
+    def is_neg(self) -> bool: ...
+    def is_conj(self) -> bool: ...
+    def new_empty(self, size: Sequence[int], /, *, dtype: Any) -> Self: ...
+
+
+AnyArray = np.ndarray | TorchTensor
+Given = TypeVar("Given", bound=AnyArray)
+
+
 def compile(
     what: str | NestProblem,
-    *examples: Any,
+    *examples: AnyArray,
     sizes: Mapping[str, int] | Sequence[int] | None = None,
     schedule: str | Nest | None = None,
     backend: Backend | None = None,
@@ -116,18 +145,18 @@ def _target(backend: Backend | None) -> VectorTarget:
     return target(backend)
 
 
-def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> Any:
+def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKernel | Team:
     """The loaded code of a nest: `call` takes addresses, inputs first; checked if asked for.
 
     With RECURRA_CHECK=1 it runs in a child process first; raises KernelError if it is wrong.
     """
     if nest.parallel:
-        return Team(nest, threads or available(), lambda part: kernel(part, on))
+        return Team(nest, threads or available(), lambda part: kernel(part, on).call)
     program = generate(nest, on)
     if on.name == "llvm":
         from recurra.nest.llvm import LlvmKernel
 
-        loaded: Any = LlvmKernel(program)
+        loaded = LlvmKernel(program)
     else:
         loaded = LoadedKernel(program)
     if config().check:
@@ -153,11 +182,11 @@ class Contraction:
         fast = (
             entry(address, self._layouts, p.flops, self._slowly, self.kernel) if address else None
         )
-        self.run: Callable[..., Any] = fast or self._slowly
+        self.run: Callable[..., AnyArray] = fast or self._slowly
         """Runs the kernel on NumPy arrays if they fit; all else takes the longer way."""
         self.__signature__ = _signature(tuple(t.name for t in p.inputs))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Copies and pickles are compiled anew, where they are read."""
         return Contraction, (self.nest, self.target, self.threads)
 
@@ -173,33 +202,33 @@ class Contraction:
 
     if TYPE_CHECKING:
 
-        def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        def __call__(self, *inputs: Given, out: Given | None = None) -> Given:
             """out [output shape], a new array if none is given, of the inputs' kind.
 
             Raises ShapeError for arrays of another number, shape, stride, type, kind or place.
             """
+            ...
 
     else:
         __call__ = property(attrgetter("run"))  # a method of Python takes as long as 16³
 
-    def _slowly(self, *inputs: Any, out: Any = None) -> Any:
+    def _slowly(self, *inputs: AnyArray, out: AnyArray | None = None) -> AnyArray:
         if len(inputs) != len(self._layouts) - 1:
             raise ShapeError(
                 f"{self.problem.statement} has {len(self._layouts) - 1} inputs",
                 facts=f"{len(inputs)} are given",
             )
         _check_kinds(inputs if out is None else (*inputs, out))
-        if fresh := out is None:
-            out = self._new(inputs[0])
-            if isinstance(out, np.ndarray) and self.run != self._slowly:
-                return self.run(*inputs, out=out)
-        addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, out), strict=True)]
-        if not fresh:
+        found = self._new(inputs[0]) if out is None else out
+        if out is None and isinstance(found, np.ndarray) and self.run != self._slowly:
+            return self.run(*inputs, out=found)
+        addresses = [t.address(x) for t, x in zip(self._layouts, (*inputs, found), strict=True)]
+        if out is not None:
             self._check_out(addresses, out)
         self._call(*addresses)
-        return out
+        return found
 
-    def _check_out(self, addresses: list[int], out: Any) -> None:
+    def _check_out(self, addresses: list[int], out: AnyArray) -> None:
         first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high
         for tensor, address in zip(self._layouts[:-1], addresses, strict=False):
             if address + tensor.low < last and first < address + tensor.high:
@@ -207,7 +236,7 @@ class Contraction:
         if isinstance(out, np.ndarray) and not out.flags.writeable:
             raise ShapeError(f"{self.problem.output.name} is read-only", hint="out=array.copy()")
 
-    def _new(self, like: Any) -> Any:
+    def _new(self, like: AnyArray) -> AnyArray:
         p = self.problem
         if not self._whole:
             why = "it takes part in the result" if p.initial else "only some of it is written"
@@ -243,7 +272,7 @@ class _Layout:
         self.high = sum(max(r, 0) for r in reach) + self.item
         """The bytes it occupies, from the address of its first element."""
 
-    def address(self, x: Any) -> int:
+    def address(self, x: AnyArray) -> int:
         """Where an array's first element is, if it fits."""
         if isinstance(x, np.ma.MaskedArray):
             raise _masked(self.name)
@@ -299,12 +328,12 @@ def _all_written(problem: NestProblem) -> bool:
     )
 
 
-def _is_torch(x: Any) -> bool:
+def _is_torch(x: object) -> TypeGuard[TorchTensor]:
     """A Torch tensor, without importing Torch."""
     return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "data_ptr")
 
 
-def _check_kinds(arrays: Sequence[Any]) -> None:
+def _check_kinds(arrays: Sequence[AnyArray]) -> None:
     """Raise ShapeError where arrays of NumPy are given together with tensors of Torch."""
     if any(_is_torch(x) for x in arrays) and any(isinstance(x, np.ndarray) for x in arrays):
         kinds = ("Torch" if _is_torch(x) else "NumPy" for x in arrays)
@@ -321,7 +350,7 @@ def _signature(inputs: tuple[str, ...]) -> Signature:
     return Signature([*positional, Parameter("out", Parameter.KEYWORD_ONLY, default=None)])
 
 
-def _no_array(name: str, x: Any) -> ShapeError:
+def _no_array(name: str, x: object) -> ShapeError:
     return ShapeError(
         f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(x).__name__}"
     )
@@ -335,7 +364,7 @@ def _masked(name: str) -> ShapeError:
     )
 
 
-def _unusable(name: str, x: Any) -> ShapeError:
+def _unusable(name: str, x: TorchTensor) -> ShapeError:
     if x.requires_grad:
         return ShapeError(
             f"{name} wants a gradient", facts="kernels have none", hint=f"{name.lower()}.detach()"
@@ -350,7 +379,7 @@ def _unusable(name: str, x: Any) -> ShapeError:
 
 def _of_examples(
     words: str,
-    examples: Sequence[Any],
+    examples: Sequence[AnyArray],
     sizes: Mapping[str, int] | Sequence[int] | None,
     rest: tuple[Combine, Post | None, bool],
 ) -> NestProblem:
@@ -381,7 +410,7 @@ def _of_examples(
     )
 
 
-def _layout(name: str, x: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+def _layout(name: str, x: AnyArray) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Shape, strides in elements, type; an axis of one element gets a contiguous stride."""
     if isinstance(x, np.ma.MaskedArray):
         raise _masked(name)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +110,7 @@ def _lettered(labels: str) -> str:
     return labels.translate(str.maketrans(known))
 
 
-def compared(calls: Sequence[Callable[[], Any]]) -> list[float]:
+def compared(calls: Sequence[Callable[[], object]]) -> list[float]:
     """Microseconds of a call of each, in turns.
 
     A backend may use several threads, and others the machine: of wall-clock time and the process's
@@ -168,7 +167,9 @@ class KernelHandler:
 
     def __init__(self, kernel: Contraction, version: tuple[int, int]) -> None:
         self.kernel = kernel
-        self.code = Code(_assembled(kernel.kernel.address, len(kernel.problem.inputs), version))
+        address = kernel.kernel.address
+        assert address is not None, "the nest is not parallel"
+        self.code = Code(_assembled(address, len(kernel.problem.inputs), version))
         self.address = self.code.address
 
 
@@ -202,7 +203,7 @@ def _load(to: int, base: int, offset: int) -> bytes:
     return bytes((0x48 | to >> 3 << 2 | base >> 3, 0x8B, 0x40 | (to & 7) << 3 | base & 7, offset))
 
 
-def rows(choices: Sequence[KernelChoice]) -> list[dict[str, Any]]:
+def rows(choices: Sequence[KernelChoice]) -> list[dict[str, object]]:
     """As a table of a report has them."""
     return [
         {

@@ -170,11 +170,11 @@ def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, in
     return {i: _integer(i, sizes[i]) for i in order}
 
 
-def _integer(index: str, n: object) -> int:
+def _integer(index: str, number: object) -> int:
     try:
-        return operator.index(n)  # pyright: ignore[reportArgumentType]
+        return operator.index(number)  # pyright: ignore[reportArgumentType]
     except TypeError:
-        raise ShapeError(f"the size of {index} is no integer", facts=f"it is {n!r}") from None
+        raise ShapeError(f"the size of {index} is no integer", facts=f"it is {number!r}") from None
 
 
 def _reach(axis: Affine, extents: Mapping[str, int]) -> int:

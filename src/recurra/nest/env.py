@@ -10,7 +10,7 @@ GFLOPS. An illegal action changes nothing and earns nothing, as in the published
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import numpy as np
@@ -21,14 +21,14 @@ from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, peak
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
-from recurra.nest.state import WIDTH, graph, vector
+from recurra.nest.state import WIDTH, Vector, graph, vector
 from recurra.nest.target import target
 
 ID = "LoopNest-v0"
 MOST = 2.0**31  # points of a loop: more do not fit into a tensor
 
 
-class LoopNestEnv(gymnasium.Env[Any, Any]):
+class LoopNestEnv(gymnasium.Env[Vector, np.int64]):
     """Rewards are differences of GFLOPS, as shares of the machine's peak.
 
     `problems` are drawn from at every reset, or chosen by `options={"problem": k}`. `evaluator`
@@ -37,7 +37,7 @@ class LoopNestEnv(gymnasium.Env[Any, Any]):
     episode depends on seed and actions alone.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012, as Gymnasium has it
+    metadata: dict[str, object] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012, as Gymnasium has it
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class LoopNestEnv(gymnasium.Env[Any, Any]):
                 )
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, int] | None = None
+    ) -> tuple[Vector, dict[str, object]]:
         """An untiled nest, with the cursor on its first loop."""
         super().reset(seed=seed)
         chosen = (options or {}).get("problem")
@@ -92,7 +92,7 @@ class LoopNestEnv(gymnasium.Env[Any, Any]):
         self.left = self.actions.steps
         return self._observation(), self._info()
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.int64) -> tuple[Vector, float, bool, bool, dict[str, object]]:
         """Applies one action; the reward is (GFLOPS after - GFLOPS before) / peak."""
         assert self.nest is not None, "reset() comes first"
         name, before = self.actions.names[int(action)], self.gflops
@@ -103,16 +103,16 @@ class LoopNestEnv(gymnasium.Env[Any, Any]):
         reward = (self.gflops - before) / self.peak
         return self._observation(), float(reward), False, self.left <= 0, self._info()
 
-    def _observation(self) -> Any:
+    def _observation(self) -> Vector:
         assert self.nest is not None
         return vector(self.nest, self.actions.max_loops)
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self) -> dict[str, object]:
         assert self.nest is not None
         mask = np.array(self.actions.legal(self.nest), np.int8)
         return {"action_mask": mask, "gflops": self.gflops, "nest": self.nest}
 
-    def render(self) -> Any:
+    def render(self) -> str:
         """The nest, its GFLOPS and its graph, as text."""
         assert self.nest is not None, "reset() comes first"
         return f"{self.nest}\n{self.gflops:.1f} GFLOPS\n\n{graph(self.nest)}"

@@ -15,7 +15,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class ArrayLayout(Protocol):
 
     shape: tuple[int, ...]
     in_bytes: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     low: int
     high: int
 
@@ -57,7 +57,7 @@ class _Definition(ctypes.Structure):
 
 def entry(
     kernel: int, layouts: Sequence[ArrayLayout], operations: int, slowly: object, owner: object
-) -> Callable[..., Any] | None:
+) -> Callable[..., np.ndarray] | None:
     """A function of arrays, inputs first, `out=` last, that runs the kernel and gives `out`.
 
     Whatever else it is called with goes to `slowly`. None where objects are not as we know them, or
@@ -67,7 +67,7 @@ def entry(
         return None
     code = Code(_assembled(kernel, layouts, operations >= BRIEF, slowly))
     definition = _Definition(b"contraction", code.address, FASTCALL | KEYWORDS, None)
-    make: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, *[ctypes.py_object] * 2)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )
     return make(ctypes.addressof(definition), (code, definition, slowly, owner), __name__)
@@ -154,27 +154,27 @@ class _Assembler:
         self.code += bytes((0x0F, condition)) + le32(0)
         self.jumps.append(len(self.code))
 
-    def pointer_is(self, r: int, offset: int, value: int) -> None:
+    def pointer_is(self, register: int, offset: int, value: int) -> None:
         """mov rax, value; cmp [r + offset], rax"""
         self.code += b"\x48\xb8" + value.to_bytes(8, "little")
-        self.code += bytes((0x48 | r >> 3, 0x39, 0x40 | r & 7, offset))
+        self.code += bytes((0x48 | register >> 3, 0x39, 0x40 | register & 7, offset))
         self.fail(0x85)
 
-    def flags_are(self, r: int, flags: int) -> None:
+    def flags_are(self, register: int, flags: int) -> None:
         """mov eax, [r + FLAGS]; and eax, flags; cmp eax, flags"""
-        self.code += bytes((0x40 | r >> 3, 0x8B, 0x40 | r & 7, FLAGS))
+        self.code += bytes((0x40 | register >> 3, 0x8B, 0x40 | register & 7, FLAGS))
         self.code += b"\x25" + le32(flags) + b"\x3d" + le32(flags)
         self.fail(0x85)
 
-    def rank_is(self, r: int, rank: int) -> None:
+    def rank_is(self, register: int, rank: int) -> None:
         """cmp dword [r + RANK], rank"""
-        self.code += bytes((0x40 | r >> 3, 0x83, 0x78 | r & 7, RANK, rank))
+        self.code += bytes((0x40 | register >> 3, 0x83, 0x78 | register & 7, RANK, rank))
         self.fail(0x85)
 
-    def field(self, to: int, r: int, offset: int) -> None:
+    def field(self, to: int, register: int, offset: int) -> None:
         """mov to, [r + offset]"""
         self.code += bytes(
-            (0x48 | to >> 3 << 2 | r >> 3, 0x8B, 0x40 | (to & 7) << 3 | r & 7, offset)
+            (0x48 | to >> 3 << 2 | register >> 3, 0x8B, 0x40 | (to & 7) << 3 | register & 7, offset)
         )
 
     def item_is(self, index: int, value: int) -> None:
@@ -182,17 +182,19 @@ class _Assembler:
         self.code += b"\x49\x81\xba" + le32(8 * index) + le32(value)
         self.fail(0x85)
 
-    def lea(self, to: int, r: int, offset: int) -> None:
-        self.code += bytes((0x48 | to >> 3 << 2 | r >> 3, 0x8D, 0x80 | (to & 7) << 3 | r & 7))
+    def lea(self, to: int, register: int, offset: int) -> None:
+        self.code += bytes(
+            (0x48 | to >> 3 << 2 | register >> 3, 0x8D, 0x80 | (to & 7) << 3 | register & 7)
+        )
         self.code += le32(offset)
 
-    def apart(self, r: int, input: ArrayLayout, out: int, output: ArrayLayout) -> None:
+    def apart(self, register: int, input: ArrayLayout, out: int, output: ArrayLayout) -> None:
         """Fails unless r's first byte is behind out's last, or out's first behind r's last."""
-        self.lea(RAX, r, input.low)
+        self.lea(RAX, register, input.low)
         self.lea(R10, out, output.high)
         self.code += b"\x4c\x39\xd0"  # cmp rax, r10
         self.code += b"\x0f\x83" + le32(7 + 7 + 3 + 6)  # jae: over the second question
-        self.lea(RAX, r, input.high)
+        self.lea(RAX, register, input.high)
         self.lea(R10, out, output.low)
         self.code += b"\x49\x39\xc2"  # cmp r10, rax
         self.fail(0x82)  # jb

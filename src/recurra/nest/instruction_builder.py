@@ -60,25 +60,25 @@ class Emission(Scopes):
     def emit(self, *instruction: str | int) -> None:
         self.code.append(instruction)
 
-    def neutral(self, r: int) -> None:
+    def neutral(self, register: int) -> None:
         if self.problem.combine == "sum":
-            self.emit("zero", r)
+            self.emit("zero", register)
         else:
-            self.emit("constant", r, self.slot("value", -math.inf))
+            self.emit("constant", register, self.slot("value", -math.inf))
 
-    def post(self, r: int, tmp: int) -> None:
+    def post(self, register: int, tmp: int) -> None:
         bits = 8 * self.item
         match self.problem.post:
             case None:
                 return
             case "relu":
-                self.emit("relu", r, tmp)
+                self.emit("relu", register, tmp)
             case "square":
-                self.emit("square", r)
+                self.emit("square", register)
             case "abs":
-                self.emit("abs", r, self.slot("bits", 2 ** (bits - 1) - 1))
+                self.emit("abs", register, self.slot("bits", 2 ** (bits - 1) - 1))
             case "negate":
-                self.emit("negate", r, self.slot("bits", 2 ** (bits - 1)))
+                self.emit("negate", register, self.slot("bits", 2 ** (bits - 1)))
 
     # Operands: which registers they get is decided when a block of straight code is known
 
@@ -132,51 +132,53 @@ class Emission(Scopes):
             self.emit("mul", x, x, rest.pop(0))
         return [x, *rest]
 
-    def combine(self, r: int, operands: list[int], mask: int) -> None:
+    def combine(self, register: int, operands: list[int], mask: int) -> None:
         if len(operands) == 2:
-            self.emit("fma", r, *operands, mask)
+            self.emit("fma", register, *operands, mask)
         else:
             word = "add" if self.problem.combine == "sum" else "max"
-            self.emit(word, r, *operands, mask)
+            self.emit(word, register, *operands, mask)
 
-    def read(self, r: int, time: int, offset: int, width: int) -> None:
+    def read(self, register: int, time: int, offset: int, width: int) -> None:
         step = self.lane_steps[time]
         if time == self.out and not step:
             step = self.item  # an index of size 1
-        self.fetch(r, time, offset, width, step)
+        self.fetch(register, time, offset, width, step)
 
-    def fetch(self, r: int, time: int, offset: int, width: int, step: int) -> None:
+    def fetch(self, register: int, time: int, offset: int, width: int, step: int) -> None:
         """Lanes that are `step` bytes apart."""
         if self.items[time] == 2:
-            self.widened(r, time, offset, width, step)
+            self.widened(register, time, offset, width, step)
         elif step == 0:
-            self.emit("splat", r, time, offset)
+            self.emit("splat", register, time, offset)
         elif step == self.item:
-            self.emit("load", r, time, offset, self.mask(width))
+            self.emit("load", register, time, offset, self.mask(width))
         else:
-            self.apart("gather", r, time, offset, width, step)
+            self.apart("gather", register, time, offset, width, step)
 
-    def widened(self, r: int, time: int, offset: int, width: int, step: int) -> None:
+    def widened(self, register: int, time: int, offset: int, width: int, step: int) -> None:
         """Elements of bf16, which become f32 as they are read."""
         if step == 0:
-            self.emit("splat16", r, time, offset)
+            self.emit("splat16", register, time, offset)
         elif step == 2:
-            self.emit("load16", r, time, offset, self.mask(width), width)
+            self.emit("load16", register, time, offset, self.mask(width), width)
         else:
-            self.emit("gather16", r, time, offset, width, step)
+            self.emit("gather16", register, time, offset, width, step)
 
-    def put(self, r: int, offset: int, width: int) -> None:
+    def put(self, register: int, offset: int, width: int) -> None:
         step = self.lane_steps[self.out] or self.item
         if step == self.item:
-            self.emit("store", r, self.out, offset, self.mask(width))
+            self.emit("store", register, self.out, offset, self.mask(width))
         else:
-            self.apart("scatter", r, self.out, offset, width, step)
+            self.apart("scatter", register, self.out, offset, width, step)
 
-    def apart(self, word: str, r: int, time: int, offset: int, width: int, step: int) -> None:
+    def apart(
+        self, word: str, register: int, time: int, offset: int, width: int, step: int
+    ) -> None:
         if abs(step) * self.lanes >= 2**31:
             raise ScheduleError("lanes are too far apart", facts=f"{step} bytes")
         slot = self.slot("offsets", step // self.item)
-        self.emit(word, r, time, offset, self.mask(width), slot, width, step)
+        self.emit(word, register, time, offset, self.mask(width), slot, width, step)
 
     def mask(self, width: int) -> int:
         if width == self.lanes:

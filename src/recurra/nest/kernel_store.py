@@ -21,7 +21,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from recurra.config import config
 from recurra.errors import RecurraError
@@ -110,7 +109,7 @@ def save(entry: StoredNest) -> bool:
 
 
 def _write(place: Path, entry: StoredNest) -> None:
-    given: dict[str, Any] = {
+    given: dict[str, object] = {
         "format": FORMAT,
         "target": entry.target,
         "threads": entry.threads,
@@ -142,7 +141,7 @@ def _read(place: Path) -> StoredNest:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
-    given: dict[str, Any] = json.loads(text)
+    given = json.loads(text)
     digest = given.pop("digest")
     if given["format"] != FORMAT:
         raise ValueError(f"format {given['format']}, not {FORMAT}")
@@ -156,7 +155,7 @@ def _read(place: Path) -> StoredNest:
     return found
 
 
-def digest_of(given: dict[str, Any]) -> str:
+def digest_of(given: dict[str, object]) -> str:
     """Return what tells whether an entry is as it was written."""
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from recurra.errors import BackendError
@@ -25,7 +26,7 @@ def available() -> bool:
 
 
 @cache
-def _llvm() -> Any:
+def _llvm() -> ModuleType:
     with needed_by("the LLVM backend", BackendError):
         import llvmlite.binding as llvm
 
@@ -134,26 +135,28 @@ class _LlvmWriter:
     def at(self, t: int, offset: int) -> str:
         return self.new(f"getelementptr i8, ptr {self.pointers[t]}, i64 {offset}")
 
-    def typed(self, r: int) -> str:
-        return f"{self.vector} {self.registers[r]}"
+    def typed(self, register: int) -> str:
+        return f"{self.vector} {self.registers[register]}"
 
-    def mask(self, m: int) -> str:
-        width = self.p.widths[m - 1] if m else self.p.lanes
+    def mask(self, mask: int) -> str:
+        width = self.p.widths[mask - 1] if mask else self.p.lanes
         bits = ", ".join(f"i1 {int(k < width)}" for k in range(self.p.lanes))
         return f"<{self.p.lanes} x i1> <{bits}>"
 
-    def chosen(self, r: int, value: str, m: int) -> None:
-        if m:
-            value = self.new(f"select {self.mask(m)}, {self.vector} {value}, {self.typed(r)}")
-        self.registers[r] = value
+    def chosen(self, register: int, value: str, mask: int) -> None:
+        if mask:
+            value = self.new(
+                f"select {self.mask(mask)}, {self.vector} {value}, {self.typed(register)}"
+            )
+        self.registers[register] = value
 
     # Instructions
 
-    def do_zero(self, r: int) -> None:
-        self.registers[r] = "zeroinitializer"
+    def do_zero(self, register: int) -> None:
+        self.registers[register] = "zeroinitializer"
 
-    def constant(self, s: int) -> str:
-        c: Constant = self.p.pool[s]
+    def constant(self, slot: int) -> str:
+        c: Constant = self.p.pool[slot]
         bits = c.lanes(self.p.dtype, 1)
         kind = f"i{8 * self.item}"
         value = int.from_bytes(bits, "little")
@@ -162,32 +165,36 @@ class _LlvmWriter:
     def integers(self) -> str:
         return f"<{self.p.lanes} x i{8 * self.item}>"
 
-    def do_constant(self, r: int, s: int) -> None:
+    def do_constant(self, register: int, slot: int) -> None:
         integers = self.integers()
-        self.registers[r] = self.new(f"bitcast {integers} {self.constant(s)} to {self.vector}")
+        self.registers[register] = self.new(
+            f"bitcast {integers} {self.constant(slot)} to {self.vector}"
+        )
 
-    def do_load(self, r: int, step: int, o: int, m: int) -> None:
-        pointer = self.at(step, o)
-        if not m:
-            self.registers[r] = self.new(f"load {self.vector}, ptr {pointer}, align {self.item}")
+    def do_load(self, register: int, step: int, offset: int, mask: int) -> None:
+        pointer = self.at(step, offset)
+        if not mask:
+            self.registers[register] = self.new(
+                f"load {self.vector}, ptr {pointer}, align {self.item}"
+            )
             return
-        self.registers[r] = self.call(
+        self.registers[register] = self.call(
             self.vector, f"llvm.masked.load.v{self.p.lanes}{self.suffix}.p0",
-            f"ptr {pointer}", f"i32 {self.item}", self.mask(m), f"{self.vector} zeroinitializer",
+            f"ptr {pointer}", f"i32 {self.item}", self.mask(mask), f"{self.vector} zeroinitializer",
         )  # fmt: skip
 
-    def do_store(self, r: int, step: int, o: int, m: int) -> None:
-        pointer = self.at(step, o)
-        if not m:
-            self.lines.append(f"store {self.typed(r)}, ptr {pointer}, align {self.item}")
+    def do_store(self, register: int, step: int, offset: int, mask: int) -> None:
+        pointer = self.at(step, offset)
+        if not mask:
+            self.lines.append(f"store {self.typed(register)}, ptr {pointer}, align {self.item}")
             return
         self.call(
             "void", f"llvm.masked.store.v{self.p.lanes}{self.suffix}.p0",
-            self.typed(r), f"ptr {pointer}", f"i32 {self.item}", self.mask(m),
+            self.typed(register), f"ptr {pointer}", f"i32 {self.item}", self.mask(mask),
         )  # fmt: skip
 
-    def element(self, step: int, o: int) -> str:
-        return self.new(f"load {self.scalar}, ptr {self.at(step, o)}, align {self.item}")
+    def element(self, step: int, offset: int) -> str:
+        return self.new(f"load {self.scalar}, ptr {self.at(step, offset)}, align {self.item}")
 
     def upper(self, halves: str) -> str:
         """Lanes of bf16, as i16, to f32: they are its upper halves."""
@@ -197,105 +204,111 @@ class _LlvmWriter:
         wide = self.new(f"shl {integers} {wide}, {sixteen}")
         return self.new(f"bitcast {integers} {wide} to {self.vector}")
 
-    def do_load16(self, r: int, step: int, o: int, m: int, width: int) -> None:
-        if m:
-            return self.do_gather16(r, step, o, width, 2)
-        pointer = self.at(step, o)
-        self.registers[r] = self.upper(
+    def do_load16(self, register: int, step: int, offset: int, mask: int, width: int) -> None:
+        if mask:
+            return self.do_gather16(register, step, offset, width, 2)
+        pointer = self.at(step, offset)
+        self.registers[register] = self.upper(
             self.new(f"load <{self.p.lanes} x i16>, ptr {pointer}, align 2")
         )
 
-    def do_splat16(self, r: int, step: int, o: int) -> None:
+    def do_splat16(self, register: int, step: int, offset: int) -> None:
         n, kind = self.p.lanes, f"<{self.p.lanes} x i16>"
-        one = self.new(f"load i16, ptr {self.at(step, o)}, align 2")
+        one = self.new(f"load i16, ptr {self.at(step, offset)}, align 2")
         first = self.new(f"insertelement {kind} poison, i16 {one}, i32 0")
         lanes = f"<{n} x i32> zeroinitializer"
-        self.registers[r] = self.upper(
+        self.registers[register] = self.upper(
             self.new(f"shufflevector {kind} {first}, {kind} poison, {lanes}")
         )
 
-    def do_gather16(self, r: int, step: int, o: int, width: int, d: int) -> None:
+    def do_gather16(self, register: int, step: int, offset: int, width: int, apart: int) -> None:
         value, kind = "zeroinitializer", f"<{self.p.lanes} x i16>"
         for lane in range(width):
-            one = self.new(f"load i16, ptr {self.at(step, o + lane * d)}, align 2")
+            one = self.new(f"load i16, ptr {self.at(step, offset + lane * apart)}, align 2")
             value = self.new(f"insertelement {kind} {value}, i16 {one}, i32 {lane}")
-        self.registers[r] = self.upper(value)
+        self.registers[register] = self.upper(value)
 
     def inserted(self, vector: str, value: str, lane: int) -> str:
         return self.new(f"insertelement {self.vector} {vector}, {self.scalar} {value}, i32 {lane}")
 
-    def do_first(self, r: int, step: int, o: int) -> None:
-        self.registers[r] = self.inserted("zeroinitializer", self.element(step, o), 0)
+    def do_first(self, register: int, step: int, offset: int) -> None:
+        self.registers[register] = self.inserted("zeroinitializer", self.element(step, offset), 0)
 
-    def do_splat(self, r: int, step: int, o: int) -> None:
-        one = self.inserted("poison", self.element(step, o), 0)
+    def do_splat(self, register: int, step: int, offset: int) -> None:
+        one = self.inserted("poison", self.element(step, offset), 0)
         lanes = f"<{self.p.lanes} x i32> zeroinitializer"
-        self.registers[r] = self.new(
+        self.registers[register] = self.new(
             f"shufflevector {self.vector} {one}, {self.vector} poison, {lanes}"
         )
 
-    def do_gather(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> None:
+    def do_gather(
+        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+    ) -> None:
         value = "zeroinitializer"
         for lane in range(width):
-            value = self.inserted(value, self.element(step, o + lane * d), lane)
-        self.registers[r] = value
+            value = self.inserted(value, self.element(step, offset + lane * apart), lane)
+        self.registers[register] = value
 
-    def do_single(self, r: int, step: int, o: int, lane: int = 0) -> None:
-        value = self.new(f"extractelement {self.typed(r)}, i32 {lane}")
-        self.lines.append(f"store {self.scalar} {value}, ptr {self.at(step, o)}, align {self.item}")
+    def do_single(self, register: int, step: int, offset: int, lane: int = 0) -> None:
+        value = self.new(f"extractelement {self.typed(register)}, i32 {lane}")
+        self.lines.append(
+            f"store {self.scalar} {value}, ptr {self.at(step, offset)}, align {self.item}"
+        )
 
-    def do_scatter(self, r: int, step: int, o: int, m: int, s: int, width: int, d: int) -> None:
+    def do_scatter(
+        self, register: int, step: int, offset: int, mask: int, slot: int, width: int, apart: int
+    ) -> None:
         for lane in range(width):
-            self.do_single(r, step, o + lane * d, lane)
+            self.do_single(register, step, offset + lane * apart, lane)
 
     def intrinsic(self, name: str, *arguments: str) -> str:
         return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
 
-    def do_fma(self, r: int, a: int, b: int, m: int) -> None:
-        self.chosen(r, self.intrinsic("fma", *map(self.typed, (a, b, r))), m)
+    def do_fma(self, register: int, a: int, b: int, mask: int) -> None:
+        self.chosen(register, self.intrinsic("fma", *map(self.typed, (a, b, register))), mask)
 
-    def do_add(self, r: int, a: int, m: int) -> None:
-        self.chosen(r, self.new(f"fadd {self.typed(r)}, {self.registers[a]}"), m)
+    def do_add(self, register: int, a: int, mask: int) -> None:
+        self.chosen(register, self.new(f"fadd {self.typed(register)}, {self.registers[a]}"), mask)
 
-    def do_mul(self, r: int, a: int, b: int) -> None:
-        self.registers[r] = self.new(f"fmul {self.typed(a)}, {self.registers[b]}")
+    def do_mul(self, register: int, a: int, b: int) -> None:
+        self.registers[register] = self.new(f"fmul {self.typed(a)}, {self.registers[b]}")
 
-    def do_square(self, r: int) -> None:
-        self.do_mul(r, r, r)
+    def do_square(self, register: int) -> None:
+        self.do_mul(register, register, register)
 
-    def do_max(self, r: int, a: int, m: int) -> None:
-        self.chosen(r, self.intrinsic("maximum", self.typed(r), self.typed(a)), m)
+    def do_max(self, register: int, a: int, mask: int) -> None:
+        self.chosen(register, self.intrinsic("maximum", self.typed(register), self.typed(a)), mask)
 
-    def do_relu(self, r: int, a: int) -> None:
+    def do_relu(self, register: int, a: int) -> None:
         self.do_zero(a)
-        self.do_max(r, a, 0)
+        self.do_max(register, a, 0)
 
-    def do_sum(self, r: int, a: int) -> None:
+    def do_sum(self, register: int, a: int) -> None:
         name = f"llvm.vector.reduce.fadd.v{self.p.lanes}{self.suffix}"
-        value = self.call(self.scalar, name, f"{self.scalar} 0.0", self.typed(r))
+        value = self.call(self.scalar, name, f"{self.scalar} 0.0", self.typed(register))
         self.lines[-1] = self.lines[-1].replace("call ", "call reassoc ", 1)
-        self.registers[r] = self.inserted("zeroinitializer", value, 0)
+        self.registers[register] = self.inserted("zeroinitializer", value, 0)
 
-    def do_top(self, r: int, a: int) -> None:
+    def do_top(self, register: int, a: int) -> None:
         name = f"llvm.vector.reduce.fmaximum.v{self.p.lanes}{self.suffix}"
-        self.registers[r] = self.inserted(
-            "zeroinitializer", self.call(self.scalar, name, self.typed(r)), 0
+        self.registers[register] = self.inserted(
+            "zeroinitializer", self.call(self.scalar, name, self.typed(register)), 0
         )
 
-    def bits(self, word: str, r: int, s: int) -> None:
+    def bits(self, word: str, register: int, slot: int) -> None:
         integers = self.integers()
-        value = self.new(f"bitcast {self.typed(r)} to {integers}")
-        value = self.new(f"{word} {integers} {value}, {self.constant(s)}")
-        self.registers[r] = self.new(f"bitcast {integers} {value} to {self.vector}")
+        value = self.new(f"bitcast {self.typed(register)} to {integers}")
+        value = self.new(f"{word} {integers} {value}, {self.constant(slot)}")
+        self.registers[register] = self.new(f"bitcast {integers} {value} to {self.vector}")
 
-    def do_abs(self, r: int, s: int) -> None:
-        self.bits("and", r, s)
+    def do_abs(self, register: int, slot: int) -> None:
+        self.bits("and", register, slot)
 
-    def do_negate(self, r: int, s: int) -> None:
-        self.bits("xor", r, s)
+    def do_negate(self, register: int, slot: int) -> None:
+        self.bits("xor", register, slot)
 
-    def do_move(self, step: int, d: int) -> None:
-        self.pointers[step] = self.at(step, d)
+    def do_move(self, step: int, apart: int) -> None:
+        self.pointers[step] = self.at(step, apart)
 
     # Loops: every register and pointer is a phi; LLVM drops those that do not change.
 

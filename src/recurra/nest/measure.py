@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from recurra.nest.check import Examination, KernelCheckError
 from recurra.nest.compiled import kernel
 from recurra.nest.dtypes import DTYPES
 from recurra.nest.loops import Nest, canonical, placed, restricted
-from recurra.nest.native import LoadedKernel
+from recurra.nest.native import LoadedKernel, NestKernel
 from recurra.nest.problem import NestProblem, TensorAccess
 from recurra.nest.program import Instruction, NestCode
 from recurra.nest.reference import Array
@@ -74,7 +73,9 @@ class KernelArrays:
     def out(self) -> Array:
         return self.arrays[-1][0]
 
-    def measure(self, loaded: Any, protocol: Protocol, best: float | None = None) -> KernelTime:
+    def measure(
+        self, loaded: NestKernel | Team, protocol: Protocol, best: float | None = None
+    ) -> KernelTime:
         """The fastest run of a kernel; `best` is the fastest known of any, in seconds."""
         first = float(self._times(loaded, 1, long=True)[0])
         if first > LONG:
@@ -92,7 +93,7 @@ class KernelArrays:
         runs = max(protocol.runs, min(10_000, int(protocol.seconds / max(first, 1e-7)) + 1))
         return KernelTime(float(self._times(loaded, runs, long=False).min()), runs)
 
-    def _times(self, loaded: Any, runs: int, *, long: bool) -> Seconds:
+    def _times(self, loaded: NestKernel | Team, runs: int, *, long: bool) -> Seconds:
         if isinstance(loaded, Team):
             return loaded.times(self.addresses, runs)
         return (cpu_times if long else run_times)(loaded.address, self.addresses, runs)
@@ -108,7 +109,7 @@ def _array(access: TensorAccess, random: np.random.Generator) -> tuple[Array, Ar
     return np.lib.stride_tricks.as_strided(memory[-low:], access.shape, strides), memory
 
 
-def _memory(count: int, dtype: np.dtype[Any]) -> Array:
+def _memory(count: int, dtype: np.dtype) -> Array:
     """Elements that lie where large arrays of NumPy do. Vectors cross cache lines there, which
     costs nests that do not copy some percent; elsewhere a search would not know of it.
     """
@@ -137,7 +138,7 @@ class Evaluator:
         self.known: dict[str, float] = {}
         self.best: float | None = None
         self.calls = self.measured = 0
-        self.keep, self._kept = keep, dict[str, tuple[float, Any]]()
+        self.keep, self._kept = keep, dict[str, tuple[float, NestKernel | Team]]()
 
     def __call__(self, nest: Nest) -> float:
         self.calls += 1
@@ -146,7 +147,7 @@ class Evaluator:
             self.known[key] = self._measure(nest, key)
         return self.known[key]
 
-    def loaded(self, nest: Nest) -> Any:
+    def loaded(self, nest: Nest) -> NestKernel | Team:
         """Its code: kept, or compiled. Raises ScheduleError where it is too much."""
         _, found = self._kept.get(code_key(nest), (0.0, None))
         return found or kernel(nest, self.target)
@@ -185,6 +186,7 @@ class Evaluator:
                 share *= left[index] / min(step, left[index])
                 left[index] = min(step, left[index])
         loaded = kernel(restricted(nest, left), self.target)
+        assert loaded.address is not None, "a nest that is restricted is not parallel"
         return share * float(run_times(loaded.address, self.workload.addresses, 2).min())
 
 
@@ -282,7 +284,7 @@ def _peak(target: VectorTarget, dtype: str) -> float:
 
 
 @cache
-def _probe(target: VectorTarget, dtype: str) -> tuple[Any, int]:
+def _probe(target: VectorTarget, dtype: str) -> tuple[NestKernel, int]:
     """A loop of independent multiply-adds, and how many operations it does.
 
     Registers come from memory and go there, so that no compiler can leave the loop out.

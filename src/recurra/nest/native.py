@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from recurra.errors import BackendError
 from recurra.nest.avx2 import Avx2
@@ -58,7 +58,7 @@ _READ, _EXECUTE = 1, 4
 
 
 @cache
-def _libc() -> Any:
+def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,6 +72,14 @@ def function(address: int, tensors: int, owner: object) -> Callable[..., None]:
 @cache
 def _signature(tensors: int) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * tensors)
+
+
+class NestKernel(Protocol):
+    """A program loaded for execution: `call` takes the addresses of its tensors, inputs first."""
+
+    program: NestCode
+    address: int
+    call: Callable[..., None]
 
 
 class LoadedKernel:

@@ -19,9 +19,11 @@ from recurra.nest.actions import Actions
 from recurra.nest.default_schedule import tiles
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measure import Evaluator, Protocol
+from recurra.nest.native import NestKernel
 from recurra.nest.packing import packings
 from recurra.nest.search import FEW, Clock, search, strategy
 from recurra.nest.target import VectorTarget, target
+from recurra.nest.threads import Team
 
 BEAM = "beam4bfs"
 SEARCHED, PACKED = 0.7, 0.8  # of the time, until then
@@ -89,7 +91,7 @@ class _QuickSearch:
         once = {gflops: nest for gflops, nest in self.known.values()}
         few = [nest for _, nest in sorted(once.items(), key=lambda x: -x[0])[:FEW]]
         workload, protocol = self.evaluate.workload, Protocol(runs=1, hopeless=np.inf)
-        kernels, times, measured = list[object](), list[list[float]](), list[Nest]()
+        kernels, times, measured = list[NestKernel | Team](), list[list[float]](), list[Nest]()
         for nest in few:
             if self.left() < 0 and kernels:
                 break

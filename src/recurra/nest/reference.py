@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.nest.problem import Affine, NestProblem, TensorAccess
 
-Array = NDArray[Any]
+Array = np.ndarray
+Grid = Mapping[str, int | Array]
 POINTS = 2**22  # index points that are evaluated at once
 
-_POST: Mapping[str, Callable[[Any], Any]] = {
+_POST: Mapping[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0.0),
     "abs": np.abs,
     "negate": np.negative,
@@ -56,7 +55,7 @@ def _evaluate(
         for value in range(problem.extents[split]):
             _evaluate(problem, inputs, out, fixed | {split: value})
         return
-    grid: dict[str, Any] = dict(fixed)
+    grid: dict[str, int | Array] = dict(fixed)
     axes = [i for i in free if i in problem.output.indices] + [
         i for i in free if i in problem.reduced
     ]
@@ -76,15 +75,18 @@ def _evaluate(
     out[place] = _POST[problem.post](value) if problem.post else value
 
 
-def _dropped(grid: dict[str, Any], axes: list[str], count: int) -> dict[str, Any]:
+def _dropped(grid: Grid, axes: list[str], count: int) -> Grid:
     """The grid of the output's indices alone: the last `count` axes are reduced away."""
     kept = axes[: len(axes) - count]
-    return {i: x.reshape(x.shape[: x.ndim - count]) if i in kept else x for i, x in grid.items()}
+    return {
+        i: x.reshape(x.shape[: x.ndim - count]) if i in kept and isinstance(x, np.ndarray) else x
+        for i, x in grid.items()
+    }
 
 
-def _at(access: TensorAccess, grid: dict[str, Any]) -> tuple[Any, ...]:
+def _at(access: TensorAccess, grid: Grid) -> tuple[int | Array, ...]:
     return tuple(_value(axis, grid) for axis in access.at)
 
 
-def _value(axis: Affine, grid: dict[str, Any]) -> Any:
+def _value(axis: Affine, grid: Grid) -> int | Array:
     return axis.offset + sum(c * grid[i] for i, c in axis.terms)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.nest.loops import Nest
+from recurra.nest.loops import Nest, NestLoop
 from recurra.nest.problem import NestProblem, TensorAccess
 
 BINS = 16
@@ -100,7 +99,7 @@ def loop_row(problem: NestProblem, index: str, compute: bool, step: int, extent:
     return row
 
 
-def _touched(nest: Nest) -> Iterator[tuple[Any, list[tuple[str, int]]]]:
+def _touched(nest: Nest) -> Iterator[tuple[NestLoop, list[tuple[str, int]]]]:
     """Every loop, with its stride in every tensor that its nest touches; T lies as the output."""
     p = nest.problem
     named: list[tuple[str, TensorAccess]] = [(t.name, t) for t in p.inputs] + [("T", p.output)]

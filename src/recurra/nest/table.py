@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +70,9 @@ class Table:
         found[np.arange(len(found)), self.cursors, 0] = 1  # nests of one order differ by these
         return found
 
-    def _fill(self, rows: Vector, order: str, known: dict[Any, Vector]) -> None:
+    def _fill(
+        self, rows: Vector, order: str, known: dict[tuple[str, bool, int, int], Vector]
+    ) -> None:
         """The rows of one order: what a loop's row is, its index, step and extent decide."""
         place = 0
         for words, compute in zip(order.split(" | "), (True, False), strict=False):
@@ -112,14 +113,15 @@ class Table:
             "orders": self.orders,
             "peak": self.peak,
         }
-        arrays: dict[str, Any] = {
-            "cursors": self.cursors,
-            "after": self.after,
-            "legal": self.legal,
-            "gflops": self.gflops,
-        }
         with path.open("wb") as file:
-            np.savez_compressed(file, about=json.dumps(about), **arrays)
+            np.savez_compressed(
+                file,
+                about=json.dumps(about),
+                cursors=self.cursors,
+                after=self.after,
+                legal=self.legal,
+                gflops=self.gflops,
+            )
 
 
 def load(path: Path) -> Table:
@@ -132,7 +134,8 @@ def load(path: Path) -> Table:
             raise ValueError(f"format {about['format']}, not {FORMAT}")
     except (OSError, ValueError, KeyError) as error:
         raise RecurraError(f"{path} is no table of nests", facts=str(error)) from None
-    given: dict[str, Any] = {**about["actions"], "factors": tuple(about["actions"]["factors"])}
+    given = about["actions"]
+    given["factors"] = tuple(given["factors"])
     actions = Actions(**given)
     problem, orders = parse(about["problem"]), tuple(about["orders"])
     return Table(problem, actions, orders, **arrays, peak=about["peak"])

@@ -10,7 +10,7 @@ C[m,n] = relu(sum(A[m,k] * B[k,n], initial=C))
 from __future__ import annotations
 
 import re
-from typing import Any, get_args
+from typing import TypeVar, get_args
 
 from recurra.errors import ShapeError
 from recurra.nest.problem import Affine, Combine, NestProblem, Post, TensorAccess, contiguous
@@ -20,6 +20,11 @@ _TENSOR = re.compile(r"([A-Za-z]\w*): (\w+)\[([\d,-]*)\](?: strides \(([\d,-]*)\
 _ACCESS = re.compile(r"([A-Za-z]\w*)\[([^\[\]]*)\]")
 _CALL = re.compile(r"(\w+)\((.*)\)")
 _TERM = re.compile(r"([+-]?)\s*(?:(\d+)\s*\*?\s*)?([a-z]\w*)?")
+
+
+Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""Type, shape, strides"""
+Word = TypeVar("Word")
 
 
 def parse(text: str) -> NestProblem:
@@ -35,7 +40,7 @@ def parse(text: str) -> NestProblem:
     return _statement(lines[-1], tensors, tuple((i, int(n)) for i, n in sizes))
 
 
-def _declaration(line: str) -> tuple[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def _declaration(line: str) -> tuple[str, Layout]:
     found = _TENSOR.fullmatch(line)
     if not found:
         raise _not_understood(line, "a tensor is as in: B: f32[64,32] strides (1,64)")
@@ -49,13 +54,15 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _statement(
-    line: str, tensors: dict[str, Any], sizes: tuple[tuple[str, int], ...]
+    line: str, tensors: dict[str, Layout], sizes: tuple[tuple[str, int], ...]
 ) -> NestProblem:
     left, equals, right = (part.strip() for part in line.partition(" = "))
     if not equals:
         raise _not_understood(line, "the last line is as in: C[m,n] = sum(A[m,k] * B[k,n])")
     output = _access(left, tensors, line)
+    post: Post | None
     post, right = _unwrap(right, get_args(Post))
+    combine: Combine | None
     combine, right = _unwrap(right, get_args(Combine))
     right, _, initial = (part.strip() for part in right.partition(", initial="))
     if initial and initial != output.name:
@@ -63,17 +70,16 @@ def _statement(
     inputs = tuple(_access(word.strip(), tensors, line) for word in right.split(" * "))
     if strange := sorted(set(tensors) - {t.name for t in (*inputs, output)}):
         raise _not_understood(line, f"{strange[0]} has a type, but is not used")
-    chosen: Any = combine or "sum"
-    kind: Any = post
-    return NestProblem(sizes, output, inputs, chosen, kind, bool(initial))
+    return NestProblem(sizes, output, inputs, combine or "sum", post, bool(initial))
 
 
-def _unwrap(text: str, names: tuple[str, ...]) -> tuple[str | None, str]:
+def _unwrap(text: str, names: tuple[Word, ...]) -> tuple[Word | None, str]:
     found = _CALL.fullmatch(text)
-    return (found[1], found[2].strip()) if found and found[1] in names else (None, text)
+    name = next((name for name in names if found and found[1] == name), None)
+    return (name, found[2].strip()) if found and name else (None, text)
 
 
-def _access(text: str, tensors: dict[str, Any], line: str) -> TensorAccess:
+def _access(text: str, tensors: dict[str, Layout], line: str) -> TensorAccess:
     found = _ACCESS.fullmatch(text)
     if not found:
         raise _not_understood(line, f"{text!r} is not as in: A[m,2*h+r]")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,18 +67,20 @@ def shared(nest: Nest, threads: int) -> Nest | None:
 class Team:
     """A parallel nest, loaded: called with the addresses of its tensors, inputs first.
 
-    `load` makes the kernel of a nest that is not parallel.
+    `load` gives the function of a nest that is not parallel.
     """
 
     address = None  # there is no function of the pointers alone
 
-    def __init__(self, nest: Nest, threads: int, load: Callable[[Nest], Any]) -> None:
+    def __init__(
+        self, nest: Nest, threads: int, load: Callable[[Nest], Callable[..., None]]
+    ) -> None:
         self.parts = parts(nest, threads)
-        kernels = {part.nest: load(part.nest) for part in self.parts}
+        calls = {part.nest: load(part.nest) for part in self.parts}
         index = nest.compute[0].index
         tensors = (*nest.problem.inputs, nest.problem.output)
         steps = [t.steps.get(index, 0) * ITEM_BYTES[t.dtype] for t in tensors]
-        self.work = [(kernels[x.nest].call, [s * x.start for s in steps]) for x in self.parts]
+        self.work = [(calls[x.nest], [s * x.start for s in steps]) for x in self.parts]
 
     def call(self, *addresses: int) -> None:
         """Returns when all threads have done their share; this one does the first."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -65,7 +65,7 @@ class Tuned:
     def nest(self) -> Nest:
         return self.finalists[self.best][0]
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """As JSON has it."""
         return {
             "problem": str(self.nest.problem),
@@ -238,7 +238,6 @@ class Tune:
             except OSError as error:
                 raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
         on = target(self.backend)
-        options: dict[str, Any] = {"actions": PRESETS[self.actions], "seed": self.seed}
         with _progress(self.search, self.seconds) as tell:
             best = tuned(
                 problem,
@@ -248,7 +247,8 @@ class Tune:
                 beside=_policy(self.policy or shipped(on), problem),
                 threads=self.threads,
                 tell=tell,
-                **options,
+                actions=PRESETS[self.actions],
+                seed=self.seed,
             )
         if self.out is not None:
             self.out.write_text(f"{best.nest}\n")

@@ -27,19 +27,19 @@ def le32(value: int) -> bytes:
     return value.to_bytes(4, "little", signed=True)
 
 
-def add_immediate(r: int, value: int) -> bytes:
+def add_immediate(register: int, value: int) -> bytes:
     """add r, value"""
     if -128 <= value < 128:
-        return bytes((0x48 | r >> 3, 0x83, 0xC0 | r & 7, value & 255))
-    return bytes((0x48 | r >> 3, 0x81, 0xC0 | r & 7)) + le32(value)
+        return bytes((0x48 | register >> 3, 0x83, 0xC0 | register & 7, value & 255))
+    return bytes((0x48 | register >> 3, 0x81, 0xC0 | register & 7)) + le32(value)
 
 
-def push(r: int) -> bytes:
-    return bytes((0x41, 0x50 | r & 7) if r > 7 else (0x50 | r,))
+def push(register: int) -> bytes:
+    return bytes((0x41, 0x50 | register & 7) if register > 7 else (0x50 | register,))
 
 
-def pop(r: int) -> bytes:
-    return bytes((0x41, 0x58 | r & 7) if r > 7 else (0x58 | r,))
+def pop(register: int) -> bytes:
+    return bytes((0x41, 0x58 | register & 7) if register > 7 else (0x58 | register,))
 
 
 class Encoder:

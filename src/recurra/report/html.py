@@ -113,7 +113,7 @@ def colored(text: str) -> str:
     return "".join(parts) + escape(text[at:])
 
 
-def number(value: Any) -> str:
+def number(value: object) -> str:
     """15384 → 15 384; 0.123456 → 0.1235; anything else as text."""
     value = _plain(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -142,7 +142,7 @@ def _styled(fragment: str) -> str:
     return f'<div class="rc"><style>{style()}</style>{fragment}</div>'
 
 
-def _cell(tag: str, value: Any, right: bool) -> str:
+def _cell(tag: str, value: object, right: bool) -> str:
     kind = ' class="num"' if right else ""
     text = value if isinstance(value, Drawing) else escape(number(value))
     return f"<{tag}{kind}>{text}</{tag}>"
@@ -152,11 +152,11 @@ def _meter(share: float) -> str:
     return f'<td class="meter"><span style="width:{100 * share:.1f}%"></span></td>'
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     value = _plain(value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """NumPy scalars as Python's."""
     return value.item() if getattr(value, "shape", None) == () else value

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from recurra.report.html import size
 
 WIDE, HIGH, MOST = 1000, 180, 500
 
 
-def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> str:
+def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, str | int]]) -> str:
     """`points` have `at`, what runs, and bytes for each of `names`, which the legend spells out."""
     if not points:
         return ""
@@ -39,19 +38,19 @@ def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> 
 
 
 def thinned(
-    names: Mapping[str, str], points: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+    names: Mapping[str, str], points: Sequence[Mapping[str, str | int]]
+) -> list[Mapping[str, str | int]]:
     """At most so many points: of neighbors the highest."""
     step = -(-len(points) // MOST)
     groups = (points[k : k + step] for k in range(0, len(points), step))
     return [max(g, key=lambda p: total(names, p)) for g in groups]
 
 
-def total(names: Mapping[str, str], point: Mapping[str, Any]) -> int:
+def total(names: Mapping[str, str], point: Mapping[str, str | int]) -> int:
     return sum(int(point.get(n, 0)) for n in names)
 
 
-def _x(index: int, points: Sequence[Any]) -> float:
+def _x(index: int, points: Sequence[object]) -> float:
     return WIDE * index / len(points)
 
 
@@ -70,6 +69,6 @@ def _area(floor: Sequence[int], roof: Sequence[int], top: int) -> str:
     return f"M{steps(roof, range(n))}L{steps(floor, range(n - 1, -1, -1))}Z"
 
 
-def _tip(names: Mapping[str, str], p: Mapping[str, Any]) -> str:
-    parts = ", ".join(f"{names[n]} {size(p[n])}" for n in names if p.get(n))
-    return f"{p.get('at', '')}: {size(total(names, p))} ({parts})"
+def _tip(names: Mapping[str, str], point: Mapping[str, str | int]) -> str:
+    parts = ", ".join(f"{names[n]} {size(int(point[n]))}" for n in names if point.get(n))
+    return f"{point.get('at', '')}: {size(total(names, point))} ({parts})"

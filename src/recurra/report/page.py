@@ -12,11 +12,9 @@ from typing import Any
 
 from recurra.checkpoint import atomic_write
 from recurra.report.curves import Points, charts
-from recurra.report.html import COLORED, code, colored, number, size, style, table
+from recurra.report.html import COLORED, Row, code, colored, number, size, style, table
 from recurra.report.over_time import over_time
 from recurra.report.timeline import Span, concurrency_text, timeline
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,12 @@ class Section:
 def render(
     title: str,
     *,
-    meta: Mapping[str, Any] | None = None,
+    meta: Mapping[str, object] | None = None,
     equations: Mapping[str, str] | None = None,
     schedule: str = "",
     schedule_chart: Sequence[Span] = (),
     stores: Sequence[Row] = (),
-    memory: Mapping[str, Any] | None = None,
+    memory: Row | None = None,
     program: str = "",
     curves: Mapping[str, Points] | None = None,
     passes: Sequence[Row] = (),
@@ -140,7 +138,7 @@ def _headline(curves: Mapping[str, Points], stores: Sequence[Row], passes: Seque
     return f'<dl class="headline">{cells}</dl>' if cells else ""
 
 
-def _settings(meta: Mapping[str, Any]) -> str:
+def _settings(meta: Mapping[str, object]) -> str:
     cells = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in _flat(meta, "")
@@ -148,7 +146,7 @@ def _settings(meta: Mapping[str, Any]) -> str:
     return f'<dl class="settings">{cells}</dl>' if cells else ""
 
 
-def _flat(meta: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+def _flat(meta: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
     """Nested settings with dotted names."""
     found: list[tuple[str, str]] = []
     for name, value in meta.items():
@@ -207,7 +205,7 @@ def _stores(stores: Sequence[Row]) -> str:
     )
 
 
-def _peak(memory: Mapping[str, Any] | None) -> str:
+def _peak(memory: Row | None) -> str:
     """What a run holds at once, as it was predicted."""
     if not memory:
         return ""

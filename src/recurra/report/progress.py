@@ -6,17 +6,21 @@ import io
 import os
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from recurra.support.notices import notices_shown
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 
 class Progress(Protocol):
     """What `track` yields."""
 
-    def update(self, done: int, **scalars: Any) -> None:
+    def update(self, done: int, **scalars: object) -> None:
         """Shows that `done` of the total are finished, with the newest scalars."""
         ...
 
@@ -51,9 +55,9 @@ class Lines:
         self.started = time.monotonic()
         self.shown_at = self.started
         self.shown, self.done = -1, 0
-        self.scalars: dict[str, Any] = {}
+        self.scalars: dict[str, object] = {}
 
-    def update(self, done: int, **scalars: Any) -> None:
+    def update(self, done: int, **scalars: object) -> None:
         self.done = done
         self.scalars |= scalars
         if time.monotonic() - self.shown_at >= self.every:
@@ -98,11 +102,11 @@ def _bar(total: int, description: str, stream: IO[str]) -> Generator[Progress, N
 
 
 class _Bar:
-    def __init__(self, live: Any, task: Any):
-        self.live, self.task, self.scalars = live, task, dict[str, Any]()
+    def __init__(self, live: RichProgress, task: TaskID):
+        self.live, self.task, self.scalars = live, task, dict[str, object]()
         self.started = time.monotonic()
 
-    def update(self, done: int, **scalars: Any) -> None:
+    def update(self, done: int, **scalars: object) -> None:
         self.scalars |= scalars
         speed = self.live.tasks[0].finished_speed or self.live.tasks[0].speed
         speed = speed or done / max(time.monotonic() - self.started, 1e-9)
@@ -110,7 +114,7 @@ class _Bar:
         self.live.update(self.task, completed=done, rate=f"{speed:,.1f}/s", scalars=text)
 
 
-def scalars_text(scalars: dict[str, Any]) -> str:
+def scalars_text(scalars: Mapping[str, object]) -> str:
     """`charts/episodic_return` 21.25 → `episodic_return 21.25`; several are joined."""
     return "  ".join(f"{tag.rsplit('/', 1)[-1]} {_short(v)}" for tag, v in scalars.items())
 

@@ -15,10 +15,11 @@ from typing import Any, Protocol, cast
 from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
 from recurra.report import page
+from recurra.report.html import Row
 from recurra.report.runs import RunFolder, curves
 
 NAME = "compiled.json"
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
 
 
 class ShownProgram(Protocol):
@@ -33,7 +34,7 @@ class ShownProgram(Protocol):
     @property
     def store_rows(self) -> Rows: ...
     @property
-    def preflight(self) -> Mapping[str, Any] | None: ...
+    def preflight(self) -> Row | None: ...
     @property
     def source(self) -> str: ...
     @property
@@ -116,7 +117,7 @@ def write_page(run: RunFolder) -> Path:
         ) from error
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Mapping[str, object]:
     if not path.exists():
         return {}
     try:
@@ -125,4 +126,4 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise RecurraError(f"{path} is damaged", facts=str(error)) from None
     if not isinstance(found, dict):
         raise RecurraError(f"{path} is damaged", facts=f"it is {found!r:.60}")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, object]", found)

@@ -85,7 +85,7 @@ class RunFolder:
             *(str(x.relative_to(self.path)) for x in self.saved()),
         ]
 
-    def differs(self, identity: Mapping[str, Any]) -> str:
+    def differs(self, identity: Mapping[str, object]) -> str:
         """In words, how a run is another than the one here; nothing if it is the same."""
         return differs(identity, self.read_config() if self.config.exists() else {})
 
@@ -96,7 +96,7 @@ class RunFolder:
         env: str,
         algo: str,
         seed: int,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> RunFolder:
         """Makes `root/<env>__<algo>__<seed>__<time>`, a folder that was not there before."""
         if Path(root).is_dir() and (names := RunFolder(root).holds()):
@@ -134,7 +134,7 @@ class RunFolder:
             atomic_write.replace(run.metrics, [line + b"\n" for line in lines])
         return run
 
-    def log(self, step: int, **scalars: Any) -> None:
+    def log(self, step: int, **scalars: object) -> None:
         """Appends one line `{"step": …, "time": …, tag: value, …}`; a kill cannot lose it."""
         if "time" in scalars:
             raise RecurraError("a scalar may not be called 'time'", hint="every row has its time")
@@ -145,7 +145,7 @@ class RunFolder:
         """All rows logged so far."""
         return read_metrics(self.metrics)
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
+    def write_config(self, config: Mapping[str, object]) -> None:
         """Replaces config.json."""
         text = json.dumps(config, indent=2, default=_setting) + "\n"
         atomic_write.replace(self.config, [text.encode()])
@@ -216,7 +216,7 @@ class RunFolder:
             ) from error
 
 
-def differs(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+def differs(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     """In words, how the seed and program of a run are not those of another; nothing if they are."""
     other = [k for k in mine if theirs.get(k, mine[k]) != mine[k]]
     return ", ".join(f"the run that goes on has the {k} {mine[k]}, not {theirs[k]}" for k in other)
@@ -281,7 +281,7 @@ def curves(rows: Iterable[Row]) -> dict[str, Curve]:
     return {tag: found[tag] for tag in dict.fromkeys([*known, *found])}
 
 
-def _ends(values: list[float]) -> dict[str, Any]:
+def _ends(values: list[float]) -> dict[str, object]:
     known = [y for y in values if math.isfinite(y)]
     ends = {
         "last": values[-1],
@@ -332,7 +332,7 @@ def _number(tag: str, value: Any) -> float | int | str:
     raise RecurraError(f"{tag} is not a scalar", facts=f"it is {value!r:.60}", hint="log its mean")
 
 
-def _setting(value: Any) -> Any:
+def _setting(value: Any) -> object:
     return value.item() if hasattr(value, "item") else str(value)
 
 

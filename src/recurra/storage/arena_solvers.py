@@ -14,7 +14,6 @@ import io
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from recurra.cost.thresholds import ARENA_SEARCH_HALVINGS, ARENA_SEARCH_NODES, ARENA_SOLVER_TRIES
 from recurra.errors import RecurraError, here
@@ -97,7 +96,7 @@ def to_csv(arena: Arena, offsets: bool = False) -> str:
 def from_csv(text: str, arena: Arena, where: str) -> Arena:
     """The arena with the offsets of a file. Raises ProblemError where they are not of its stores,
     or two that are alive at once have the same bytes."""
-    found: dict[str, Mapping[str, str | Any]] = {
+    found: dict[str, Mapping[str, str]] = {
         row["id"]: row for row in csv.DictReader(io.StringIO(text)) if row.get("id")
     }
     offsets: list[int] = []

@@ -33,9 +33,9 @@ class DuplicateStore:
     where: Expr
     shifts: tuple[int, ...]  # of the point that is copied, along each dim; both have the same dims
 
-    def read(self, a: Ref) -> Ref:
+    def read(self, ref: Ref) -> Ref:
         """A read of the original as a read of the copy."""
-        ends = zip(a.index, self.shifts, strict=True)
+        ends = zip(ref.index, self.shifts, strict=True)
         index = (
             replace(e, lo=lin([(e.lo, 1), (-c, 1)]), hi=lin([(e.hi, 1), (-c, 1)]))
             if isinstance(e, Slice)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -32,11 +32,13 @@ COLUMNS = ("size", "is_output", "target_time", "tensor_id", "alias_id", "first",
 TIMES = ("demand", "benefit")  # picoseconds
 PACKING = ("id", "lower", "upper", "size")
 
-_WHOLE: Mapping[str, Any] = {"type": "integer"}
-_WHOLES: Mapping[str, Any] = {"type": "array", "items": _WHOLE}
+Json = Mapping[str, Any]  # an object of a file
+Schema = Mapping[str, Any]  # of JSON Schema
+_WHOLE: Schema = {"type": "integer"}
+_WHOLES: Schema = {"type": "array", "items": _WHOLE}
 
 
-def _object(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Any:
+def _object(required: Schema, optional: Schema | None = None) -> Schema:
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -45,12 +47,12 @@ def _object(required: Mapping[str, Any], optional: Mapping[str, Any] | None = No
     }
 
 
-def _row(*items: Any) -> Any:
+def _row(*items: Schema) -> Schema:
     n = len(items)
     return {"type": "array", "prefixItems": list(items), "minItems": n, "maxItems": n}
 
 
-SCHEMA: Mapping[str, Any] = {
+SCHEMA: Schema = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "$defs": {
         PROBLEM: _object(
@@ -252,8 +254,8 @@ def _life(row: Mapping[str, str], fast_size: int, where: str) -> tuple[int, int,
     return lower, upper, size
 
 
-def _instruction_out(instruction: Instruction) -> dict[str, Any]:
-    out: dict[str, Any] = {"name": instruction.name, "supply": instruction.supply}
+def _instruction_out(instruction: Instruction) -> dict[str, object]:
+    out: dict[str, object] = {"name": instruction.name, "supply": instruction.supply}
     c = instruction.cost
     if isinstance(c, Roofline):
         out["roofline"] = {"compute": c.compute, "slow": c.slow, "fast": c.fast}
@@ -263,10 +265,10 @@ def _instruction_out(instruction: Instruction) -> dict[str, Any]:
     return out
 
 
-def _instruction_in(x: Mapping[str, Any]) -> Instruction:
+def _instruction_in(x: Json) -> Instruction:
     cost: Roofline | Latency | None = None
     if "roofline" in x:
-        r: Mapping[str, Any] = {**x["roofline"]}
+        r: Json = {**x["roofline"]}
         cost = Roofline(r["compute"], tuple(r["slow"]), tuple(r["fast"]))
         cost = replace(cost, **{k: v for k, v in r.items() if k not in ("slow", "fast")})
     elif "table" in x:
@@ -274,8 +276,8 @@ def _instruction_in(x: Mapping[str, Any]) -> Instruction:
     return Instruction(x["name"], x["supply"], cost)
 
 
-def _lines(head: Mapping[str, Any], lists: Mapping[str, list[Any]]) -> str:
-    def one(x: Any) -> str:
+def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) -> str:
+    def one(x: object) -> str:
         return json.dumps(x, separators=(",", ":"))
 
     parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
@@ -283,7 +285,7 @@ def _lines(head: Mapping[str, Any], lists: Mapping[str, list[Any]]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def _checked(text: str, where: str, kind: str) -> Any:
+def _checked(text: str, where: str, kind: str) -> Json:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -307,11 +309,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _is(data: Any, kind: str) -> bool:
+def _is(data: object, kind: str) -> bool:
     return isinstance(data, _TYPES[kind]) and (kind == "boolean" or not isinstance(data, bool))
 
 
-def _mismatch(data: Any, schema: Mapping[str, Any], at: str) -> str:
+def _mismatch(data: Any, schema: Schema, at: str) -> str:
     """Where data does not fit the parts of JSON Schema that `SCHEMA` uses, and how; or ''."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     here = at or "the whole"
@@ -326,7 +328,7 @@ def _mismatch(data: Any, schema: Mapping[str, Any], at: str) -> str:
     return ""
 
 
-def _mismatch_object(data: Mapping[str, Any], schema: Mapping[str, Any], at: str) -> str:
+def _mismatch_object(data: Json, schema: Schema, at: str) -> str:
     known = schema["properties"]
     for key in schema["required"]:
         if key not in data:
@@ -339,7 +341,7 @@ def _mismatch_object(data: Mapping[str, Any], schema: Mapping[str, Any], at: str
     return ""
 
 
-def _mismatch_array(data: list[Any], schema: Mapping[str, Any], at: str) -> str:
+def _mismatch_array(data: list[Any], schema: Schema, at: str) -> str:
     fixed = schema.get("prefixItems")
     if fixed is not None and len(data) != len(fixed):
         return f"{at} has {len(data)} items, not {len(fixed)}"

@@ -149,16 +149,16 @@ class _Planner:
     starts: dict[int, list[str]] = field(default_factory=dict)
     seeds: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     seeded: set[str] = field(default_factory=set)
-    asked: dict[str, list[Dependence]] = field(default_factory=dict[str, Any])  # through the store
+    asked: dict[str, list[Dependence]] = field(default_factory=dict)  # through the store
 
     def __post_init__(self) -> None:
         self.graph = self.schedule.statements
         self.paths = self.schedule.paths()
 
-    def shared(self, a: str, b: str) -> list[Loop]:
+    def shared(self, one: str, other: str) -> list[Loop]:
         """The loops that run around both statements."""
         out: list[Loop] = []
-        for (ka, la), (kb, lb) in zip(self.paths[a], self.paths[b], strict=False):
+        for (ka, la), (kb, lb) in zip(self.paths[one], self.paths[other], strict=False):
             if ka != kb or la is None or lb is None:
                 break
             out.append(la)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 LINE = 64  # bytes
 
 
-def aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
+def aligned(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     """Room that begins at a cache line; nothing is in it yet."""
     size = kind.itemsize * prod(shape)
     room = np.empty(size + LINE, np.uint8)

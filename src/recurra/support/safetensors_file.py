@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError
 
@@ -45,25 +46,25 @@ _BLANK = b"0" * 64
 _FROM = 8 + len(_OPENING)  # where the checksum stands in the file
 _TO = _FROM + len(_BLANK)
 
-Arrays = dict[str, "np.ndarray[Any, Any]"]
-Signature = tuple[tuple[str, "np.dtype[Any]", tuple[int, ...]], ...]
+Arrays = dict[str, np.ndarray]
+Signature = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class FileLayout:
     """The arrays in the order of the body, little-endian, and their part of the header."""
 
-    arrays: tuple[tuple[str, np.dtype[Any]], ...]
+    arrays: tuple[tuple[str, np.dtype], ...]
     entries: bytes
 
 
-def write(path: Path, arrays: Mapping[str, Any], words: Mapping[str, str]) -> None:
+def write(path: Path, arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> None:
     """A file of arrays, with words beside them."""
     with path.open("wb") as file:
         file.writelines(pack(arrays, words))
 
 
-def pack(arrays: Mapping[str, Any], words: Mapping[str, str]) -> list[bytes]:
+def pack(arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> list[bytes]:
     """Header and body of a file; raises RecurraError for what it cannot hold."""
     given = {name: np.asarray(value) for name, value in arrays.items()}
     where = layout(tuple([(name, a.dtype, a.shape) for name, a in given.items()]))
@@ -93,11 +94,11 @@ def layout(signature: Signature) -> FileLayout:
     return FileLayout(little, (", ".join(entries) + "}").encode())
 
 
-def _little(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bytes:
+def _little(array: np.ndarray, dtype: np.dtype) -> bytes:
     return (array if array.dtype == dtype else array.astype(dtype)).tobytes()
 
 
-def _savable(name: str, dtype: np.dtype[Any]) -> None:
+def _savable(name: str, dtype: np.dtype) -> None:
     known = dtype.name in DTYPES
     if not known or name == "__metadata__":
         raise RecurraError(

@@ -199,10 +199,10 @@ def _rows(shape: tuple[Expr | int, ...], groups: Groups) -> tuple[Expr | int, ..
     return (groups.rows, *shape[1:]) if shape[:1] == (groups.of.hi,) else shape
 
 
-def _of_rows(t: Type | Tuple, groups: Groups) -> Type | Tuple:
-    if isinstance(t, Tuple):
-        return Tuple(tuple(replace(x, shape=_rows(x.shape, groups)) for x in t.items))
-    return replace(t, shape=_rows(t.shape, groups))
+def _of_rows(type_: Type | Tuple, groups: Groups) -> Type | Tuple:
+    if isinstance(type_, Tuple):
+        return Tuple(tuple(replace(x, shape=_rows(x.shape, groups)) for x in type_.items))
+    return replace(type_, shape=_rows(type_.shape, groups))
 
 
 def _refusal(node: Node, why: str) -> ScheduleError:

@@ -126,9 +126,11 @@ def attention_at(graph: Graph, node: Node) -> FoundAttention | None:
     return None
 
 
-def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> FoundAttention | None:
-    assert isinstance(p.op, Softmax)
-    gone, reader, at = [p.name], p, p.args[0]
+def _of_weights(
+    graph: Graph, node: Node, values: str, softmax: Node, ref: Ref
+) -> FoundAttention | None:
+    assert isinstance(softmax.op, Softmax)
+    gone, reader, at = [softmax.name], softmax, softmax.args[0]
     hide = _hidden(graph, reader, at)
     if hide is not None:
         gone.append(hide.name)
@@ -141,10 +143,10 @@ def _of_weights(graph: Graph, node: Node, values: str, p: Node, ref: Ref) -> Fou
     assert isinstance(s.op, Einsum)
     (first, second), out = s.op.parts()
     q, k, labels = s.args[0], s.args[1], s.op.labels
-    if out[p.op.axis] in first:  # the operand that has the range comes second
+    if out[softmax.op.axis] in first:  # the operand that has the range comes second
         q, k, labels = k, q, f"{second},{first}->{out}"
     mask = "" if hide is None else _mask(graph, hide, out)
-    op = Attention(scores=labels, values=values, axis=p.op.axis, cap=cap, mask=mask)
+    op = Attention(scores=labels, values=values, axis=softmax.op.axis, cap=cap, mask=mask)
     if q.slices or k.slices != ref.slices or len(k.slices) != 1 or not op.roles().attend:
         return None
     roles = op.roles()

@@ -197,20 +197,20 @@ def _attributes(node: Node, extent: Range, bound: str) -> str | None:
     return f"is {node.op}" if any(bound in symbols(size) for _, size, _ in bind) else None
 
 
-def shard(graph: Graph, s: Shard) -> Graph:
+def shard(graph: Graph, shard: Shard) -> Graph:
     """The program of one worker, for its own bounds, `Shard.sizes`."""
-    b, B = Sym(s.dim), Sym(s.bound)
+    b, B = Sym(shard.dim), Sym(shard.bound)
     row, rows = mul(Sym(SHARD), B) + b, mul(Sym(SHARDS), B)
-    arrays = RowAxes(graph, graph.declared[s.dim].range)
+    arrays = RowAxes(graph, graph.declared[shard.dim].range)
     nodes: dict[str, Node] = {}
     for n in graph.nodes.values():
         if n.name in arrays.known:
             nodes[n.name] = n
             continue
-        if isinstance(n.op, Symbolic) and n.op.mentions() & {s.dim, s.bound}:
-            n = replace(n, op=n.op.at({s.dim: row, s.bound: rows}))
-        if isinstance(n.op, Pick) and not own_rows(graph, n, n.op, s.bound):
-            n = replace(n, op=n.op.at({s.dim: row}))
+        if isinstance(n.op, Symbolic) and n.op.mentions() & {shard.dim, shard.bound}:
+            n = replace(n, op=n.op.at({shard.dim: row, shard.bound: rows}))
+        if isinstance(n.op, Pick) and not own_rows(graph, n, n.op, shard.bound):
+            n = replace(n, op=n.op.at({shard.dim: row}))
         if isinstance(n.op, Reduction) and arrays.joined(n):
             own = replace(n, name=graph.fresh(f"{n.name}_own", nodes))
             assert n.op.monoid is not None

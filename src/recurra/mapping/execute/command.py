@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -134,7 +134,7 @@ class MapRunCommand:
         return {"everything slow": nothing(problem), self.solver: found}
 
 
-def _report(done: ComparedProblem) -> dict[str, Any]:
+def _report(done: ComparedProblem) -> dict[str, dict[str, object]]:
     return {
         name: {
             "share": x.share,

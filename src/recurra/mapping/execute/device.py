@@ -8,7 +8,7 @@ device as well, whose streams are none: both memories are RAM then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ import torch
 from recurra.errors import RecurraError
 from recurra.mapping.execute.memories import Bytes, Room, SlowMemory, whole_pages
 from recurra.mapping.execute.workload import Datum
+
+if TYPE_CHECKING:
+    import jax
 
 
 class Device:
@@ -92,7 +95,7 @@ class PinnedMemory(SlowMemory):
 
 
 def compute(
-    call: Callable[..., Sequence[Any]],
+    call: Callable[..., Sequence[jax.Array]],
     operands: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
 ) -> None:

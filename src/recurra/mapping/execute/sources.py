@@ -15,7 +15,7 @@ from recurra.storage.mapping_problem import ProblemError
 
 
 def from_jax(
-    function: Callable[..., Any], *arguments: Any, name: str = "", seed: int = 0
+    function: Callable[..., object], *arguments: object, name: str = "", seed: int = 0
 ) -> Workload:
     """A traceable function, piece by piece: a contraction, a loop, or what XLA fuses.
 

@@ -100,9 +100,9 @@ class _Extractor:
         problem = Problem(name, self.machine.fast_size, tuple(instructions), tuple(buffers))
         return Extraction(problem, tuple(self.flow.values[v] for v in tensor))
 
-    def placed(self, v: int) -> bool:
+    def placed(self, value: int) -> bool:
         """Is there anything to decide about it?"""
-        return self.flow.values[v].nbytes >= self.machine.smallest
+        return self.flow.values[value].nbytes >= self.machine.smallest
 
     def chain(self, old: int, new: int) -> None:
         """Notes that `new` takes the place of `old`, where that is certain to be harmless."""

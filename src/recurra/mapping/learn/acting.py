@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
@@ -20,6 +20,7 @@ from recurra.mapping.learn.replay import ReplaySegment
 from recurra.mapping.learn.view import GameView, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
+from recurra.nest.agents.actors import State
 from recurra.storage.mapping_problem import Solution
 
 PATIENCE = 4  # a game of more moves than so many times the buffers is begun anew
@@ -83,7 +84,7 @@ class Lanes:
     ) -> tuple[ReplaySegment, list[Played]]:
         """So many decisions of each game, and the games that ended; `random` says where games
         begin."""
-        rows: list[tuple[GameView, PlannedActions, Any, Any]] = []
+        rows: list[tuple[GameView, PlannedActions, tuple[float, ...], tuple[float, ...]]] = []
         ended: list[Played] = []
         for _ in range(count):
             plan = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
@@ -136,25 +137,25 @@ class Lanes:
             stepped(g, action, self.expected)
         self.actions[lane] = list(decisions)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The decisions of each game that is not over, and of the best one."""
         lanes = {str(k): np.array(x, np.int8) for k, x in enumerate(self.actions)}
         return {**lanes, "best": np.array(self.best[1], np.int8), "reward": self.best[0]}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.best = (int(state["reward"]), tuple(state["best"].tolist()))
         for k in range(len(self.games)):
             self._begin(k, state[str(k)].tolist())
         self.seen = self._view()
 
 
-def stepped(g: Game | NativeGame, action: int, expected: Ints) -> float:
+def stepped(game: Game | NativeGame, action: int, expected: Ints) -> float:
     """Plays an action and what it leaves no choice about; the reward, of all there is to gain."""
-    before, index = g.reward, g.index
-    g.step(Action(action))
-    g.advance()
-    gained = g.reward - before - int(expected[g.index] - expected[index])
-    return float(gained) / max(1, g.flat.problem.total)
+    before, index = game.reward, game.index
+    game.step(Action(action))
+    game.advance()
+    gained = game.reward - before - int(expected[game.index] - expected[index])
+    return float(gained) / max(1, game.flat.problem.total)
 
 
 def wishes_of(answer: Solution) -> Ints:
@@ -208,7 +209,7 @@ def replay_segment(
     )
 
 
-def _worth(whole: ReplaySegment, last: float, count: int) -> Any:
+def _worth(whole: ReplaySegment, last: float, count: int) -> NDArray[np.float32]:
     """[count + 1] what was still to come in the states of demonstrated games."""
     worth = np.zeros(count + 1, np.float32)
     worth[count] = last

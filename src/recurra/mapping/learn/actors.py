@@ -21,12 +21,16 @@ from recurra.mapping.learn.acting import Lanes, Played, reference
 from recurra.mapping.learn.planning import Forest, PlannedActions, planner
 from recurra.mapping.learn.replay import ReplaySegment
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import GameView, surroundings
+from recurra.mapping.learn.view import AnyArray, GameView, surroundings
 from recurra.mapping.struct_of_arrays import FlatProblem, flat
+from recurra.nest.agents.actors import State
 from recurra.storage.mapping_problem import Problem
 from recurra.support.workers import processes
 from recurra.support.workers.cluster import Cluster
 from recurra.support.workers.supervisor import Crew, Means, Say
+
+ActorSeed = tuple[Path | None, AgentSettings, tuple[int, ...]]
+"""The native library, the settings, what random numbers begin with"""
 
 
 class ActorsLost(RecurraError):
@@ -36,7 +40,7 @@ class ActorsLost(RecurraError):
 class ActorRequest(NamedTuple):
     """Weights, and the temperature."""
 
-    weights: Mapping[str, Any]
+    weights: Mapping[str, AnyArray]
     heat: float
 
 
@@ -81,9 +85,9 @@ class Actors(Protocol):
         """The next answer; whoever gave it is asked again with this request."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, object]: ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: State) -> None: ...
 
     def close(self) -> None: ...
 
@@ -99,10 +103,10 @@ class Here:
     def answer(self, request: ActorRequest) -> Answer:
         return self.actor.work(request)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {"lanes": self.actor.lanes.state(), "random": self.actor.random}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.actor.lanes.restore(state["lanes"])
         self.actor.random = state["random"]
 
@@ -127,7 +131,7 @@ class ActorPool:
             lost=ActorsLost,
         )
 
-    def _given(self, who: int) -> Any:
+    def _given(self, who: int) -> ActorSeed:
         self.born += 1
         return (*self.given, (self.seed, self.born))
 
@@ -138,10 +142,10 @@ class ActorPool:
         self.crew.ask(who, request)
         return found
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {"born": self.born}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.born = state["born"]  # other random numbers than before
 
     def close(self) -> None:
@@ -155,7 +159,7 @@ def means(problem: Problem, settings: AgentSettings) -> Means[Any]:
     return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
 
 
-def start(given: Any, problem: Problem) -> Callable[[ActorRequest], Answer]:
+def start(given: ActorSeed, problem: Problem) -> Callable[[ActorRequest], Answer]:
     """What an actor elsewhere answers with. On another machine, which has no such library, the
     engine is what is there.
     """

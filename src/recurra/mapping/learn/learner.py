@@ -7,25 +7,34 @@ from it as if it had never stopped, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Played, reference, replay_segment
 from recurra.mapping.learn.actors import ActorPool, ActorRequest, Actors, Here
-from recurra.mapping.learn.network import dynamics, initial, number, predict, represent, two_hot
+from recurra.mapping.learn.network import (
+    Weights,
+    dynamics,
+    initial,
+    number,
+    predict,
+    represent,
+    two_hot,
+)
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
 from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import GameView, Surroundings, legal, surroundings
+from recurra.mapping.learn.view import AnyArray, GameView, Surroundings, legal, surroundings
 from recurra.mapping.struct_of_arrays import FlatProblem
+from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import keep, resumed
 from recurra.nest.agents.network import AdamState, clipped
 from recurra.nest.agents.replay import ReplayBuffer
@@ -34,6 +43,8 @@ VALUE, REWARD = 0.25, 1.0  # weights of losses beside the policy's
 LEARNER = "mapping, Adam of one vector"  # what a checkpoint is of
 LONGEST_GRADIENT = 1.0
 KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
+
+Train = Callable[[Weights, AdamState, Surroundings, Batch], tuple[Weights, AdamState]]
 
 
 class GameLearner:
@@ -45,7 +56,7 @@ class GameLearner:
         self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
         self.random = np.random.default_rng((seed, 1))
         self.near = surroundings(flat)
-        self.weights: Any = initial(settings, self.near, seed)
+        self.weights: Weights = initial(settings, self.near, seed)
         self.adam = AdamState.zero(_as_one(self.weights))
         self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
@@ -101,7 +112,7 @@ class GameLearner:
         old = pieces_of({name: x[lane] for name, x in buffer.rows.items()})
         self._renew(buffer, lane, *self._planned(old.seen), old)
 
-    def _planned(self, seen: GameView) -> tuple[Any, Any]:
+    def _planned(self, seen: GameView) -> tuple[np.ndarray, np.ndarray]:
         """Policies and values of a piece's states, as many at once as actors have: one program."""
         assert self.plan is not None
         at, width = np.arange(len(seen.index)), self.settings.lanes
@@ -115,7 +126,12 @@ class GameLearner:
         return policy[: len(at)], value[: len(at)]
 
     def _renew(
-        self, buffer: ReplayBuffer, lane: int, policy: Any, value: Any, old: ReplaySegment
+        self,
+        buffer: ReplayBuffer,
+        lane: int,
+        policy: np.ndarray,
+        value: np.ndarray,
+        old: ReplaySegment,
     ) -> None:
         new = policy[:-1]
         if buffer is self.replay.shown:  # the values of demonstrations are those of their games
@@ -133,7 +149,7 @@ class GameLearner:
             self.weights, self.adam = self.train(self.weights, self.adam, self.near, batch)
             self.updates += 1
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """For a checkpoint."""
         return {
             "weights": self.weights,
@@ -145,7 +161,7 @@ class GameLearner:
             "best": self.best,
         }
 
-    def restore(self, rounds: int, state: Mapping[str, Any]) -> None:
+    def restore(self, rounds: int, state: State) -> None:
         """From a checkpoint's."""
         self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
@@ -175,38 +191,46 @@ class GameLearner:
 
 
 @cache
-def trainer(settings: AgentSettings) -> Any:
+def trainer(settings: AgentSettings) -> Train:
     """(weights, Adam, surroundings, batch) → weights, Adam; compiled once per settings."""
     return jax.jit(partial(_trained, settings))
 
 
 def _trained(
-    settings: AgentSettings, w: Any, adam: AdamState, near: Surroundings, batch: Batch
-) -> tuple[Any, AdamState]:
-    slope = clipped(_as_one(jax.grad(partial(loss, settings))(w, near, batch)), LONGEST_GRADIENT)
-    new, adam = adam.step(slope, _as_one(w), settings.learning_rate, settings.weight_decay)
-    return ravel_pytree(w)[1](new["all"]), adam
+    settings: AgentSettings,
+    weights: Weights,
+    adam: AdamState,
+    near: Surroundings,
+    batch: Batch,
+) -> tuple[Weights, AdamState]:
+    slope = clipped(
+        _as_one(jax.grad(partial(loss, settings))(weights, near, batch)), LONGEST_GRADIENT
+    )
+    new, adam = adam.step(slope, _as_one(weights), settings.learning_rate, settings.weight_decay)
+    return ravel_pytree(weights)[1](new["all"]), adam
 
 
-def _as_one(w: Any) -> dict[str, Any]:
+def _as_one(weights: Weights) -> dict[str, Array]:
     """All weights as one vector: the update is compiled in a quarter of the time."""
-    return {"all": ravel_pytree(w)[0]}
+    return {"all": ravel_pytree(weights)[0]}
 
 
-def loss(settings: AgentSettings, w: Any, near: Surroundings, batch: Batch) -> Any:
+def loss(
+    settings: AgentSettings, weights: Weights, near: Surroundings, batch: Batch
+) -> Array | float:
     """Cross entropies of policies, values and rewards, along the learned dynamics."""
-    h = represent(settings, w, near, batch.seen)
-    eager = _eagerness(w, h, batch) if settings.planning == "none" else 1.0
+    h = represent(settings, weights, near, batch.seen)
+    eager = _eagerness(weights, h, batch) if settings.planning == "none" else 1.0
     unroll = settings.unroll if settings.planning == "learned" else 0
     total = 0.0
     for u in range(unroll + 1):
-        found = predict(w, h)
+        found = predict(weights, h)
         logits = jnp.where(legal(batch.seen), found.policy, NEVER) if u == 0 else found.policy
         policy = _cross(logits, batch.policy[:, u]) * batch.weight[:, u] * eager
         value = _cross(found.value, two_hot(batch.value[:, u], settings.bins)) * batch.alive[:, u]
         some = (policy + VALUE * value).mean()
         if u < unroll:
-            h, reward = dynamics(w, h, batch.action[:, u])
+            h, reward = dynamics(weights, h, batch.action[:, u])
             h = 0.5 * h + 0.5 * jax.lax.stop_gradient(h)
             told = _cross(reward, two_hot(batch.reward[:, u], settings.bins)) * batch.alive[:, u]
             some += REWARD * told.mean() / unroll
@@ -214,13 +238,13 @@ def loss(settings: AgentSettings, w: Any, near: Surroundings, batch: Batch) -> A
     return total
 
 
-def _cross(logits: Any, target: Any) -> Any:
+def _cross(logits: Array, target: AnyArray) -> Array:
     return -(target * jax.nn.log_softmax(logits)).sum(-1)
 
 
-def _eagerness(w: Any, h: Any, batch: Batch) -> Any:
+def _eagerness(weights: Weights, h: Array, batch: Batch) -> Array:
     """[B] advantage-weighted regression (Peng et al., 2019): the policy follows what did well."""
-    better = batch.value[:, 0] - number(predict(w, h).value)
+    better = batch.value[:, 0] - number(predict(weights, h).value)
     spread = better.std() + 1e-6
     weight = jnp.exp(jnp.clip(KEEN * better / spread / 3, -3, 3))
     return jax.lax.stop_gradient(weight / weight.mean())

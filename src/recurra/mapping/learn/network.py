@@ -7,22 +7,21 @@ small differences keep apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from recurra.mapping.game import Action
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import NUMBERS, RELATIVE, GameView, Surroundings
+from recurra.mapping.learn.view import NUMBERS, RELATIVE, AnyArray, GameView, Surroundings
 from recurra.mapping.observation import GRID
 
 ACTIONS = len(Action)
 EMBEDDED = 24  # of each buffer in view
-Weights = Mapping[str, Any]
-Array = Any  # jax.Array, or a tracer of one
+Weights = Mapping[str, Array]
 
 
 class Prediction(NamedTuple):
@@ -81,14 +80,14 @@ def represent(
     return _normal(_dense(weights, "embedding", jax.nn.relu(joined)))
 
 
-def bits(packed: Array) -> Array:
+def bits(packed: AnyArray) -> Array:
     """[.., n] bytes → [.., 8 n] zeros and ones, as `numpy.packbits` has them."""
     shifts = jnp.arange(7, -1, -1, dtype=jnp.uint8)
-    found = (packed[..., None] >> shifts) & 1
+    found = jnp.asarray(packed[..., None]) >> shifts & 1
     return found.reshape(*packed.shape[:-1], -1).astype(jnp.float32)
 
 
-def _relative(near: Surroundings, index: Array) -> Array:
+def _relative(near: Surroundings, index: AnyArray) -> Array:
     """[B, rows, RELATIVE]: how far the uses and the ends of lives are from the current use."""
     times = near.times[near.rows[index]]
     t = times[:, :1, :1]
@@ -122,7 +121,7 @@ def convolved(weights: Weights, name: str, x: Array, stride: int) -> Array:
     return lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=kind) + bias
 
 
-def dynamics(weights: Weights, h: Array, action: Array) -> tuple[Array, Array]:
+def dynamics(weights: Weights, h: Array, action: AnyArray) -> tuple[Array, Array]:
     """The next state [B, hidden], and the logits of the reward on the way."""
     x = jnp.concatenate([h, jax.nn.one_hot(action, ACTIONS)], -1)
     x = jax.nn.relu(_dense(weights, "act", x))
@@ -142,7 +141,7 @@ def number(logits: Array) -> Array:
     return jnp.sign(root) * root**2
 
 
-def two_hot(x: Array, bins: int) -> Array:
+def two_hot(x: AnyArray, bins: int) -> Array:
     """[..] → [.., bins]: the distribution over two neighbors that means x, from -1 to 1."""
     x = jnp.clip(x, -1, 1)
     place = (jnp.sign(x) * jnp.sqrt(jnp.abs(x)) + 1) / 2 * (bins - 1)

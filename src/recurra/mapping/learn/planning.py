@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import count
+from types import ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.network import ACTIONS, dynamics, number, predict, represent
+from recurra.mapping.learn.network import ACTIONS, Weights, dynamics, number, predict, represent
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import NUMBERS, GameView, Surroundings, legal, view
+from recurra.mapping.learn.view import NUMBERS, AnyArray, GameView, Surroundings, legal, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
@@ -34,16 +37,22 @@ LEAST_HEAT = 1e-4
 class PlannedActions(NamedTuple):
     """Of B states: an action [B], the policy to learn [B, 3], what the state is worth [B]."""
 
-    action: Any
-    policy: Any
-    value: Any
+    action: AnyArray
+    policy: AnyArray
+    value: AnyArray
 
 
 Planner = Callable[..., PlannedActions]
 """(weights, surroundings, states, random key, temperature: one, or [B, 1], number of a forest)"""
 
+Node = tuple[Array, Array, Array]
+"""Of each game, with true dynamics: the path from the root, its length, is it over"""
+Given = tuple[Weights, Surroundings, Array | int]
+Step = Callable[[Given, Array, Array, Any], tuple[object, object]]
+Followed = tuple[np.ndarray, np.ndarray, GameView]
 
-def mctx_module() -> Any:
+
+def mctx_module() -> ModuleType:
     """`mctx`; raises `RecurraError` where it is not installed."""
     with needed_by("an agent that plans"):
         import mctx
@@ -62,26 +71,26 @@ def planner(settings: AgentSettings) -> Planner:
 
 def _plan_by_policy(
     settings: AgentSettings,
-    w: Any,
+    weights: Weights,
     near: Surroundings,
     seen: GameView,
-    key: Any,
-    heat: Any,
+    key: Array,
+    heat: Array,
     _: int = 0,
 ) -> PlannedActions:
     """By the policy alone."""
-    found = predict(w, represent(settings, w, near, seen))
+    found = predict(weights, represent(settings, weights, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
     action = jax.random.categorical(key, logits / jnp.maximum(heat, LEAST_HEAT))
     return PlannedActions(action, jax.nn.one_hot(action, ACTIONS), number(found.value))
 
 
 def _searched(
-    mctx: Any, settings: AgentSettings, step: Any, w: Any, near: Surroundings, seen: GameView,
-    key: Any, heat: Any, forest: Any = 0,
+    mctx: ModuleType, settings: AgentSettings, step: Step, weights: Weights, near: Surroundings,
+    seen: GameView, key: Array, heat: Array, forest: Array | int = 0,
 ) -> PlannedActions:  # fmt: skip
-    h = represent(settings, w, near, seen)
-    found, possible = predict(w, h), legal(seen)
+    h = represent(settings, weights, near, seen)
+    found, possible = predict(weights, h), legal(seen)
     place = h
     if settings.planning == "true":
         batch = len(seen.index)
@@ -89,7 +98,7 @@ def _searched(
         place = (path, jnp.zeros(batch, jnp.int32), jnp.zeros(batch, bool))
     logits = jnp.where(possible, found.policy, NEVER)
     root = mctx.RootFnOutput(prior_logits=logits, value=number(found.value), embedding=place)
-    given = ((w, near, forest), key, root, step, settings.simulations, ~possible)
+    given = ((weights, near, forest), key, root, step, settings.simulations, ~possible)
     if settings.search == "classic":
         noise = dict(
             dirichlet_fraction=settings.noise_fraction, dirichlet_alpha=settings.noise_alpha
@@ -103,11 +112,13 @@ def _searched(
     return PlannedActions(out.action, out.action_weights, out.search_tree.summary().value)
 
 
-def _imagined(mctx: Any, settings: AgentSettings, given: Any, key: Any, action: Any, h: Any) -> Any:
+def _imagined(
+    mctx: ModuleType, settings: AgentSettings, given: Given, key: Array, action: Array, h: Array
+) -> tuple[object, Array]:
     """One step of the learned dynamics."""
-    w, _, _ = given
-    h, reward = dynamics(w, h, action)
-    found = predict(w, h)
+    weights, _, _ = given
+    h, reward = dynamics(weights, h, action)
+    found = predict(weights, h)
     return mctx.RecurrentFnOutput(
         reward=number(reward),
         discount=jnp.full(action.shape, settings.discount),
@@ -116,15 +127,17 @@ def _imagined(mctx: Any, settings: AgentSettings, given: Any, key: Any, action: 
     ), h
 
 
-def _played(mctx: Any, settings: AgentSettings, given: Any, _: Any, action: Any, at: Any) -> Any:
+def _played(
+    mctx: ModuleType, settings: AgentSettings, given: Given, _: Array, action: Array, at: Node
+) -> tuple[object, Node]:
     """One step of the game itself."""
-    w, near, forest = given
+    weights, near, forest = given
     path, length, over = at
     lanes = jnp.arange(len(action))
     path = path.at[lanes, length].set(action.astype(jnp.int8))
     shapes = _shapes(len(action), settings)
     reward, ends, seen = jax.pure_callback(_follow, shapes, forest, path, length + 1)
-    found = predict(w, represent(settings, w, near, seen))
+    found = predict(weights, represent(settings, weights, near, seen))
     alive = ~(over | ends)
     logits = jnp.where(legal(seen), found.policy, NEVER)
     return mctx.RecurrentFnOutput(
@@ -149,7 +162,7 @@ class Forest:
         self.number = next(_NUMBERS)
         _FORESTS[self.number] = self
 
-    def follow(self, paths: Any, lengths: Any) -> tuple[Any, Any, GameView]:
+    def follow(self, paths: AnyArray, lengths: AnyArray) -> Followed:
         """From each root along its path: the last action's reward, is it the end, what is seen."""
         paths, lengths = np.asarray(paths), np.asarray(lengths)
         assert len(paths) == len(self.games), "a path per game"
@@ -164,18 +177,18 @@ class Forest:
         rewards, ends = zip(*walked, strict=True)
         return np.array(rewards, np.float32), np.array(ends), seen
 
-    def _walk(self, g: Game | NativeGame, path: list[int]) -> tuple[float, bool]:
+    def _walk(self, game: Game | NativeGame, path: list[int]) -> tuple[float, bool]:
         total = max(1, self.flat.problem.total)
         for k, action in enumerate(path):
-            if g.move(Action(action)) is None:
+            if game.move(Action(action)) is None:
                 return LOST, True
-            before, index = g.reward, g.index
-            g.step(Action(action))
-            choices = g.advance(backed=False)
+            before, index = game.reward, game.index
+            game.step(Action(action))
+            choices = game.advance(backed=False)
             if k == len(path) - 1 or not choices:
-                lost = not g.done and not choices
-                gained = g.reward - before - (g.price() if lost else 0)
-                expected = self.reference[g.index] - self.reference[index]
+                lost = not game.done and not choices
+                gained = game.reward - before - (game.price() if lost else 0)
+                expected = self.reference[game.index] - self.reference[index]
                 return float(gained - expected) / total, not choices
         raise AssertionError("a path has an action")
 
@@ -185,16 +198,16 @@ _NUMBERS = count()
 _FORESTS: WeakValueDictionary[int, Forest] = WeakValueDictionary()
 
 
-def _follow(forest: Any, paths: Any, lengths: Any) -> tuple[Any, Any, GameView]:
+def _follow(forest: AnyArray | int, paths: AnyArray, lengths: AnyArray) -> Followed:
     return _FORESTS[int(forest)].follow(paths, lengths)
 
 
-def _shapes(batch: int, settings: AgentSettings) -> Any:
-    """Of what `Forest.follow` gives."""
+def _shapes(batch: int, settings: AgentSettings) -> tuple[object, ...]:
+    """The shapes of what `Forest.follow` gives."""
 
-    def of(kind: Any, *shape: int) -> Any:
+    def of(kind: DTypeLike, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((batch, *shape), kind)
 
     grid, profile = of(np.uint8, GRID * GRID // 8), of(np.uint8, settings.cells // 8)
-    seen = GameView(of(np.int32), grid, profile, of(np.float32, NUMBERS))
+    seen = GameView._make((of(np.int32), grid, profile, of(np.float32, NUMBERS)))
     return of(np.float32), of(np.bool_), seen

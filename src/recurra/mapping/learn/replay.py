@@ -6,12 +6,14 @@ New pieces push the oldest out; demonstrations are apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from recurra.mapping.learn.view import GameView
+from recurra.nest.agents.actors import State
 from recurra.nest.agents.replay import ReplayBuffer
 
 SEEN = "seen."
@@ -21,33 +23,33 @@ class ReplaySegment(NamedTuple):
     """L pieces of K decisions. Game may follow on game; the discount is zero at an end."""
 
     seen: GameView  # [L, K + 1, ..]
-    action: Any  # [L, K]
-    reward: Any  # [L, K] beside the reference game's, of all there is to gain
-    discount: Any  # [L, K]
-    policy: Any  # [L, K, 3] to learn
-    value: Any  # [L, K + 1] what planning found
+    action: np.ndarray  # [L, K]
+    reward: np.ndarray  # [L, K] beside the reference game's, of all there is to gain
+    discount: np.ndarray  # [L, K]
+    policy: np.ndarray  # [L, K, 3] to learn
+    value: np.ndarray  # [L, K + 1] what planning found
 
 
 class Batch(NamedTuple):
     """B states and what followed: U actions, targets of the U + 1 states."""
 
     seen: GameView
-    action: Any  # [B, U]
-    reward: Any  # [B, U]
-    policy: Any  # [B, U + 1, 3]
-    value: Any  # [B, U + 1]
-    weight: Any  # [B, U + 1] of the policy, zero where there is none
-    alive: Any  # [B, U + 1] zero behind the end of a game or of a piece
+    action: np.ndarray  # [B, U]
+    reward: np.ndarray  # [B, U]
+    policy: np.ndarray  # [B, U + 1, 3]
+    value: np.ndarray  # [B, U + 1]
+    weight: np.ndarray  # [B, U + 1] of the policy, zero where there is none
+    alive: np.ndarray  # [B, U + 1] zero behind the end of a game or of a piece
 
 
-def rows_of(pieces: ReplaySegment) -> dict[str, Any]:
+def rows_of(pieces: ReplaySegment) -> dict[str, np.ndarray]:
     """Pieces as named arrays, for a replay buffer."""
     fields = pieces._asdict()
     seen: GameView = fields.pop("seen")
     return {**{f"{SEEN}{k}": x for k, x in seen._asdict().items()}, **fields}
 
 
-def pieces_of(rows: Mapping[str, Any]) -> ReplaySegment:
+def pieces_of(rows: Mapping[str, np.ndarray]) -> ReplaySegment:
     """The inverse of `rows_of`."""
     seen = {k.removeprefix(SEEN): x for k, x in rows.items() if k.startswith(SEEN)}
     return ReplaySegment(
@@ -81,21 +83,14 @@ class Replay:
             for buffer, some in ((self.shown, shown), (self.own, count - shown))
             if some and len(buffer)
         ]
-        return _map(lambda *x: np.concatenate(x), *drawn)
+        return jax.tree.map(lambda *x: np.concatenate(x), *drawn)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {"own": self.own.state(), "shown": self.shown.state()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.own.restore(state["own"])
         self.shown.restore(state["shown"])
-
-
-def _map(f: Any, *trees: Any) -> Any:
-    """Over named tuples of arrays."""
-    if isinstance(trees[0], tuple):
-        return type(trees[0])(*(_map(f, *x) for x in zip(*trees, strict=True)))
-    return f(*trees)
 
 
 def returns(pieces: ReplaySegment, discount: float) -> NDArray[np.float32]:

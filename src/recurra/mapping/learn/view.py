@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,27 +18,28 @@ AHEAD, SAME = 5, 5  # of the buffers that come next, of those of the same tensor
 GLOBAL = 3
 NUMBERS = GRID + 4 * len(Action) + GLOBAL
 RELATIVE = 3  # target time, both ends of the life
+AnyArray = np.ndarray | jax.Array
 
 
 class Surroundings(NamedTuple):
     """What stays the same in a program of N buffers; row N is behind the end."""
 
-    table: Any  # [N + 1, features] table 1, and where a buffer stands in its alias group
-    rows: Any  # [N + 1, 1 + AHEAD + SAME] a buffer, those after it, those of its tensor after it
-    times: Any  # [N + 1, RELATIVE] steps
+    table: AnyArray  # [N + 1, features] table 1, and where a buffer stands in its alias group
+    rows: AnyArray  # [N + 1, 1 + AHEAD + SAME] a buffer, those next, those of its tensor
+    times: AnyArray  # [N + 1, RELATIVE] steps
 
 
 class GameView(NamedTuple):
     """States of B games."""
 
-    index: Any  # [B]
-    grid: Any  # [B, GRID² / 8] bytes of bits
-    profile: Any  # [B, cells / 8]
-    numbers: Any  # [B, NUMBERS] supply, actions, progress
+    index: Any  # [B]; the name is one of tuples, too
+    grid: AnyArray  # [B, GRID² / 8] bytes of bits
+    profile: AnyArray  # [B, cells / 8]
+    numbers: AnyArray  # [B, NUMBERS] supply, actions, progress
 
-    def at(self, k: Any) -> GameView:
+    def at(self, which: np.ndarray | tuple[np.ndarray, ...]) -> GameView:
         """Some of them."""
-        return GameView(*(x[k] for x in self))
+        return GameView(*(x[which] for x in self))
 
 
 def surroundings(flat: FlatProblem) -> Surroundings:
@@ -121,7 +123,7 @@ def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -
     )
 
 
-def legal(seen: GameView) -> Any:
+def legal(seen: GameView) -> AnyArray:
     """[.., 3] which actions are; of arrays of NumPy or JAX."""
     numbers = seen.numbers[..., GRID:-GLOBAL]
     return numbers.reshape(*numbers.shape[:-1], len(Action), 4)[..., 0] > 0.5

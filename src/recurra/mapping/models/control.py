@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-from recurra.mapping.models.training import adam, shapes
+from recurra.mapping.models.training import DenseLayer, Model, Sizes, adam, shapes
 
 
-def ppo_step(
-    batch: int = 4096, observed: int = 64, width: int = 256, actions: int = 8
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+class ActorCritic(TypedDict):
+    """The layers of both networks."""
+
+    policy: list[DenseLayer]
+    value: list[DenseLayer]
+
+
+def ppo_step(batch: int = 4096, observed: int = 64, width: int = 256, actions: int = 8) -> Model:
     """One minibatch: clipped policy loss, value loss, entropy, Adam."""
 
-    def network(out: int) -> Any:
+    def network(out: int) -> Sizes:
         return [{"w": s, "b": s[-1:]} for s in ((observed, width), (width, width), (width, out))]
 
     parameters = shapes({"policy": network(actions), "value": network(1)})
 
-    def applied(layers: Any, x: Any) -> Any:
+    def applied(layers: list[DenseLayer], x: Array) -> Array:
         for layer in layers[:-1]:
             x = jnp.tanh(x @ layer["w"] + layer["b"])
         return x @ layers[-1]["w"] + layers[-1]["b"]
 
-    def loss(p: Any, seen: Any, action: Any, advantage: Any, before: Any, returns: Any) -> Any:
-        logs = jax.nn.log_softmax(applied(p["policy"], seen))
+    def loss(
+        weights: ActorCritic,
+        seen: Array,
+        action: Array,
+        advantage: Array,
+        before: Array,
+        returns: Array,
+    ) -> Array:
+        logs = jax.nn.log_softmax(applied(weights["policy"], seen))
         chosen = jnp.take_along_axis(logs, action[:, None], axis=1)[:, 0]
         ratio = jnp.exp(chosen - before)
         clipped = jnp.minimum(ratio * advantage, jnp.clip(ratio, 0.8, 1.2) * advantage)
-        error = jnp.mean((applied(p["value"], seen)[:, 0] - returns) ** 2)
+        error = jnp.mean((applied(weights["value"], seen)[:, 0] - returns) ** 2)
         entropy = -(jnp.exp(logs) * logs).sum(-1).mean()
         return -clipped.mean() + 0.5 * error - 0.01 * entropy
 

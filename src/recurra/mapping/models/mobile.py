@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from recurra.mapping.models.training import cross_entropy, momentum, shapes
-from recurra.mapping.models.vision import LAYOUT, convolved, normalized
+from recurra.mapping.models.training import Model, Shapes, Sizes, cross_entropy, momentum, shapes
+from recurra.mapping.models.vision import LAYOUT, ConvolutionLayer, convolved, normalized
 
 # output channels, size of the depthwise kernel, stride, expansion, blocks (MnasNet, table 1 of B1)
 STAGES = (
@@ -20,6 +20,15 @@ STAGES = (
     (192, 5, 2, 6, 4),
     (320, 3, 1, 6, 1),
 )
+
+
+class MnasNet(TypedDict):
+    """The convolutions of each block, and the last layer."""
+
+    blocks: list[list[ConvolutionLayer]]
+    head: Array
+
+
 Step = tuple[int, int, int, int]  # kernel, input and output channels, stride; depthwise if negative
 
 
@@ -36,8 +45,8 @@ def _steps() -> list[tuple[Step, ...]]:
     return [*found, ((1, channels, 1280, 1),)]
 
 
-def _parameters() -> Any:
-    def layer(kernel: int, inputs: int, outputs: int, _: int) -> Any:
+def _parameters() -> Shapes:
+    def layer(kernel: int, inputs: int, outputs: int, _: int) -> Sizes:
         w = (kernel, kernel, 1 if inputs < 0 else inputs, outputs)
         return {"w": w, "scale": w[-1:], "shift": w[-1:]}
 
@@ -45,7 +54,7 @@ def _parameters() -> Any:
     return shapes({"blocks": blocks, "head": (1280, 1000)})
 
 
-def depthwise(x: Any, kernel: Any, stride: int) -> Any:
+def depthwise(x: Array, kernel: Array, stride: int) -> Array:
     channels = x.shape[-1]
     return lax.conv_general_dilated(
         x,
@@ -57,29 +66,33 @@ def depthwise(x: Any, kernel: Any, stride: int) -> Any:
     )
 
 
-def _logits(p: Any, x: Any, training: bool) -> Any:
-    for block, layers in zip(_steps(), p["blocks"], strict=True):
+def _logits(weights: MnasNet, x: Array, training: bool) -> Array:
+    for block, layers in zip(_steps(), weights["blocks"], strict=True):
         y = x
         for k, ((_, inputs, _, stride), layer) in enumerate(zip(block, layers, strict=True)):
             y = (depthwise if inputs < 0 else convolved)(y, layer["w"], stride)
             y = normalized(y, layer, training)
             y = y if k == 2 else jax.nn.relu(y)  # the narrow ends are linear
         x = x + y if y.shape == x.shape else y
-    return x.mean((1, 2)) @ p["head"]
+    return x.mean((1, 2)) @ weights["head"]
 
 
-def mnasnet_inference(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+def mnasnet_inference(batch: int = 32) -> Model:
     """Logits of 224 × 224 images."""
     images = shapes((batch, 224, 224, 3))
-    return lambda p, x: _logits(p, x, False), (_parameters(), images), ()
+
+    def logits(weights: MnasNet, x: Array) -> Array:
+        return _logits(weights, x, False)
+
+    return logits, (_parameters(), images), ()
 
 
-def mnasnet_training(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+def mnasnet_training(batch: int = 16) -> Model:
     """A training step with batch normalization."""
-    p = _parameters()
+    weights = _parameters()
     data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
 
-    def loss(p: Any, x: Any, labels: Any) -> Any:
-        return cross_entropy(_logits(p, x, True), labels)
+    def loss(weights: MnasNet, x: Array, labels: Array) -> Array:
+        return cross_entropy(_logits(weights, x, True), labels)
 
-    return momentum(loss), (p, p, *data), (0, 1)
+    return momentum(loss), (weights, weights, *data), (0, 1)

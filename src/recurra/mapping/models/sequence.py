@@ -2,62 +2,119 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypedDict, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from recurra.mapping.models.training import adam, cross_entropy, shapes
+from recurra.mapping.models.training import Model, Shapes, Sizes, adam, cross_entropy, shapes
 
 
-def wavenet(
-    batch: int = 32, length: int = 512, width: int = 128, layers: int = 20
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+class WaveNetLayer(TypedDict):
+    """Kernels [2, D, D] of the filter and its gate; weights [D, D] of what goes on and around."""
+
+    filter: Array
+    gate: Array
+    residual: Array
+    skip: Array
+
+
+class WaveNet(TypedDict):
+    """The first layer, the last two, and those in between."""
+
+    first: Array
+    last: list[Array]
+    layers: list[WaveNetLayer]
+
+
+class AttentionWeights(TypedDict):
+    """Weights [D, D] of queries, keys, values and outputs."""
+
+    q: Array
+    k: Array
+    v: Array
+    o: Array
+
+
+Attentions = TypeVar("Attentions")
+
+
+class TransformerBlock(TypedDict, Generic[Attentions]):
+    """Attention, gains of the norms, and the weights of two dense layers."""
+
+    attention: Attentions
+    norms: list[Array]
+    up: Array
+    down: Array
+
+
+Block = TransformerBlock[list[AttentionWeights]]
+
+
+class EncoderDecoder(TypedDict):
+    """Embeddings of words, both stacks."""
+
+    words: Array
+    encoder: list[Block]
+    decoder: list[Block]
+
+
+class Decoder(TypedDict):
+    """Embeddings of words, one stack."""
+
+    words: Array
+    blocks: list[Block]
+
+
+def wavenet(batch: int = 32, length: int = 512, width: int = 128, layers: int = 20) -> Model:
     """Logits of dilated, gated, causal convolutions with skip connections."""
     layer = {"filter": (2, width, width), "gate": (2, width, width)}
     layer |= {"residual": (width, width), "skip": (width, width)}
     ends = {"first": (1, width), "last": [(width, width), (width, 256)]}
     parameters = shapes({**ends, "layers": [layer] * layers})
 
-    def causal(x: Any, kernel: Any, dilation: int) -> Any:
+    def causal(x: Array, kernel: Array, dilation: int) -> Array:
         x = jnp.pad(x, ((0, 0), (dilation, 0), (0, 0)))
         numbers = ("NWC", "WIO", "NWC")
         return lax.conv_general_dilated(
             x, kernel, (1,), "VALID", rhs_dilation=(dilation,), dimension_numbers=numbers
         )
 
-    def logits(p: Any, x: Any) -> Any:
-        x, skipped = x @ p["first"], 0.0
-        for k, q in enumerate(p["layers"]):
+    def logits(weights: WaveNet, x: Array) -> Array:
+        x, skipped = x @ weights["first"], 0.0
+        for k, q in enumerate(weights["layers"]):
             d = 2 ** (k % 10)
             gated = jnp.tanh(causal(x, q["filter"], d)) * jax.nn.sigmoid(causal(x, q["gate"], d))
             skipped, x = skipped + gated @ q["skip"], x + gated @ q["residual"]
-        return jax.nn.relu(jax.nn.relu(skipped) @ p["last"][0]) @ p["last"][1]
+        before, last = weights["last"]
+        return jax.nn.relu(jax.nn.relu(skipped) @ before) @ last
 
     return logits, (parameters, shapes((batch, length, 1))), ()
 
 
-def normalized(x: Any, gain: Any) -> Any:
+def normalized(x: Array, gain: Array) -> Array:
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(variance + 1e-5) * gain
 
 
-def attention(p: Any, x: Any, y: Any, heads: int, mask: Any = None) -> Any:
+def attention(
+    weights: AttentionWeights, x: Array, y: Array, heads: int, mask: Array | None = None
+) -> Array:
     """Queries of x [B, T, D] over keys and values of y [B, S, D]."""
     b, t, d = x.shape
     q, k, v = (
-        (z @ p[w]).reshape(b, z.shape[1], heads, d // heads)
-        for z, w in ((x, "q"), (y, "k"), (y, "v"))
+        (z @ w).reshape(b, z.shape[1], heads, d // heads)
+        for z, w in ((x, weights["q"]), (y, weights["k"]), (y, weights["v"]))
     )
     scores = jnp.einsum("bthd,bshd->bhts", q, k) / (d // heads) ** 0.5
     if mask is not None:
         scores = jnp.where(mask, scores, -1e9)
     mixed = jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), v)
-    return mixed.reshape(b, t, d) @ p["o"]
+    return mixed.reshape(b, t, d) @ weights["o"]
 
 
-def _block(width: int, attentions: int, inner: int) -> Any:
+def _block(width: int, attentions: int, inner: int) -> Sizes:
     square = {k: (width, width) for k in "qkvo"}
     norms = [(width,)] * (attentions + 1)
     return {
@@ -68,7 +125,7 @@ def _block(width: int, attentions: int, inner: int) -> Any:
     }
 
 
-def _transformer(words: int, width: int, layers: int) -> Any:
+def _transformer(words: int, width: int, layers: int) -> Shapes:
     return shapes(
         {
             "words": (words, width),
@@ -78,30 +135,30 @@ def _transformer(words: int, width: int, layers: int) -> Any:
     )
 
 
-def _translated(p: Any, source: Any, target: Any) -> Any:
+def _translated(weights: EncoderDecoder, source: Array, target: Array) -> Array:
     """Logits [B, T, words]."""
-    length, width = target.shape[1], p["words"].shape[1]
+    length, width = target.shape[1], weights["words"].shape[1]
     heads = width // 64
 
-    def forward(q: Any, x: Any) -> Any:
+    def forward(q: Block, x: Array) -> Array:
         return x + jax.nn.relu(normalized(x, q["norms"][-1]) @ q["up"]) @ q["down"]
 
-    x, y = p["words"][source], p["words"][target]
-    for q in p["encoder"]:
+    x, y = weights["words"][source], weights["words"][target]
+    for q in weights["encoder"]:
         z = normalized(x, q["norms"][0])
         x = forward(q, x + attention(q["attention"][0], z, z, heads))
     mask = jnp.tril(jnp.ones((length, length), bool))
-    for q in p["decoder"]:
+    for q in weights["decoder"]:
         z = normalized(y, q["norms"][0])
         y = y + attention(q["attention"][0], z, z, heads, mask)
         y = y + attention(q["attention"][1], normalized(y, q["norms"][1]), x, heads)
         y = forward(q, y)
-    return y @ p["words"].T
+    return y @ weights["words"].T
 
 
 def transformer_inference(
     batch: int = 32, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+) -> Model:
     """Logits of the encoder-decoder transformer, base size."""
     tokens = shapes((batch, length), jnp.int32)
     return _translated, (_transformer(words, width, layers), tokens, tokens), ()
@@ -109,12 +166,12 @@ def transformer_inference(
 
 def transformer_training(
     batch: int = 16, length: int = 64, width: int = 512, layers: int = 6, words: int = 8192
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+) -> Model:
     """A training step (Adam) of it."""
     parameters = _transformer(words, width, layers)
 
-    def loss(p: Any, source: Any, target: Any) -> Any:
-        return cross_entropy(_translated(p, source, target), target)
+    def loss(weights: EncoderDecoder, source: Array, target: Array) -> Array:
+        return cross_entropy(_translated(weights, source, target), target)
 
     tokens = shapes((batch, length), jnp.int32)
     state = (parameters, parameters, parameters, shapes(()))
@@ -123,27 +180,29 @@ def transformer_training(
 
 def gpt_decode(
     batch: int = 8, length: int = 1024, width: int = 768, layers: int = 12, words: int = 32000
-) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+) -> Model:
     """The next token of a GPT, with a key-value cache that is updated in place."""
     heads = width // 64
     block = _block(width, 1, 4 * width)
     parameters = shapes({"words": (words, width), "blocks": [block] * layers})
     caches = [shapes((2, batch, length, width))] * layers
 
-    def decode(p: Any, caches: Any, token: Any, at: Any) -> Any:
-        x, kept = p["words"][token], []
-        for q, cache in zip(p["blocks"], caches, strict=True):
+    def decode(
+        weights: Decoder, caches: list[Array], token: Array, at: Array
+    ) -> tuple[Array, list[Array]]:
+        x, kept = weights["words"][token], list[Array]()
+        for q, cache in zip(weights["blocks"], caches, strict=True):
             a, y = q["attention"][0], normalized(x, q["norms"][0])
             now = jnp.stack([y @ a["k"], y @ a["v"]])[:, :, None]
             cache = lax.dynamic_update_slice(cache, now, (0, 0, at, 0))
             kept.append(cache)
             keys, values = cache.reshape(2, batch, length, heads, 64)
             scores = jnp.einsum("bhd,bthd->bht", (y @ a["q"]).reshape(batch, heads, 64), keys)
-            weights = jax.nn.softmax(jnp.where(jnp.arange(length) <= at, scores / 8, -1e9))
-            mixed = jnp.einsum("bht,bthd->bhd", weights, values).reshape(batch, width)
+            part = jax.nn.softmax(jnp.where(jnp.arange(length) <= at, scores / 8, -1e9))
+            mixed = jnp.einsum("bht,bthd->bhd", part, values).reshape(batch, width)
             x = x + mixed @ a["o"]
             x = x + jax.nn.gelu(normalized(x, q["norms"][1]) @ q["up"]) @ q["down"]
-        return jnp.argmax(x @ p["words"].T, axis=-1), kept
+        return jnp.argmax(x @ weights["words"].T, axis=-1), kept
 
     tokens = shapes((batch,), jnp.int32)
     return decode, (parameters, caches, tokens, shapes((), jnp.int32)), (1,)

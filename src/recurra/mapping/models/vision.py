@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
-from recurra.mapping.models.training import cross_entropy, momentum, shapes
+from recurra.mapping.models.training import (
+    DenseLayer,
+    Model,
+    Shapes,
+    Sizes,
+    cross_entropy,
+    momentum,
+    shapes,
+)
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # blocks and width of ResNet-50
 
 
-def convolved(x: Any, kernel: Any, stride: int = 1, padding: Any = "SAME") -> Any:
+class AlexNet(TypedDict):
+    """Convolutions and dense layers."""
+
+    conv: list[DenseLayer]
+    dense: list[DenseLayer]
+
+
+class ConvolutionLayer(TypedDict):
+    """A kernel [h, w, C, D], and what its channels are scaled and shifted by [D]."""
+
+    w: Array
+    scale: Array
+    shift: Array
+
+
+class ResidualBlock(TypedDict):
+    """Three convolutions; the first block of a stage has a kernel around them."""
+
+    conv: list[ConvolutionLayer]
+    project: NotRequired[Array]
+
+
+class ResNet(TypedDict):
+    """The first kernel, the blocks, the last layer."""
+
+    stem: Array
+    blocks: list[ResidualBlock]
+    head: Array
+
+
+def convolved(
+    x: Array, kernel: Array, stride: int = 1, padding: str | Sequence[tuple[int, int]] = "SAME"
+) -> Array:
     """[B, H, W, C] by [h, w, C, D]."""
     return lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT)
 
 
-def pooled(x: Any) -> Any:
+def pooled(x: Array) -> Array:
     """The largest of 3 × 3, every second."""
     return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
 
 
-def alexnet(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+def alexnet(batch: int = 32) -> Model:
     """A training step on 224 × 224 images: function, shapes, donated arguments."""
     kernels = [(11, 11, 3, 64), (5, 5, 64, 192), (3, 3, 192, 384), (3, 3, 384, 256)]
     kernels += [(3, 3, 256, 256)]
@@ -36,13 +77,13 @@ def alexnet(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
         }
     )
 
-    def loss(p: Any, x: Any, labels: Any) -> Any:
-        for k, layer in enumerate(p["conv"]):
+    def loss(weights: AlexNet, x: Array, labels: Array) -> Array:
+        for k, layer in enumerate(weights["conv"]):
             stride, padding = (4, [(2, 2), (2, 2)]) if k == 0 else (1, "SAME")
             x = jax.nn.relu(convolved(x, layer["w"], stride, padding) + layer["b"])
             x = pooled(x) if k in (0, 1, 4) else x
         x = x.reshape(batch, -1)
-        for k, layer in enumerate(p["dense"]):
+        for k, layer in enumerate(weights["dense"]):
             x = x @ layer["w"] + layer["b"]
             x = jax.nn.relu(x) if k < 2 else x
         return cross_entropy(x, labels)
@@ -51,13 +92,13 @@ def alexnet(batch: int = 32) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
     return momentum(loss), (parameters, parameters, *data), (0, 1)
 
 
-def _resnet_parameters() -> Any:
-    blocks: list[dict[str, Any]] = []
+def _resnet_parameters() -> Shapes:
+    blocks: list[Sizes] = []
     channels = 64
     for count, width in STAGES:
         for k in range(count):
             kernels = [(1, 1, channels, width), (3, 3, width, width), (1, 1, width, 4 * width)]
-            block: dict[str, Any] = {
+            block: dict[str, Sizes] = {
                 "conv": [{"w": s, "scale": s[-1:], "shift": s[-1:]} for s in kernels]
             }
             if k == 0:
@@ -67,40 +108,44 @@ def _resnet_parameters() -> Any:
     return shapes({"stem": (7, 7, 3, 64), "blocks": blocks, "head": (2048, 1000)})
 
 
-def normalized(x: Any, layer: Any, training: bool) -> Any:
+def normalized(x: Array, layer: ConvolutionLayer, training: bool) -> Array:
     if training:
         mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
         x = (x - mean) * lax.rsqrt(variance + 1e-5)
     return x * layer["scale"] + layer["shift"]
 
 
-def _resnet(p: Any, x: Any, training: bool) -> Any:
-    x = pooled(jax.nn.relu(convolved(x, p["stem"], 2)))
+def _resnet(weights: ResNet, x: Array, training: bool) -> Array:
+    x = pooled(jax.nn.relu(convolved(x, weights["stem"], 2)))
     first = {0, 3, 7, 13}
-    for k, block in enumerate(p["blocks"]):
+    for k, block in enumerate(weights["blocks"]):
         stride = 2 if k in first - {0} else 1
         y = x
         for j, layer in enumerate(block["conv"]):
             y = convolved(y, layer["w"], stride if j == 1 else 1)
             y = normalized(y, layer, training)
             y = jax.nn.relu(y) if j < 2 else y
-        x = convolved(x, block["project"], stride) if k in first else x
+        x = convolved(x, block["project"], stride) if "project" in block else x
         x = jax.nn.relu(x + y)
-    return x.mean((1, 2)) @ p["head"]
+    return x.mean((1, 2)) @ weights["head"]
 
 
-def resnet_inference(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+def resnet_inference(batch: int = 16) -> Model:
     """Logits of 224 × 224 images, normalization folded to scale and shift."""
     images = shapes((batch, 224, 224, 3))
-    return lambda p, x: _resnet(p, x, False), (_resnet_parameters(), images), ()
+
+    def logits(weights: ResNet, x: Array) -> Array:
+        return _resnet(weights, x, False)
+
+    return logits, (_resnet_parameters(), images), ()
 
 
-def resnet_training(batch: int = 16) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+def resnet_training(batch: int = 16) -> Model:
     """A training step on 160 × 160 images with batch normalization."""
-    p = _resnet_parameters()
+    weights = _resnet_parameters()
     data = (shapes((batch, 160, 160, 3)), shapes((batch,), jnp.int32))
 
-    def loss(p: Any, x: Any, labels: Any) -> Any:
-        return cross_entropy(_resnet(p, x, True), labels)
+    def loss(weights: ResNet, x: Array, labels: Array) -> Array:
+        return cross_entropy(_resnet(weights, x, True), labels)
 
-    return momentum(loss), (p, p, *data), (0, 1)
+    return momentum(loss), (weights, weights, *data), (0, 1)

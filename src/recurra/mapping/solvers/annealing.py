@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.mapping.search import Search, solver
 
 HOT, COLD = 3e-3, 1e-5  # temperatures, of all that there is to gain
-Wishes = NDArray[Any]
+Wishes = np.ndarray
 
 
 @solver

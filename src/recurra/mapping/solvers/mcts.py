@@ -47,34 +47,34 @@ def _wished(legal: tuple[Action, ...], wish: int) -> Action:
     return min(legal, key=PREFERENCES[wish].index)
 
 
-def _simulate(search: Search, g: Game | NativeGame, wishes: Wishes) -> None:
+def _simulate(search: Search, game: Game | NativeGame, wishes: Wishes) -> None:
     """Simulations at one state, then the action that was visited most."""
-    here, root = g.index, _Node()
+    here, root = game.index, _Node()
     until = search.spent + (search.seconds - search.spent) / max(1, len(wishes) - here) * 2
     while root.visits < 4 or search.spent < min(until, search.seconds):
         path, node = [root], root
-        while not g.done:
-            node.legal = node.legal or tuple(g.legal())
+        while not game.done:
+            node.legal = node.legal or tuple(game.legal())
             if not node.legal:
                 break
-            action = _select(node, _wished(node.legal, int(wishes[g.index])))
-            g.step(action)
+            action = _select(node, _wished(node.legal, int(wishes[game.index])))
+            game.step(action)
             fresh = action not in node.children
             node = node.children.setdefault(action, _Node())
             path.append(node)
             if fresh:
                 break
         reward = 0  # of a game that is lost
-        if node.legal != () and g.play_on(wishes):
-            reward = g.reward
-            search.offer(reward, g.solution)
+        if node.legal != () and game.play_on(wishes):
+            reward = game.reward
+            search.offer(reward, game.solution)
         for n in path:
             n.visits += 1
             n.value += reward / search.scale
-        g.rewind(here)
+        game.rewind(here)
     best = max(root.children, key=lambda a: root.children[a].visits)
     wishes[here] = int(best)
-    g.step(best)
+    game.step(best)
 
 
 def _select(node: _Node, wished: Action) -> Action:

@@ -6,16 +6,17 @@ Returns go to the end of the episode.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from recurra.nest.agents.actors import ActorTask, Answer
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
+from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, chances, clipped, entropy
+from recurra.nest.agents.policy import Weights
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
@@ -39,14 +40,14 @@ class A3cSettings:
     seed: int = 0
 
 
-class GradientWorker(Walker):
+class GradientWorker(Walker[A3cSettings]):
     """An actor: the gradient of the episodes that it has just walked."""
 
-    def __init__(self, world: World, task: ActorTask) -> None:
+    def __init__(self, world: World, task: ActorTask[A3cSettings]) -> None:
         super().__init__(world, task)
-        self.settings: A3cSettings = task.settings
+        self.settings = task.settings
 
-    def work(self, weights: Any) -> Answer:
+    def work(self, weights: Weights) -> Answer:
         s, found = self.settings, super().work(weights)
         x = example(self.world, found)
         flat = {name: v.reshape(-1, *v.shape[2:]) for name, v in x.items()}
@@ -55,10 +56,8 @@ class GradientWorker(Walker):
         return {**sent, "rewards": x["reward"].sum(axis=0), "steps": np.array(x["reward"].size)}
 
 
-class A3c(Distributed):
+class A3c(Distributed[A3cSettings]):
     """The weights that all gradients are applied to."""
-
-    settings: A3cSettings
 
     def __init__(self, world: World, settings: A3cSettings) -> None:
         super().__init__(world, settings, GradientWorker)
@@ -75,14 +74,16 @@ class A3c(Distributed):
         return found["rewards"]
 
 
-train = Trainer(A3c, A3cSettings, every=500)
+train = Trainer(A3c.of, A3cSettings, every=500)
 
 
 @jax.jit
-def slope(weights: Any, x: Any, bonus: Any, critic: Any) -> Any:
+def slope(
+    weights: JaxWeights, x: Mapping[str, Array], bonus: Array, critic: Array
+) -> dict[str, Array]:
     """The gradient of actor and critic; `bonus` is the worth of entropy."""
 
-    def loss(w: Any) -> Any:
+    def loss(w: JaxWeights) -> Array:
         value, logs = chances(w, x["seen"], x["legal"])
         error = x["rest"] - value
         gain = (lax.stop_gradient(error) * at_actions(logs, x["action"])).mean()
@@ -92,5 +93,7 @@ def slope(weights: Any, x: Any, bonus: Any, critic: Any) -> Any:
 
 
 @jax.jit
-def applied(weights: Any, adam: AdamState, gradient: Any, rate: Any) -> tuple[Any, AdamState]:
+def applied(
+    weights: JaxWeights, adam: AdamState, gradient: JaxWeights, rate: Array
+) -> tuple[JaxWeights, AdamState]:
     return adam.step(gradient, weights, rate)

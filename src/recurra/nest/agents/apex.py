@@ -7,16 +7,15 @@ with each transition, which is its priority until the learner knows better.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from recurra.nest.agents.actors import ActorTask, Answer
+from recurra.nest.agents.actors import ActorTask, Answer, State
 from recurra.nest.agents.dqn import double_q, example
-from recurra.nest.agents.learning import Distributed, State, Trainer
+from recurra.nest.agents.learning import Distributed, Trainer
 from recurra.nest.agents.policy import Weights, heads
 from recurra.nest.agents.replay import ReplayBuffer
-from recurra.nest.agents.vector_env import TRANSITION, Floats, World, greedy_or_any, masked
+from recurra.nest.agents.vector_env import TRANSITION, Floats, Ints, World, greedy_or_any, masked
 from recurra.support.workers.supervisor import Where
 
 
@@ -51,13 +50,13 @@ class ApexSettings:
 class Explorer:
     """An actor: ε-greedy episodes, as transitions with their errors."""
 
-    def __init__(self, world: World, task: ActorTask) -> None:
-        s: ApexSettings = task.settings
+    def __init__(self, world: World, task: ActorTask[ApexSettings]) -> None:
+        s = task.settings
         self.world, self.settings = world, s
         self.random = np.random.default_rng(task.seed)
         self.epsilon = s.explore ** (1 + s.spread * task.who / max(1, task.count - 1))
 
-    def work(self, weights: Any) -> Answer:
+    def work(self, weights: Weights) -> Answer:
         s, world = self.settings, self.world
         starts, choose = world.drawn(s.batch, self.random), greedy_or_any(weights, self.epsilon)
         episodes = world.rollout(starts, choose, self.random)
@@ -66,7 +65,7 @@ class Explorer:
         return {**found, "error": errors, "rewards": episodes.rewards.sum(axis=0)}
 
 
-def _values(world: World, weights: Weights, states: Any, left: Any) -> Floats:
+def _values(world: World, weights: Weights, states: Ints, left: Ints) -> Floats:
     value, advantages = heads(weights, world.observed(states, left))
     return value[:, None] + advantages - advantages.mean(axis=1, keepdims=True)
 
@@ -83,10 +82,8 @@ def _wanted(world: World, weights: Weights, answer: Answer) -> Floats:
     return answer["reward"] + (answer["after_left"] > 0) * after.max(axis=1)
 
 
-class ApeX(Distributed):
+class ApeX(Distributed[ApexSettings]):
     """The learner, its memory and its actors."""
-
-    settings: ApexSettings
 
     def __init__(self, world: World, settings: ApexSettings) -> None:
         super().__init__(world, settings, Explorer)
@@ -111,10 +108,10 @@ class ApeX(Distributed):
         self.memory.priorities[places] = self._priority(np.asarray(errors))
         return rewards
 
-    def _priority(self, errors: Any) -> Any:
+    def _priority(self, errors: np.ndarray) -> np.ndarray:
         return (errors + 1e-3) ** self.settings.prefer
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "target": self.target, "memory": self.memory.state()}
 
     def restore(self, state: State) -> None:
@@ -123,4 +120,4 @@ class ApeX(Distributed):
         self.memory.restore(state["memory"])
 
 
-train = Trainer(ApeX, ApexSettings, every=1000)
+train = Trainer(ApeX.of, ApexSettings, every=1000)

@@ -7,12 +7,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from recurra.errors import RecurraError
 from recurra.nest import catalogue
 from recurra.nest.actions import PRESETS, Actions
 from recurra.nest.agents import policy as policies
+from recurra.nest.agents.actors import LearnerSettings
 from recurra.nest.agents.vector_env import World
 from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.problem import NestProblem
@@ -34,6 +35,18 @@ if TYPE_CHECKING:
 
 SIZES = range(64, 257, 16)  # of the paper's 2197 matrix products
 HELD_OUT = 5  # a fifth of the tables is not learned from, but one at least
+
+
+class CurvePoint(TypedDict):
+    """A line of curve.jsonl."""
+
+    rounds: int
+    steps: int
+    reward: float | None
+    seconds: float
+    mean_of_best: float
+    of_best: float
+    of_best_elsewhere: float
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class TuneTrainCommand:
 
     def train(
         self, learned: list[Table], held_out: list[Table], on: VectorTarget
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Learns, keeps the policy whose mean share is best on half of the tables held out, and
         says how good it is on the other half, which had no part in that.
         """
@@ -143,7 +156,7 @@ class TuneTrainCommand:
                 weights = x.policy.weights
                 shares, others = choosing.reached(weights), telling.reached(weights)
                 best = max((p["mean_of_best"] for p in points), default=-1.0)
-                point: dict[str, Any] = dict(
+                point = CurvePoint(
                     rounds=x.rounds, steps=x.steps,
                     reward=None if math.isnan(x.reward) else x.reward,
                     seconds=round(spent + time.perf_counter() - begin, 1),
@@ -160,7 +173,7 @@ class TuneTrainCommand:
             self.learn(learned, tell)
         policy = policies.load(self.kept)
         shares = telling.reached(policy.weights)
-        report: dict[str, Any] = {
+        report = {
             "of_best": float(np.median(shares)),
             "least_of_best": float(shares.min()),
             "of_best_untiled": float(np.median(telling.shares[telling.first] / telling.best)),
@@ -189,7 +202,7 @@ class TuneTrainCommand:
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint.npz"
 
-    def before(self) -> list[dict[str, Any]]:
+    def before(self) -> list[CurvePoint]:
         """The curve up to the checkpoint; without --resume, nothing: all begins anew."""
         from recurra.nest.agents.learning import done
 
@@ -204,13 +217,15 @@ class TuneTrainCommand:
                 facts="checkpoint.npz, curve.jsonl and policy.safetensors are not all there",
                 hint="leave out --resume",
             )
-        points = [json.loads(line) for line in self.curve.read_text().splitlines()]
+        points: list[CurvePoint] = [
+            json.loads(line) for line in self.curve.read_text().splitlines()
+        ]
         known = [x for x in points if x["rounds"] <= done(self.checkpoint)]
         self.curve.write_text("".join(json.dumps(x) + "\n" for x in known))
         return known
 
     @property
-    def settings(self) -> Any:
+    def settings(self) -> LearnerSettings:
         """The learner's own, with what was given."""
         given = dict(rounds=self.rounds, actors=self.actors, pool=self.pool, address=self.address)
         return settings_of(self.learner, {**given, "seed": self.seed})
@@ -222,13 +237,14 @@ class TuneTrainCommand:
         module = importlib.import_module(f"recurra.nest.agents.{self.learner}")
         module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
-    def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, Any]:
+    def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, object]:
         """What a policy is made of: options, machine and sizes."""
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"
-        if hasattr(settings, "actors"):
-            options += f" --actors {settings.actors} --pool {settings.pool}"
+        for name in ("actors", "pool"):
+            if hasattr(settings, name):
+                options += f" --{name} {getattr(settings, name)}"
         names = ("learnt", "choosing", "telling")
         sizes = [["x".join(str(n) for _, n in t.problem.sizes) for t in some] for some in tables]
         return {
@@ -238,7 +254,7 @@ class TuneTrainCommand:
         }
 
 
-def settings_of(learner: str, options: Mapping[str, Any]) -> Any:
+def settings_of(learner: str, options: Mapping[str, object]) -> LearnerSettings:
     """The learner's own settings, with what was given."""
     kind = importlib.import_module(f"recurra.nest.agents.{learner}").train.settings
     given = {name: value for name, value in options.items() if value is not None}
@@ -252,7 +268,7 @@ def settings_of(learner: str, options: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def _bar(name: str) -> Generator[Any]:
+def _bar(name: str) -> Generator[Callable[[int, int], None]]:
     """A bar on standard error that is told (done, all)."""
     from rich.console import Console
     from rich.progress import Progress
@@ -263,7 +279,7 @@ def _bar(name: str) -> Generator[Any]:
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
-def _summary(report: dict[str, Any]) -> str:
+def _summary(report: Mapping[str, Any]) -> str:
     return (
         f"{report['policy']}: learned from {report['tables']} sizes in {report['seconds']:.0f} s\n"
         f"on {report['held_out']} other sizes, median share of the best nest that an episode "

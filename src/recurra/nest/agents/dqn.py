@@ -7,15 +7,17 @@ target network.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from recurra.nest.agents.learning import Learner, State, Trainer
-from recurra.nest.agents.network import AdamState, at_actions, values
+from recurra.nest.agents.actors import State
+from recurra.nest.agents.learning import Learner, Trainer
+from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, values
 from recurra.nest.agents.replay import ReplayBuffer
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
@@ -40,10 +42,8 @@ class DqnSettings:
     seed: int = 0
 
 
-class Dqn(Learner):
+class Dqn(Learner[DqnSettings]):
     """Acts and learns in turns."""
-
-    settings: DqnSettings
 
     def __init__(self, world: World, settings: DqnSettings) -> None:
         super().__init__(world, settings)
@@ -68,7 +68,7 @@ class Dqn(Learner):
         )
         return rewards
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "target": self.target, "memory": self.memory.state()}
 
     def restore(self, state: State) -> None:
@@ -77,10 +77,10 @@ class Dqn(Learner):
         self.memory.restore(state["memory"])
 
 
-train = Trainer(Dqn, DqnSettings, every=1000)
+train = Trainer(Dqn.of, DqnSettings, every=1000)
 
 
-def example(world: World, batch: dict[str, Any]) -> dict[str, Any]:
+def example(world: World, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the network learns from: observations before and after, what is legal after."""
     return {
         "weight": np.ones(len(batch["state"]), np.float32),
@@ -94,13 +94,17 @@ def example(world: World, batch: dict[str, Any]) -> dict[str, Any]:
 
 @jax.jit
 def double_q(
-    weights: Any, target: Any, adam: AdamState, x: Any, rate: Any
-) -> tuple[Any, AdamState, Any]:
+    weights: JaxWeights,
+    target: JaxWeights,
+    adam: AdamState,
+    x: Mapping[str, Array],
+    rate: Array,
+) -> tuple[JaxWeights, AdamState, Array]:
     """(weights, Adam, errors): the network chooses the next action, the target values it."""
     best = jnp.where(x["legal"], values(weights, x["after"]), -jnp.inf).argmax(axis=1)
     wanted = x["reward"] + x["going"] * at_actions(values(target, x["after"]), best)
 
-    def loss(w: Any) -> Any:
+    def loss(w: JaxWeights) -> tuple[Array, Array]:
         error = jnp.abs(at_actions(values(w, x["before"]), x["action"]) - wanted)
         huber = jnp.where(error < 1, 0.5 * error**2, error - 0.5)
         return (x["weight"] * huber).mean(), error

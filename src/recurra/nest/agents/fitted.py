@@ -9,16 +9,18 @@ of them, in many more steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from recurra.nest.agents.learning import Learner, State, Trainer
-from recurra.nest.agents.network import AdamState
+from recurra.nest.agents.actors import State
+from recurra.nest.agents.learning import Learner, Trainer
+from recurra.nest.agents.network import AdamState, JaxWeights
 from recurra.nest.agents.network import values as valued
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 from recurra.nest.table import Table
@@ -52,13 +54,11 @@ def values(table: Table) -> Floats:
     return np.stack(found)
 
 
-class Fitted(Learner):
+class Fitted(Learner[FittedSettings]):
     """The states that walks have met, and the best that is reached from all."""
 
-    settings: FittedSettings
-
     @classmethod
-    def of(cls, tables: Sequence[Table], settings: Any) -> Fitted:
+    def of(cls, tables: Sequence[Table], settings: FittedSettings) -> Self:
         return cls(tables, settings)
 
     def __init__(self, tables: Sequence[Table], settings: FittedSettings) -> None:
@@ -86,7 +86,7 @@ class Fitted(Learner):
         self.weights, self.adam = _fit(self.weights, self.adam, x, rate)
         return rewards
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "met": self.met}
 
     def restore(self, state: State) -> None:
@@ -94,16 +94,18 @@ class Fitted(Learner):
         self.met = state["met"]
 
 
-train = Trainer(Fitted, FittedSettings, every=500)
+train = Trainer(Fitted.of, FittedSettings, every=500)
 
 
 @jax.jit
-def _fit(weights: Any, adam: AdamState, x: Any, rate: Any) -> tuple[Any, AdamState]:
+def _fit(
+    weights: JaxWeights, adam: AdamState, x: Mapping[str, Array], rate: Array
+) -> tuple[JaxWeights, AdamState]:
     """Squared errors; those of good actions count most, for only the best is ever taken."""
     best = jnp.where(x["legal"], x["wanted"], 0).max(axis=1, keepdims=True)
     weight = x["legal"] * jnp.exp(-8 * (best - x["wanted"]))
 
-    def loss(w: Any) -> Any:
+    def loss(w: JaxWeights) -> Array:
         return (weight * (valued(w, x["seen"]) - x["wanted"]) ** 2).sum() / weight.sum()
 
     return adam.step(jax.grad(loss)(weights), weights, rate)

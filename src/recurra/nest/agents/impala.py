@@ -6,15 +6,15 @@ by how much likelier it has become since, at most by 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
+from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, chances, clipped, entropy
 from recurra.nest.agents.sampling_actor import Walker, example
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.support.workers.supervisor import Where
@@ -38,10 +38,8 @@ class ImpalaSettings:
     seed: int = 0
 
 
-class Impala(Distributed):
+class Impala(Distributed[ImpalaSettings]):
     """The learner and its actors."""
-
-    settings: ImpalaSettings
 
     def __init__(self, world: World, settings: ImpalaSettings) -> None:
         super().__init__(world, settings, Walker)
@@ -58,10 +56,10 @@ class Impala(Distributed):
         return found["rewards"].sum(axis=0)
 
 
-train = Trainer(Impala, ImpalaSettings, every=500)
+train = Trainer(Impala.of, ImpalaSettings, every=500)
 
 
-def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
+def v_trace(reward: Array, value: Array, ratio: Array) -> tuple[Array, Array]:
     """[steps, episodes] each: goals of the critic, advantages of the actor.
 
     v[t] = V[t] + ρ[t] (r[t] + V[t+1] - V[t]) + ρ[t] (v[t+1] - V[t+1]), with ρ = min(1, ratio);
@@ -71,7 +69,7 @@ def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
     nothing = jnp.zeros_like(value[:1])
     after = jnp.concatenate([value[1:], nothing])
 
-    def back(later: Any, x: Any) -> tuple[Any, Any]:
+    def back(later: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
         error, weight = x
         found = weight * (error + later)
         return found, found
@@ -85,13 +83,18 @@ def v_trace(reward: Any, value: Any, ratio: Any) -> tuple[Any, Any]:
 
 @jax.jit
 def corrected(
-    weights: Any, adam: AdamState, x: Any, rate: Any, bonus: Any, critic: Any
-) -> tuple[Any, AdamState]:
+    weights: JaxWeights,
+    adam: AdamState,
+    x: Mapping[str, Array],
+    rate: Array,
+    bonus: Array,
+    critic: Array,
+) -> tuple[JaxWeights, AdamState]:
     """One update from episodes; `bonus` is the worth of entropy."""
     steps, count = x["reward"].shape
     flat = {name: x[name].reshape(steps * count, *x[name].shape[2:]) for name in x}
 
-    def loss(w: Any) -> Any:
+    def loss(w: JaxWeights) -> Array:
         value, logs = chances(w, flat["seen"], flat["legal"])
         log = at_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)

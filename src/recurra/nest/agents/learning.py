@@ -14,21 +14,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.errors import RecurraError
-from recurra.nest.agents.actors import Actor, ActorTask, pool
+from recurra.nest.agents.actors import Actor, ActorTask, LearnerSettings, PoolSettings, State, pool
 from recurra.nest.agents.network import AdamState
-from recurra.nest.agents.policy import GreedyPolicy, initial
+from recurra.nest.agents.policy import AnyWeights, GreedyPolicy, initial
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.nest.table import Table
 
 FORMAT = 1
-State = Mapping[str, Any]
-"""Arrays, numbers, random generators, and mappings of them"""
+Settings = TypeVar("Settings", bound=LearnerSettings)
+Shared = TypeVar("Shared", bound=PoolSettings)
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,26 @@ class LearningPoint:
 Tell = Callable[[LearningPoint], None]
 
 
-class Learner(ABC):
-    """Weights, and what the next update depends on. `settings` has hidden, learning_rate, seed."""
+class Learner(ABC, Generic[Settings]):
+    """Weights, and what the next update depends on."""
 
-    def __init__(self, world: World, settings: Any) -> None:
+    def __init__(self, world: World, settings: Settings) -> None:
         self.world, self.settings = world, settings
         self.random = np.random.default_rng(settings.seed)
         inputs, outputs = world.seen.shape[1] + 1, world.legal.shape[1]
-        self.weights: Any = initial(inputs, outputs, settings.hidden, settings.seed)
+        self.weights: AnyWeights = initial(inputs, outputs, settings.hidden, settings.seed)
         self.adam = AdamState.zero(self.weights)
         self.steps = 0
 
     @classmethod
-    def of(cls, tables: Sequence[Table], settings: Any) -> Learner:
+    def of(cls, tables: Sequence[Table], settings: Settings) -> Self:
         return cls(World.of(tables), settings)
 
     @abstractmethod
     def update(self, done: int) -> Floats:
         """One update, the `done`-th; the rewards of the episodes that ended meanwhile."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """For a checkpoint."""
         adam = self.adam._asdict()
         return dict(weights=self.weights, adam=adam, random=self.random, steps=self.steps)
@@ -75,7 +74,7 @@ class Learner(ABC):
         self.weights, self.adam = state["weights"], AdamState(**state["adam"])
         self.random, self.steps = state["random"], state["steps"]
 
-    def close(self) -> None:  # noqa: B027, most have nothing to end
+    def close(self) -> None:
         """Ends what it has started."""
 
     def policy(self) -> GreedyPolicy:
@@ -89,16 +88,16 @@ class Learner(ABC):
         return dict(learner=kind, settings=str(self.settings), tables=self.world.digest)
 
 
-class Distributed(Learner):
-    """A learner whose episodes are acted by others. `settings` has actors and pool, too."""
+class Distributed(Learner[Shared]):
+    """A learner whose episodes are acted by others."""
 
     def __init__(
-        self, world: World, settings: Any, kind: Callable[[World, ActorTask], Actor]
+        self, world: World, settings: Shared, kind: Callable[[World, ActorTask[Shared]], Actor]
     ) -> None:
         self.actors = pool(kind, world, settings)  # before JAX has threads: Ray forks
         super().__init__(world, settings)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         return {**super().state(), "actors": self.actors.state()}
 
     def restore(self, state: State) -> None:
@@ -110,7 +109,11 @@ class Distributed(Learner):
 
 
 def learn(
-    learner: Learner, *, tell: Tell | None = None, every: int = 1000, checkpoint: Path | None = None
+    learner: Learner[Settings],
+    *,
+    tell: Tell | None = None,
+    every: int = 1000,
+    checkpoint: Path | None = None,
 ) -> GreedyPolicy:
     """The policy after `settings.rounds` updates; `tell`s a LearningPoint every so many.
 
@@ -140,34 +143,34 @@ def learn(
 
 
 @dataclass(frozen=True)
-class Trainer:
+class Trainer(Generic[Settings]):
     """A learner's module has one, called `train`: a policy for the tables' actions, by `learn`.
 
     The same tables and settings give the same policy, unless actors are processes. Settings are the
     learner's own if none are given.
     """
 
-    learner: type[Learner]
-    settings: Callable[..., Any]
+    learner: Callable[[Sequence[Table], Settings], Learner[Settings]]
+    settings: type[Settings]
     every: int
     """Updates between two policies that are told, unless asked otherwise."""
 
     def __call__(
         self,
         tables: Sequence[Table],
-        settings: Any = None,
+        settings: Settings | None = None,
         *,
         tell: Tell | None = None,
         every: int | None = None,
         checkpoint: Path | None = None,
     ) -> GreedyPolicy:
-        learner = self.learner.of(tables, settings or self.settings())
+        learner = self.learner(tables, settings or self.settings())
         return learn(learner, tell=tell, every=every or self.every, checkpoint=checkpoint)
 
 
 def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
     """Writes a checkpoint, beside the one before and then in its place."""
-    arrays, words = dict[str, NDArray[Any]](), dict[str, Any]()
+    arrays, words = dict[str, np.ndarray](), dict[str, object]()
     _flatten(state, "", arrays, words)
     head = {"format": FORMAT, "done": past, "about": dict(about), "words": words}
     beside = path.with_name(f".{path.name}.new")
@@ -181,7 +184,7 @@ def done(path: Path) -> int:
     return _read(path)[0]["done"]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -210,7 +213,7 @@ def resumed(path: Path, about: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
 
 
 def _flatten(
-    state: State, way: str, arrays: dict[str, NDArray[Any]], words: dict[str, Any]
+    state: State, way: str, arrays: dict[str, np.ndarray], words: dict[str, object]
 ) -> None:
     for name, value in state.items():
         if isinstance(value, Mapping):
@@ -223,7 +226,7 @@ def _flatten(
             arrays[f"{way}{name}"] = np.asarray(value)
 
 
-def _put(state: dict[str, Any], way: list[str], value: Any) -> None:
+def _put(state: dict[str, Any], way: list[str], value: object) -> None:
     for name in way[:-1]:
         state = state.setdefault(name, {})
     if isinstance(value, dict):

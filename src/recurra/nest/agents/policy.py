@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,15 @@ from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import VectorTarget, target
 from recurra.support import safetensors_file
 
+if TYPE_CHECKING:
+    import jax
+
 SMALL = from_sizes("mk,kn->mn", (8, 8, 8))
 Weights = Mapping[str, NDArray[np.float32]]
 """W0, b0 .. of the hidden layers; Wv, bv the value of a state; Wa, ba the advantages of actions"""
+Array = TypeVar("Array", "np.ndarray", "jax.Array")
+AnyWeights = Mapping[str, "np.ndarray"] | Mapping[str, "jax.Array"]
+"""The same, of NumPy or JAX"""
 
 
 def features(vectors: Vector) -> NDArray[np.float16]:
@@ -40,13 +47,13 @@ def features(vectors: Vector) -> NDArray[np.float16]:
     return scaled.reshape(len(scaled), -1).astype(np.float16)
 
 
-def heads(weights: Any, seen: Any, xp: Any = np) -> tuple[Any, Any]:
+def heads(weights: Mapping[str, Array], seen: Array, xp: ModuleType = np) -> tuple[Array, Array]:
     """The network: a state's value [n], and the advantages of its actions [n, actions].
 
     Where actions are drawn, advantages are the logarithms of their chances, up to a constant; the
     best action is that of the largest advantage either way.
     """
-    x = seen
+    x: Array = seen
     for layer in range(len(weights) // 2 - 2):
         x = xp.maximum(x @ weights[f"W{layer}"] + weights[f"b{layer}"], 0)
     return (x @ weights["Wv"] + weights["bv"])[:, 0], x @ weights["Wa"] + weights["ba"]
@@ -93,7 +100,7 @@ def load(path: Path) -> GreedyPolicy:
     """Return a policy that was saved; raises RecurraError where the file is none."""
     try:
         weights, words = safetensors_file.read(path)
-        given: dict[str, Any] = json.loads(words["actions"])
+        given = json.loads(words["actions"])
         about: dict[str, Any] = json.loads(words.get("about", "{}"))
         given["factors"] = tuple(given["factors"])
         actions = Actions(**given)

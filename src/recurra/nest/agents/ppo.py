@@ -6,15 +6,16 @@ critic's generalized advantages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from recurra.nest.agents.learning import Distributed, Trainer
-from recurra.nest.agents.network import AdamState, at_actions, chances, clipped, entropy
+from recurra.nest.agents.network import AdamState, JaxWeights, at_actions, chances, clipped, entropy
 from recurra.nest.agents.policy import heads
 from recurra.nest.agents.sampling_actor import Walker, example, joined
 from recurra.nest.agents.vector_env import Floats, World
@@ -45,10 +46,8 @@ class PpoSettings:
     seed: int = 0
 
 
-class PpoLearner(Distributed):
+class PpoLearner(Distributed[PpoSettings]):
     """The learner and its actors, who wait for each other."""
-
-    settings: PpoSettings
 
     def __init__(self, world: World, settings: PpoSettings) -> None:
         super().__init__(world, settings, Walker)
@@ -72,7 +71,7 @@ class PpoLearner(Distributed):
                 )
         return found["rewards"].sum(axis=0)
 
-    def judged(self, x: dict[str, Any]) -> tuple[Floats, Floats]:
+    def judged(self, x: Mapping[str, np.ndarray]) -> tuple[Floats, Floats]:
         """Advantages of what was done, normalized, and what the critic should have said."""
         weights = {k: np.asarray(w) for k, w in self.weights.items()}
         steps, count = x["reward"].shape
@@ -82,7 +81,7 @@ class PpoLearner(Distributed):
         return normal, advantage + value
 
 
-train = Trainer(PpoLearner, PpoSettings, every=50)
+train = Trainer(PpoLearner.of, PpoSettings, every=50)
 
 
 def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
@@ -96,11 +95,17 @@ def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
 
 @jax.jit
 def improved(
-    weights: Any, adam: AdamState, x: Any, rate: Any, clip: Any, bonus: Any, critic: Any
-) -> tuple[Any, AdamState]:
+    weights: JaxWeights,
+    adam: AdamState,
+    x: Mapping[str, Array],
+    rate: Array,
+    clip: Array,
+    bonus: Array,
+    critic: Array,
+) -> tuple[JaxWeights, AdamState]:
     """One update by clipped chances; `bonus` is the worth of entropy."""
 
-    def loss(w: Any) -> Any:
+    def loss(w: JaxWeights) -> Array:
         value, logs = chances(w, x["seen"], x["legal"])
         ratio = jnp.exp(at_actions(logs, x["action"]) - x["chance"])
         within = jnp.clip(ratio, 1 - clip, 1 + clip)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recurra.errors import RecurraError, here
+from recurra.nest.agents.actors import State
 
-Rows = Mapping[str, NDArray[Any]]  # by name, [rows, ..]
+Rows = Mapping[str, np.ndarray]  # by name, [rows, ..]
 
 
 class ReplayBuffer:
@@ -20,7 +19,7 @@ class ReplayBuffer:
     """
 
     def __init__(self, size: int) -> None:
-        self.arrays: dict[str, NDArray[Any]] = {}
+        self.arrays: dict[str, np.ndarray] = {}
         self.priorities, self.count, self.next = np.zeros(size), 0, 0
 
     def _empty(self, size: int) -> None:
@@ -35,11 +34,11 @@ class ReplayBuffer:
         return len(self.priorities)
 
     @property
-    def rows(self) -> dict[str, NDArray[Any]]:
+    def rows(self) -> dict[str, np.ndarray]:
         """What it holds, in no order: views, so that rows can be changed."""
         return {name: values[: self.count] for name, values in self.arrays.items()}
 
-    def add(self, new: Rows, priorities: NDArray[Any] | None = None) -> None:
+    def add(self, new: Rows, priorities: np.ndarray | None = None) -> None:
         """Adds rows; the oldest make room for them."""
         if not self.arrays:
             self.arrays = {k: np.empty((self.size, *x.shape[1:]), x.dtype) for k, x in new.items()}
@@ -61,14 +60,16 @@ class ReplayBuffer:
         if old:
             self.add(old, priorities)
 
-    def draw(self, count: int, random: np.random.Generator) -> tuple[NDArray[Any], dict[str, Any]]:
+    def draw(
+        self, count: int, random: np.random.Generator
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Places, and what is there; all alike."""
         places = random.integers(self.count, size=count)
         return places, {name: values[places] for name, values in self.arrays.items()}
 
     def preferred(
         self, count: int, correct: float, random: np.random.Generator
-    ) -> tuple[NDArray[Any], dict[str, Any]]:
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The same by priority, with a `weight` (chance · count)^-correct, at most 1, that undoes
         what is drawn too often.
         """
@@ -77,15 +78,15 @@ class ReplayBuffer:
         places = np.minimum(at, self.count - 1)
         chances = self.priorities[places] / ends[-1]
         weight = (chances * self.count) ** -correct
-        found: dict[str, Any] = {name: values[places] for name, values in self.arrays.items()}
+        found = {name: values[places] for name, values in self.arrays.items()}
         return places, {**found, "weight": (weight / weight.max()).astype(np.float32)}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """For a checkpoint."""
         kept = {"rows": self.rows, "priorities": self.priorities[: self.count]}
         return {**kept, "size": self.size, "next": self.next}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """From a checkpoint's. Raises RecurraError if it is that of another buffer."""
         rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # none are not kept
         missing = [name for name in ("priorities", "size", "next", *rows) if name not in state]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from recurra.nest.agents.policy import features
 from recurra.nest.env import ID, LoopNestEnv
+from recurra.nest.state import Vector
 from recurra.nest.table import Table
 from recurra.support.optional_packages import needed_by
 
@@ -34,7 +36,7 @@ FORWARD = {
 LAYERS = (256, 256)
 
 
-class FlatLoopNest(gymnasium.Env[Any, Any]):
+class FlatLoopNest(gymnasium.Env[NDArray[np.float32], np.int64]):
     """LoopNest-v0 with one row of numbers per observation. `made_of`, RLlib's env_config, has
     `tables`, in which case nothing is measured, or what `LoopNestEnv` is made of.
     """
@@ -48,17 +50,19 @@ class FlatLoopNest(gymnasium.Env[Any, Any]):
         self.observation_space = gymnasium.spaces.Box(0.0, 64.0, (count,), np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, int] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, object]]:
         super().reset(seed=seed)
         seen, info = self.env.reset(seed=seed, options=options)
         return self._flat(seen, info), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, object]]:
         seen, reward, _, over, info = self.env.step(action)
         return self._flat(seen, info), reward, over, False, {}
 
-    def _flat(self, seen: Any, info: Mapping[str, Any]) -> NDArray[np.float32]:
+    def _flat(self, seen: Vector, info: Mapping[str, Any]) -> NDArray[np.float32]:
         left = self.env.left / self.env.actions.steps
         row = (info["action_mask"], features(seen[None])[0], [left])
         return np.concatenate(row).astype(np.float32)
@@ -96,7 +100,7 @@ def register() -> None:
     _of_ray("ray.tune.registry").register_env(ID, FlatLoopNest)
 
 
-def masked(kind: Any) -> Any:
+def masked(kind: type) -> type:
     """RLlib's own network of a learner, for which what is not legal has no chance and no value."""
     name = VALUES if hasattr(kind, FORWARD[VALUES][0]) else LOGITS
     methods = {x: _masking(getattr(kind, x), name) for x in FORWARD[name]}
@@ -107,7 +111,9 @@ def _masking(forward: Callable[..., dict[str, Any]], name: str) -> Callable[...,
     """The method, with these outputs masked. RLlib knows values of -inf; logits stay finite."""
     least = -np.inf if name == VALUES else -1e9
 
-    def forwarded(self: Any, batch: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+    def forwarded(
+        self: object, batch: Mapping[str, Any], *arguments: object, **options: object
+    ) -> dict[str, Any]:
         found = forward(self, batch, *arguments, **options)
         legal = batch["obs"][..., : found[name].shape[-1]] > 0.5
         return {**found, name: found[name].masked_fill(~legal, least)}
@@ -115,6 +121,6 @@ def _masking(forward: Callable[..., dict[str, Any]], name: str) -> Callable[...,
     return forwarded
 
 
-def _of_ray(module: str) -> Any:
+def _of_ray(module: str) -> ModuleType:
     with needed_by("an agent of RLlib", extra="rllib"):
         return importlib.import_module(module)

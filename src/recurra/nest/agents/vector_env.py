@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +62,14 @@ class World:
             np.concatenate([features(t.vectors()) for t in tables]),
         )
 
-    def observed(self, states: Ints, left: Any) -> Floats:
+    def observed(self, states: Ints, left: int | Ints) -> Floats:
         """[n, loops · 20 + 1]: what is seen of nests, and the share of the episode that is left."""
         share = np.broadcast_to(np.float32(left) / np.float32(self.actions.steps), states.shape)
         return np.concatenate([self.seen[states].astype(np.float32), share[:, None]], axis=1)
 
     def rollout(self, starts: Ints, choose: Choose, random: np.random.Generator) -> Trajectories:
         """Whole episodes from these states."""
-        states, rows = starts, list[tuple[Any, ...]]()
+        states, rows = starts, list[tuple[np.ndarray, ...]]()
         for left in range(self.actions.steps, 0, -1):
             actions, chances = choose(self.observed(states, left), self.legal[states], random)
             after = self.after[states, actions].astype(np.int64)
@@ -103,7 +102,7 @@ class World:
 
 def opened(folder: Path) -> World:
     """A world that was saved, mapped: processes share its memory."""
-    given: dict[str, Any] = json.loads((folder / "actions.json").read_text())
+    given = json.loads((folder / "actions.json").read_text())
     given["factors"] = tuple(given["factors"])
     actions = Actions(**given)
     return World(actions, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
@@ -124,7 +123,7 @@ class Trajectories:
         """[steps, episodes]: actions left before each."""
         return np.broadcast_to(np.arange(len(self.states), 0, -1)[:, None], self.states.shape)
 
-    def transitions(self, count: int) -> dict[str, NDArray[Any]]:
+    def transitions(self, count: int) -> dict[str, np.ndarray]:
         """Of n steps, or fewer at the end: what `TRANSITION` names."""
         steps = len(self.states)
         ends = np.minimum(np.arange(steps) + count, steps)
@@ -144,7 +143,9 @@ def masked(x: Floats, legal: NDArray[np.bool_]) -> Floats:
 def greedy_or_any(weights: Weights, epsilon: float) -> Choose:
     """The legal action of the highest value, or, with chance ε, any legal one."""
 
-    def choose(seen: Floats, legal: NDArray[np.bool_], random: Any) -> tuple[Ints, Floats]:
+    def choose(
+        seen: Floats, legal: NDArray[np.bool_], random: np.random.Generator
+    ) -> tuple[Ints, Floats]:
         greedy = masked(heads(weights, seen)[1], legal).argmax(axis=1)
         anything = np.where(legal, random.random(legal.shape), -1).argmax(axis=1)
         actions = np.where(random.random(len(seen)) < epsilon, anything, greedy)
@@ -157,7 +158,9 @@ def greedy_or_any(weights: Weights, epsilon: float) -> Choose:
 def by_chance(weights: Weights) -> Choose:
     """Actions are drawn; the network's advantages are the logarithms of their chances."""
 
-    def choose(seen: Floats, legal: NDArray[np.bool_], random: Any) -> tuple[Ints, Floats]:
+    def choose(
+        seen: Floats, legal: NDArray[np.bool_], random: np.random.Generator
+    ) -> tuple[Ints, Floats]:
         logits = masked(heads(weights, seen)[1], legal)
         logits -= logits.max(axis=1, keepdims=True)
         logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

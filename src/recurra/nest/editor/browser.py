@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
-from typing import Any
 
 from recurra.errors import RecurraError
 from recurra.nest.editor.session import Bench, Session, described
@@ -29,7 +28,7 @@ class Served(HTTPServer):
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/{self.secret}"
 
-    def word(self, word: str) -> dict[str, Any]:
+    def word(self, word: str) -> dict[str, object]:
         if word == "quit":
             self.ended = True
         elif word:
@@ -62,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing: the terminal is the user's."""
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.errors import RecurraError, ScheduleError
 from recurra.nest.actions import Actions
 from recurra.nest.loops import Nest, Pack, scheduled, untiled
 from recurra.nest.measure import Evaluator, peak, verified
+from recurra.nest.problem import NestProblem
 from recurra.nest.target import VectorTarget
 
 
@@ -129,7 +129,7 @@ def legal(bench: Bench, session: Session) -> Sequence[str]:
     return [*names, *(["undo"] if session.past else []), *(["redo"] if session.future else [])]
 
 
-def described(bench: Bench, session: Session) -> dict[str, Any]:
+def described(bench: Bench, session: Session) -> dict[str, object]:
     """What a browser shows."""
     return {
         "nest": str(session.nest),
@@ -144,6 +144,6 @@ def described(bench: Bench, session: Session) -> dict[str, Any]:
     }
 
 
-def start(problem: Any, order: str | None) -> Nest:
+def start(problem: NestProblem, order: str | None) -> Nest:
     """The nest that editing begins with."""
     return scheduled(problem, order) if order else untiled(problem)

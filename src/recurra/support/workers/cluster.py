@@ -11,6 +11,7 @@ import importlib
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from recurra.errors import RecurraError
@@ -18,7 +19,7 @@ from recurra.support.optional_packages import needed_by
 from recurra.support.workers.supervisor import Gone, Start, Where
 
 
-def installed() -> Any:
+def installed() -> ModuleType:
     """Ray; raises RecurraError where it is not installed."""
     with needed_by("a cluster of actors"):
         return importlib.import_module("ray")
@@ -39,10 +40,10 @@ def checked(pool: Where | None, address: str | None) -> None:
 class Answering:
     """The actor. What fails is told in words, as processes tell it."""
 
-    def __init__(self, start: Start, given: Any, shared: Any) -> None:
+    def __init__(self, start: Start, given: object, shared: object) -> None:
         self.made_of, self.work = (start, given, shared), None
 
-    def answer(self, request: Any) -> Any:
+    def answer(self, request: object) -> object:
         try:
             if self.work is None:
                 start, given, shared = self.made_of
@@ -55,13 +56,13 @@ class Answering:
 class Remote:
     """An actor, and the answer that it owes."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
+    def __init__(self, ray: ModuleType, actor: Any) -> None:
         self.ray, self.actor, self.owed = ray, actor, None
 
-    def ask(self, request: Any) -> None:
+    def ask(self, request: object) -> None:
         self.owed = self.actor.answer.remote(request)
 
-    def heard(self) -> Any:
+    def heard(self) -> object:
         try:
             return self.ray.get(self.owed)
         except self.ray.exceptions.RayTaskError as error:
@@ -79,7 +80,9 @@ class Cluster:
     Where Ray has been started in this process before, it is that one, and goes on.
     """
 
-    def __init__(self, start: Start, shared: Any, address: str | None = None, **env: str) -> None:
+    def __init__(
+        self, start: Start, shared: object, address: str | None = None, **env: str
+    ) -> None:
         self.ray = installed()
         self.ours = not self.ray.is_initialized()
         if self.ours:
@@ -89,10 +92,10 @@ class Cluster:
             max_restarts=0, scheduling_strategy="SPREAD", runtime_env={"env_vars": env}
         )
 
-    def born(self, given: Any) -> Remote:
+    def born(self, given: object) -> Remote:
         return Remote(self.ray, self.kind.remote(self.start, given, self.shared))
 
-    def sent(self, request: Any) -> Any:
+    def sent(self, request: object) -> object:
         return self.ray.put(request)
 
     def ready(self, workers: Sequence[Remote], seconds: float) -> Sequence[Remote]:
@@ -105,7 +108,7 @@ class Cluster:
             self.ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None) -> None:
+def _connect(ray: ModuleType, address: str | None) -> None:
     package = {"py_modules": [str(Path(__file__).parents[2])]}
     options = {} if address else {"include_dashboard": False}
     try:

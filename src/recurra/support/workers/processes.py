@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any
 
 from recurra.support.workers.supervisor import Gone, Start
 
@@ -21,7 +20,7 @@ from recurra.support.workers.supervisor import Gone, Start
 class Process:
     """A process of this machine, and the line to it."""
 
-    def __init__(self, env: dict[str, str], made_of: Any) -> None:
+    def __init__(self, env: dict[str, str], made_of: object) -> None:
         self.line, theirs = Pipe()
         words = [sys.executable, "-m", __name__, str(theirs.fileno())]
         self.process = subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env)
@@ -29,13 +28,13 @@ class Process:
         with suppress(OSError):  # that it has died is seen when it is asked
             self.line.send(made_of)
 
-    def ask(self, request: Any) -> None:
+    def ask(self, request: object) -> None:
         try:
             self.line.send(request)
         except OSError:
             raise self._gone() from None
 
-    def heard(self) -> Any:
+    def heard(self) -> object:
         try:
             return self.line.recv()
         except (EOFError, OSError):
@@ -61,13 +60,13 @@ class Process:
 class Processes:
     """Workers that are processes of this machine; `shared` is sent to each."""
 
-    def __init__(self, start: Start, shared: Any, **env: str) -> None:
+    def __init__(self, start: Start, shared: object, **env: str) -> None:
         self.start, self.shared, self.env = start, shared, environment(**env)
 
-    def born(self, given: Any) -> Process:
+    def born(self, given: object) -> Process:
         return Process(self.env, (self.start, given, self.shared))
 
-    def sent(self, request: Any) -> Any:
+    def sent(self, request: object) -> object:
         return request
 
     def ready(self, workers: Sequence[Process], seconds: float) -> Sequence[Process]:

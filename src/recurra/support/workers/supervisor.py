@@ -37,11 +37,11 @@ class Gone(Exception):
 class Worker(Protocol):
     """Has one request at a time."""
 
-    def ask(self, request: Any) -> None:
+    def ask(self, request: object) -> None:
         """Raises `Gone`."""
         ...
 
-    def heard(self) -> Any:
+    def heard(self) -> object:
         """The answer; a string if it is an error. Raises `Gone`."""
         ...
 
@@ -54,9 +54,9 @@ W = TypeVar("W", bound=Worker)
 class Means(Protocol[W]):
     """How workers are made and waited for."""
 
-    def born(self, given: Any) -> W: ...
+    def born(self, given: object) -> W: ...
 
-    def sent(self, request: Any) -> Any:
+    def sent(self, request: object) -> object:
         """What workers are asked by, once for all of them."""
         ...
 
@@ -72,7 +72,7 @@ class Watched(Generic[W]):
     """One worker, and what it was asked; None if it is idle."""
 
     worker: W
-    asked: Any = None
+    asked: object = None
     since: float = 0.0
 
 
@@ -83,7 +83,7 @@ class Crew(Generic[W]):
         self,
         means: Means[W],
         count: int,
-        given: Callable[[int], Any],
+        given: Callable[[int], object],
         *,
         patience: float,
         say: Say | None = None,
@@ -95,7 +95,7 @@ class Crew(Generic[W]):
         self.vain = [0] * count  # lives since the last answer
         self.watched: list[Watched[W]] = []
 
-    def ask_idle(self, request: Any) -> None:
+    def ask_idle(self, request: object) -> None:
         """Asks all that are idle; the first time, starts them."""
         if not self.watched:
             self.watched = [Watched(self.means.born(self.given(k))) for k in range(self.count)]
@@ -104,10 +104,10 @@ class Crew(Generic[W]):
             for who in idle:
                 self._ask(who, sent)
 
-    def ask(self, who: int, request: Any) -> None:
+    def ask(self, who: int, request: object) -> None:
         self._ask(who, self.means.sent(request))
 
-    def _ask(self, who: int, sent: Any) -> None:
+    def _ask(self, who: int, sent: object) -> None:
         one = self.watched[who]
         one.asked, one.since = sent, time.monotonic()
         try:
@@ -139,7 +139,7 @@ class Crew(Generic[W]):
         self.watched = []
         self.means.close()
 
-    def _heard(self, who: int) -> Any:
+    def _heard(self, who: int) -> object:
         one = self.watched[who]
         try:
             found = one.worker.heard()

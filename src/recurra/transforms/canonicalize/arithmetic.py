@@ -242,10 +242,10 @@ def sum_of_expand(node: Node, rewriting: Rewriting) -> Node | None:
 def sum_of_constant(node: Node, rewriting: Rewriting) -> Ref | None:
     """Σ of n copies of a number → n · the number"""
     assert isinstance(node.op, Sum)
-    x: Any = rewriting[node.args[0].name].op
+    x = rewriting[node.args[0].name].op
     if not isinstance(x, Const) or not isinstance(node.type, Type) or not is_float(node.type.dtype):
         return None
-    count: Any = reduce(mul, (rewriting.type(node.args[0]).shape[a] for a in node.op.axes), 1)
+    count = reduce(mul, (rewriting.type(node.args[0]).shape[a] for a in node.op.axes), 1)
     one = rewriting.emit(Value(expr=count, dtype=node.type.dtype), (), node.domain, "count")
     factor = rewriting.emit(replace(x, shape=node.type.shape), (), node.domain, "const")
     labels = (

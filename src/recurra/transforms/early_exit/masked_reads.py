@@ -258,7 +258,7 @@ class Reads(RowEnds):
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
 
-    def any_before(self, e: Any, source: Node, dim: str, box: Domain) -> Ref:
+    def any_before(self, e: Expr | int, source: Node, dim: str, box: Domain) -> Ref:
         """Is e < T in the row of a source, or in any of those that it does not vary with?"""
         point = Ref(source.name, self.static(source.domain).identity)
         own = self._row_index(source, point, dim)
@@ -437,7 +437,7 @@ class Reads(RowEnds):
             if axes[axis] is not None or not self.ended(size):
                 continue
             ends = [x for x, k in terms(size) if k == 1 and self.ended(x)]
-            hi: Any = ends[0] if len(ends) == 1 else self.sym
+            hi: Expr | int = ends[0] if len(ends) == 1 else self.sym
             lo = lin([(hi, 1), (size, -1)])
             rows = [
                 Slice(r.lo, r.hi) if r.hi in shape else r.sym if r.dim in own else None

@@ -51,7 +51,7 @@ class Along:
 
     def shifted(self, start: Expr | int, size: Expr | int) -> Along:
         """Elements start .. start + size - 1 of the axis."""
-        lo: Any = self.part.lo + start
+        lo: Expr | int = self.part.lo + start
         return replace(self, part=Slice(lo, lo + size)) if self.part.step == 1 else self
 
 

@@ -109,7 +109,7 @@ class RowEnds:
             )
         )
 
-    def ended(self, e: Any) -> bool:
+    def ended(self, e: Index) -> bool:
         """Does an index, a size or a value mention the bound?"""
         return self.bound in (index_symbols(e) if isinstance(e, Slice) else symbols(e))
 
@@ -162,7 +162,7 @@ class RowEnds:
         gap = lin([(self.sym, 1), (expr, -1)])
         return gap if isinstance(gap, int) else None
 
-    def before(self, e: Any, rows: Sequence[Index], within: Domain | None = None) -> Ref:
+    def before(self, e: Expr | int, rows: Sequence[Index], within: Domain | None = None) -> Ref:
         """Is e < T in a row?"""
         box = self.domain(self.n) if within is None else within
         by = dict(zip(self.rows.dims, rows, strict=True))
@@ -233,7 +233,7 @@ class RowEnds:
             case _:
                 raise AssertionError(f"{expr} is no condition")
 
-    def _compared(self, op: str, a: Any, b: Any) -> Ref:
+    def _compared(self, op: str, a: Expr | int, b: Expr | int) -> Ref:
         """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
         gap = lin([(a, 1), (b, -1)])
         late: Any = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
@@ -259,7 +259,7 @@ class RowEnds:
                 same = self.emit(el.And(), (at_least, shorter))
                 return same if op == "==" else self.emit(el.Not(), (same,))
 
-    def _needs(self, e: Any) -> set[str]:
+    def _needs(self, e: Expr | int) -> set[str]:
         """The rows that a number is taken in."""
         if not self.ended(e):
             return set()
@@ -288,7 +288,7 @@ class RowEnds:
                 counted.append(r)
         return counted, factors
 
-    def number(self, e: Any) -> Ref:
+    def number(self, e: Expr | int) -> Ref:
         """An expression of T as an i32."""
         if not self.ended(e):
             return self.emit(Value(expr=e, dtype="i32"), ())
@@ -359,7 +359,7 @@ def _cases(cmp: Cmp, bound: str) -> Expr | None:
     if found is None or abs(found[1]) != 1:
         return None
     extreme, sign = found
-    rest: Any = lin([(cmp.a, -sign), (cmp.b, sign), (extreme, 1)])
+    rest = lin([(cmp.a, -sign), (cmp.b, sign), (extreme, 1)])
     op = cmp.op if sign > 0 else _TURNED[cmp.op]  # extreme op rest
     if op in ("==", "!="):
         same = both(compare(">=", extreme, rest), compare("<=", extreme, rest))

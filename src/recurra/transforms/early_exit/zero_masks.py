@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf, prod
-from typing import Any
 
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
@@ -244,7 +243,7 @@ class Zeros:
         """Masking the equation itself."""
         if not self.time(node) or not isinstance(node.type, Type) or isinstance(node.op, Input):
             return _NO_WAY
-        size: Any = prod(s if isinstance(s, int) else 64 for s in node.type.shape)
+        size = prod(s if isinstance(s, int) else 64 for s in node.type.shape)
         return size, frozenset({node.name})
 
 

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from recurra.ir.expr import Sym, maximum, mul
+from recurra.ir.expr import Expr, Sym, maximum, mul
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.types import Type
 from recurra.ops import elementwise as el
-from recurra.ops.indexing import Take
-from recurra.ops.movement import Pad, Reshape
-from recurra.ops.source import Value
+from recurra.ops.indexing import OneHot, Pick, Place, Take
+from recurra.ops.movement import Concat, Cut, Expand, Flip, Pad, Reshape, Transpose
+from recurra.ops.permutation import Permutation
+from recurra.ops.random import Uniform
+from recurra.ops.source import Const, Value
 from recurra.transforms.padding.fills import contracted
 from recurra.transforms.padding.state import (
     ANY,
@@ -31,10 +33,10 @@ from recurra.transforms.padding.state import (
 
 def flip(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """y[k] = x[length - 1 - k]; the padding stays at the end."""
-    op: Any = padding.n.op
+    op = padding.op(Flip)
     if operand.fill[op.axis] is None:
         return PaddedEquation(op, (operand.ref,), operand.fill)
-    length: Any = operand.valid[op.axis]
+    length = operand.valid[op.axis]
     at = maximum(length - 1 - Sym(padding.iota), 0)
     index = padding.emit(
         Value(expr=at, bind=((padding.iota, padding.size(operand, op.axis), 0),)), (), "turned"
@@ -48,13 +50,13 @@ def flip(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def transpose(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(Transpose)
     return PaddedEquation(op, (operand.ref,), [operand.fill[k] for k in op.order])
 
 
 def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Of the axes that change only the first may have padding: its valid part stays in front."""
-    op: Any = padding.n.op
+    op = padding.op(Reshape)
     lead, tail = _shared(operand.valid, op.shape)
     have, want = len(operand.valid) - tail, len(op.shape) - tail
     padded = list(padding.g.type(operand.ref).shape)
@@ -80,16 +82,16 @@ def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     )
 
 
-def _shared(a: Sequence[Any], b: Sequence[Any]) -> tuple[int, int]:
+def _shared(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
     """How many sizes two shapes share at the start and, of the rest, at the end."""
-    pairs = list(zip(a, b, strict=False))
+    pairs = list(zip(one, other, strict=False))
     lead = next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
-    pairs = list(zip(a[lead:][::-1], b[lead:][::-1], strict=False))
+    pairs = list(zip(one[lead:][::-1], other[lead:][::-1], strict=False))
     return lead, next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
 
 
-def _times(sizes: Sequence[Any]) -> Any:
-    total: Any = 1
+def _times(sizes: Sequence[Expr | int]) -> Expr | int:
+    total = 1
     for s in sizes:
         total = mul(total, s)
     return total
@@ -97,13 +99,13 @@ def _times(sizes: Sequence[Any]) -> Any:
 
 def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """A cut of fixed length lies in the valid part; a longer one may read zeros behind the end."""
-    op: Any = padding.n.op
+    op = padding.op(Cut)
     fill = list(operand.fill)
     f, fill[op.axis] = fill[op.axis], None
     if not padding.varies(op.size):
         return PaddedEquation(op, (operand.ref,), fill)
-    size: Any = padding.static(op.size)
-    top: Any = padding.static(op.start)
+    size = padding.static(op.size)
+    top = padding.static(op.start)
     beyond = padding.excess(operand, top + size - padding.size(operand, op.axis))
     if beyond != 0:
         wide = Pad(axis=op.axis, before=0, after=beyond)
@@ -118,7 +120,7 @@ def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """What follows the valid part is the value already, or made so."""
-    op: Any = padding.n.op
+    op = padding.op(Pad)
     fill = [None if f is None else join(f, constant_fill(op.value)) for f in operand.fill]
     if (
         operand.fill[op.axis] is None
@@ -135,7 +137,7 @@ def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Operands with padding before the last are moved to their places and added."""
-    op: Any = padding.n.op
+    op = padding.op(Concat)
     axes = LETTERS[: xs[0].rank]
     alone = [axes.replace(axes[op.axis], LETTERS[-1 - k]) for k in range(len(xs))]
     xs = tuple(padding.agreed(xs, alone))
@@ -147,7 +149,7 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     assert isinstance(padding.n.type, Type)
     size = padding.static(padding.n.type.shape[op.axis])
     add = el.Or() if padding.n.type.dtype == "bool" else el.Add()
-    start: Any = 0
+    start = 0
     parts = []
     for x in xs:
         moved, ref = padding.placed(x, op.axis, start, size, 0.0)
@@ -162,7 +164,7 @@ def concat(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Zero outside the valid length."""
-    op: Any = padding.n.op
+    op = padding.op(Pick)
     f, length = operand.fill[op.axis], operand.valid[op.axis]
     if f is not None and f != 0 and not padding.below(op.at_, length):
         operand = padding.masked(operand, op.axis, 0.0)
@@ -171,7 +173,7 @@ def pick(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def place(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(Place)
     rest = [None if f is None else join(f, 0.0) for f in operand.fill]
     inside = padding.below(op.at_, op.size)
     new: Fill = 0.0 if inside else join(0.0, padding.fill(operand, None, op.size))
@@ -181,14 +183,14 @@ def place(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def take(padding: Padding, source: PaddedOperand, places: PaddedOperand) -> PaddedEquation:
     """Padding of the index reads element 0; a position past the valid length the last element."""
-    op: Any = padding.n.op
+    op = padding.op(Take)
     lx, li, out = op.parts()
     source, places = padding.agreed((source, places), (lx, li))
     for k in range(places.rank):
         places = padding.masked(places, k, 0.0)
     axis = lx.index(op.axis)
     if source.fill[axis] is not None:
-        length: Any = source.valid[axis]
+        length = source.valid[axis]
         if not padding.never_empty(length):
             source = padding.masked(source, axis, 0.0)
         places = _before(padding, places, length)
@@ -196,7 +198,7 @@ def take(padding: Padding, source: PaddedOperand, places: PaddedOperand) -> Padd
     return PaddedEquation(op, (source.ref, places.ref), fill)
 
 
-def _before(padding: Padding, operand: PaddedOperand, length: Any) -> PaddedOperand:
+def _before(padding: Padding, operand: PaddedOperand, length: Expr | int) -> PaddedOperand:
     """Positions that are below a length."""
     type_ = padding.g.type(operand.ref)
     last = padding.emit(Value(expr=length - 1, dtype=type_.dtype), (), "last")
@@ -208,7 +210,7 @@ def _before(padding: Padding, operand: PaddedOperand, length: Any) -> PaddedOper
 
 
 def one_hot(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(OneHot)
     fill = [None if f is None else FINITE for f in operand.fill]
     return PaddedEquation(
         replace(op, size=padding.static(op.size)),
@@ -219,7 +221,7 @@ def one_hot(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """Copies past the valid length are copies still."""
-    op: Any = padding.n.op
+    op = padding.op(Expand)
     src, out = op.labels.split("->")
     new = iter(op.sizes)
     fill = [
@@ -232,14 +234,14 @@ def expand(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def const(padding: Padding) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(Const)
     shape = tuple(map(padding.static, op.shape))
     return PaddedEquation(replace(op, shape=shape), (), [constant_fill(op.value)] * len(shape))
 
 
 def symbolic(padding: Padding) -> PaddedEquation:
     """Numbers along a padded axis simply go on."""
-    op: Any = padding.n.op
+    op = padding.op(Value, Uniform, Permutation)
     bind = tuple((dim, padding.static(size), axis) for dim, size, axis in op.bind)
     assert isinstance(padding.n.type, Type)
     return PaddedEquation(replace(op, bind=bind), (), [FINITE] * padding.n.type.rank)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS, Elementwise, Op, Reduction, fresh_label
@@ -47,7 +46,7 @@ def rule_of(op: type[Op]) -> PadRule | None:
 
 def _elementwise(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Axes keep their lengths by their labels."""
-    op: Any = padding.n.op
+    op = padding.op(Elementwise)
     ins, out = op.parts(tuple(x.rank for x in xs))
     xs = tuple(padding.agreed(xs, ins))
     dtypes = [padding.g.type(x.ref).dtype for x in xs]
@@ -67,14 +66,14 @@ def _left_out(padding: Padding, operand: PaddedOperand) -> PaddedOperand:
 
 def _reduction(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding of a reduced axis becomes the identity of the monoid."""
-    op: Any = padding.n.op
+    op = padding.op(Reduction)
     if op.monoid is None:
         padding.refuse("its partial results cannot be joined, so padding cannot be left out")
     return _fold(padding, operand, op.monoid, op.axes)
 
 
 def _streamed(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(Fold)
     return _fold(padding, operand, op.monoid_of, tuple(range(op.rank)))
 
 
@@ -91,7 +90,7 @@ def _fold(
 
 def _argmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
-    op: Any = padding.n.op
+    op = padding.op(ArgMax)
     operand = _left_out(padding, operand)
     kept = [f for k, f in enumerate(operand.fill) if k not in op.axes]
     return PaddedEquation(op, (operand.ref,), [None if f is None else FINITE for f in kept])
@@ -99,7 +98,7 @@ def _argmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Over a padded label one operand must be zero there, and the others finite."""
-    op: Any = padding.n.op
+    op = padding.op(Einsum)
     ins, out = op.parts()
     ops = padding.agreed(xs, ins)
     summed = [c for c in dict.fromkeys("".join(ins)) if c not in out]
@@ -117,7 +116,7 @@ def _einsum(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 
 def _discounted_sum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(DiscountedSum)
     operand = _left_out(padding, operand)
     kept = [f for k, f in enumerate(operand.fill) if k != op.axis]
     return PaddedEquation(
@@ -127,7 +126,7 @@ def _discounted_sum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _softmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding weighs nothing."""
-    op: Any = padding.n.op
+    op = padding.op(Softmax, LogSoftmax)
     fill: list[Fill | None] = [
         None if f is None else FINITE if finite(f) else ANY for f in operand.fill
     ]
@@ -149,7 +148,7 @@ def _softmax(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """The padding of the range weighs nothing: the op is told how long that is."""
-    op: Any = padding.n.op
+    op = padding.op(Attention)
     roles = op.roles()
     labels = (roles.q, roles.k, roles.v, roles.seen)[: len(xs)]
     ops = padding.agreed(xs, labels)
@@ -170,7 +169,7 @@ def _attention(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 def _cumsum(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding comes last, so no valid element sees it; from the end it comes first."""
-    op: Any = padding.n.op
+    op = padding.op(CumSum)
     operand = _left_out(padding, operand)
     fill = [None if f is None else contracted([f]) for f in operand.fill]
     f = operand.fill[op.axis]
@@ -206,7 +205,7 @@ def _sorted(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) -> PaddedEquation:
     """The padding comes last and lies below nothing: it is NaN, or the highest number."""
-    op: Any = padding.n.op
+    op = padding.op(SearchSorted)
     lx, lv, out = op.parts()
     source, values = padding.agreed((source, values), (lx, lv))
     source = _left_out(padding, source)
@@ -222,7 +221,7 @@ def _searched(padding: Padding, source: PaddedOperand, values: PaddedOperand) ->
 
 def _topk(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The padding is the lowest number; of equals the first wins, which is valid."""
-    op: Any = padding.n.op
+    op = padding.op(TopK)
     if padding.varies(op.size):
         padding.refuse("so many elements as a dim says", hint="take a fixed number of them")
     operand = _left_out(padding, operand)
@@ -232,7 +231,7 @@ def _topk(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _scatter(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """Nothing is put where the padding of the places says: they are off the axis."""
-    op: Any = padding.n.op
+    op = padding.op(Scatter)
     axes = LETTERS[: xs[0].rank]
     places = axes.replace(axes[op.axis], fresh_label(axes))
     x, i, v = padding.agreed(xs, (axes, places, places))
@@ -241,7 +240,7 @@ def _scatter(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
 
 
 def _discounts(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    op: Any = padding.n.op
+    op = padding.op(Discounts)
     rest = [None if f is None else contracted([f]) for f in operand.fill]
     new = contracted([padding.fill(operand, None, op.size)])
     return PaddedEquation(
@@ -253,7 +252,7 @@ def _discounts(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _windows(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
     """The axes that are cut into windows are whole; others keep their padding."""
-    op: Any = padding.n.op
+    op = padding.op(Overlap, Windows)
     n = len(op.sizes)
     before, after = (n, 2 * n) if isinstance(op, Windows) else (2 * n, n)
     end = op.axis + before
@@ -265,7 +264,7 @@ def _windows(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 def _call(padding: Padding, *xs: PaddedOperand) -> PaddedEquation:
     """The function on the host is given what is valid."""
-    op: Any = padding.n.op
+    op = padding.op(Call)
     lengths: list[tuple[int, int, Expr | int]] = [
         (k, axis, x.valid[axis])
         for k, x in enumerate(xs)

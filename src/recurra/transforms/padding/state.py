@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from math import isfinite, isnan
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from recurra.errors import ShapeError
 from recurra.ir.expr import Expr, Sym, compare, evaluate, maximum, minimum, substitute, symbols
@@ -39,6 +39,7 @@ class Unknown(Enum):
 
 Fill = float | Unknown
 FINITE, ANY = Unknown.FINITE, Unknown.ANY
+Kind = TypeVar("Kind", bound=Op)
 
 
 def finite(fill: Fill) -> bool:
@@ -103,6 +104,11 @@ class Padding:
     extra: dict[str, list[str]] = field(default_factory=dict)
     lengths: dict[str, tuple[Expr | int, ...]] = field(default_factory=dict)
 
+    def op(self, *kinds: type[Kind]) -> Kind:
+        """The op of the equation, which is one of these kinds."""
+        assert isinstance(self.n.op, kinds), self.n
+        return self.n.op
+
     def refuse(self, why: str, hint: str = "") -> NoReturn:
         """Raises ShapeError about the equation, with what it reads that has such a length."""
         read = [str(a) for a in self.n.args if any(map(self.varies, self._sizes(a)))]
@@ -113,7 +119,7 @@ class Padding:
         """The sizes of the axes that a read has."""
         return chain((s.size for s in ref.slices), shape_of(self.graph[ref.name].type))
 
-    def varies(self, e: Any) -> bool:
+    def varies(self, e: Expr | int) -> bool:
         """Does a size mention dims?"""
         return bool(symbols(e) & self.dims)
 
@@ -134,7 +140,7 @@ class Padding:
             self.refuse(f"the length {expr} has no largest value that can be written down")
         return top
 
-    def excess(self, operand: PaddedOperand, expr: Expr | int) -> Any:
+    def excess(self, operand: PaddedOperand, expr: Expr | int) -> Expr | int:
         """max(expr, 0) of a size; without the max where `operand` being read at all says so."""
         mine = self.n.domain.ranges
         other = (r for r in self.g.source(operand.ref).domain if r.dim not in self.n.domain)
@@ -148,7 +154,7 @@ class Padding:
     def never_empty(self, length: Expr | int) -> bool:
         return self.below(0, length)
 
-    def size(self, operand: PaddedOperand, axis: int) -> Any:
+    def size(self, operand: PaddedOperand, axis: int) -> Expr | int:
         return self.g.type(operand.ref).shape[axis]
 
     def constant(self, x: PaddedOperand) -> float | None:
@@ -158,11 +164,13 @@ class Padding:
             return op.value
         return None
 
-    def states(self, xs: Sequence[PaddedOperand], labels: Sequence[str], c: str) -> list[Fill]:
-        """What each operand holds in the padding of label `c`."""
-        length = next(x.valid[s.index(c)] for x, s in zip(xs, labels, strict=True) if c in s)
+    def states(self, xs: Sequence[PaddedOperand], labels: Sequence[str], label: str) -> list[Fill]:
+        """What each operand holds in the padding of `label`."""
+        length = next(
+            x.valid[s.index(label)] for x, s in zip(xs, labels, strict=True) if label in s
+        )
         pairs = zip(xs, labels, strict=True)
-        return [self.fill(x, s.index(c) if c in s else None, length) for x, s in pairs]
+        return [self.fill(x, s.index(label) if label in s else None, length) for x, s in pairs]
 
     def fill(self, operand: PaddedOperand, axis: int | None, length: Expr | int) -> Fill:
         """What `operand` holds in the padding of an axis of a length; None: it has no such axis."""
@@ -273,7 +281,7 @@ class Padding:
         return out
 
     def placed(
-        self, operand: PaddedOperand, axis: int, before: Any, size: Any, value: float
+        self, operand: PaddedOperand, axis: int, before: Expr | int, size: Expr | int, value: float
     ) -> tuple[Op, Ref]:
         """An op and its operand: that from `before` on, in an axis of `size`, `value` elsewhere."""
         operand = self.masked(operand, axis, value)
@@ -290,7 +298,7 @@ class Padding:
         return Cut(axis=axis, start=lead - before, size=size), operand.ref
 
 
-def least(sizes: Sequence[Any]) -> Any:
+def least(sizes: Sequence[Expr | int]) -> Expr | int:
     """One of several upper bounds of the same length: a constant if there is one."""
     constants = [s for s in sizes if isinstance(s, int)]
     return min(constants) if constants else minimum(*dict.fromkeys(sizes))

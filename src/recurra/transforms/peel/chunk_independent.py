@@ -100,7 +100,7 @@ def _wider(growing: Growing, dim: str, size: int) -> Slice:
         return Slice(0, growing.most)
     if growing.lo == 0 or growing.step != 1:
         return Slice(0, growing.hi)
-    start: Any = substitute(growing.lo, {dim: div(Sym(dim), size) * size})
+    start = substitute(growing.lo, {dim: div(Sym(dim), size) * size})
     return Slice(div(start, size) * size, growing.hi)
 
 
@@ -152,14 +152,14 @@ class _Chunks:
         made = tile(replace(self.graph, nodes=nodes), t)
         return replace(made, dims=tuple(d for d in made.dims if d.name != t.dim))
 
-    def read(self, a: Ref, inside: bool) -> Ref:
+    def read(self, ref: Ref, inside: bool) -> Ref:
         """A read, of sums over all points so far for the chunk of a point, or for the last one."""
-        if a.name not in self.of_chunks:
-            return a
-        (k,) = (k for k, r in enumerate(self.graph[a.name].domain) if r.dim == self.t.dim)
-        last: Any = self.graph[a.name].domain.ranges[k].hi - 1  # pyright: ignore[reportOperatorIssue]
+        if ref.name not in self.of_chunks:
+            return ref
+        (k,) = (k for k, r in enumerate(self.graph[ref.name].domain) if r.dim == self.t.dim)
+        last: Any = self.graph[ref.name].domain.ranges[k].hi - 1  # pyright: ignore[reportOperatorIssue]
         which = Sym(self.t.outer) if inside else div(last, self.t.size)
-        return Ref(a.name, (*a.index[:k], which, *a.index[k + 1 :]))
+        return Ref(ref.name, (*ref.index[:k], which, *ref.index[k + 1 :]))
 
     def sum_of_chunk(self, running: Running) -> Mapping[str, Node]:
         """s[z] = s[z-1] + the sum over a chunk, all at once."""

@@ -38,17 +38,17 @@ class Promotion:
     def __str__(self) -> str:
         return f"{', '.join(sorted(self.members))}: in the loop over {self.dim}, at {self.at}"
 
-    def ref(self, a: Ref, graph: Graph, inside: bool) -> Ref:
+    def ref(self, ref: Ref, graph: Graph, inside: bool) -> Ref:
         """A read as it is then; `inside`, of a reader that is at the point."""
         place: Point = Sym(self.dim) if inside else self.at
-        if a.name in self.members:
-            dims = [d for d in graph.declared if d == self.dim or d in graph[a.name].domain]
+        if ref.name in self.members:
+            dims = [d for d in graph.declared if d == self.dim or d in graph[ref.name].domain]
             k = dims.index(self.dim)
-            return Ref(a.name, (*a.index[:k], place, *a.index[k:]))
-        if inside and a.name in self.sources:
-            k = graph[a.name].domain.dims.index(self.dim)
-            return Ref(a.name, (*a.index[:k], place, *a.index[k + 1 :]))
-        return a
+            return Ref(ref.name, (*ref.index[:k], place, *ref.index[k:]))
+        if inside and ref.name in self.sources:
+            k = graph[ref.name].domain.dims.index(self.dim)
+            return Ref(ref.name, (*ref.index[:k], place, *ref.index[k + 1 :]))
+        return ref
 
     def applied(self, graph: Graph) -> Graph:
         """The graph with the members in the loop."""

@@ -95,8 +95,8 @@ class _Rounds:
     def dim(self) -> str:
         return self.rounds.name
 
-    def over(self, n: Node) -> bool:
-        return self.r.dim in n.domain
+    def over(self, node: Node) -> bool:
+        return self.r.dim in node.domain
 
     def fits(self) -> bool:
         """Is it a dim of several rounds, whose points are read one at a time, by known turns?"""
@@ -170,36 +170,44 @@ class _Rounds:
             self.names[name, turn] = fresh_name(f"{name}_{turn}", taken)
         return self.names[name, turn]
 
-    def node(self, n: Node, turn: int) -> Node:
-        by = self.by(turn) if self.over(n) else {}
-        domain = Domain(tuple(self.range(r, turn) if r.dim == self.r.dim else r for r in n.domain))
-        args = tuple(self.read(a, turn) for a in n.args)
-        op, locs = n.op.at(by), n.locs
+    def node(self, node: Node, turn: int) -> Node:
+        by = self.by(turn) if self.over(node) else {}
+        domain = Domain(
+            tuple(self.range(r, turn) if r.dim == self.r.dim else r for r in node.domain)
+        )
+        args = tuple(self.read(a, turn) for a in node.args)
+        op, locs = node.op.at(by), node.locs
         if isinstance(op, Input) and by:
-            at = op.at_ or tuple(substitute(x.sym, by) for x in n.domain)
-            op = replace(op, of=op.of or n.name, at_=at)
+            at = op.at_ or tuple(substitute(x.sym, by) for x in node.domain)
+            op = replace(op, of=op.of or node.name, at_=at)
         if isinstance(op, Merge) and by:
             when = [reduced(c) for c in op.when]
             kept = [k for k, c in enumerate(when) if happens(domain, c)]
             op, args = Merge(when=tuple(when[k] for k in kept)), tuple(args[k] for k in kept)
             locs = tuple(locs[k] for k in kept) if locs else ()
-        type_ = n.type.at(by) if isinstance(n.type, Type) and by else n.type
+        type_ = node.type.at(by) if isinstance(node.type, Type) and by else node.type
         assert isinstance(type_, (Type, Tuple))
         return replace(
-            n, name=self.name(n.name, turn), op=op, args=args, domain=domain, type=type_, locs=locs
+            node,
+            name=self.name(node.name, turn),
+            op=op,
+            args=args,
+            domain=domain,
+            type=type_,
+            locs=locs,
         )
 
-    def read(self, a: Ref, turn: int) -> Ref:
-        source = self.graph[a.name].domain
+    def read(self, ref: Ref, turn: int) -> Ref:
+        source = self.graph[ref.name].domain
         if self.r.dim not in source:
-            return a
+            return ref
         k = source.dims.index(self.r.dim)
-        e = a.index[k]
+        e = ref.index[k]
         assert not isinstance(e, Slice)
         found = self.turn(e, turn)
         assert found is not None
         theirs, at = found
-        return Ref(self.name(a.name, theirs), (*a.index[:k], at, *a.index[k + 1 :]))
+        return Ref(self.name(ref.name, theirs), (*ref.index[:k], at, *ref.index[k + 1 :]))
 
 
 def reduced(condition: Expr | int) -> Any:

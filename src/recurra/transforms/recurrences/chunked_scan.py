@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from recurra.ir.expr import Sym, compare, div
 from recurra.ir.graph import Graph, Node, Ref, Slice
@@ -49,7 +48,7 @@ def in_two(
 
 def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
     """What the chunk of a point begins with."""
-    at: Any = div(Sym(dim), size) * size
+    at = div(Sym(dim), size) * size
     n = rewriting[running.name]
     index = n.domain.point(dim, at - 1)
     when = (compare("<", Sym(dim), size), compare(">=", Sym(dim), size))
@@ -111,7 +110,7 @@ def _own_points(rewriting: Rewriting, ref: Ref, dim: str, size: int) -> Ref | No
     """The same at the points of the chunk, up to this one."""
     if dim not in rewriting[ref.name].domain or ref != rewriting.read(ref.name):
         return None
-    lo: Any = div(Sym(dim), size) * size
+    lo = div(Sym(dim), size) * size
     own = Slice(lo, Sym(dim) + 1, loose=True)
     return Ref(ref.name, tuple(own if e == Sym(dim) else e for e in ref.index))
 

@@ -11,10 +11,9 @@ size of them that runs backwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from recurra.ir.expr import Sym, substitute
-from recurra.ir.graph import Node, Ref, Slice, index_at, index_symbols
+from recurra.ir.expr import Expr, Sym, substitute
+from recurra.ir.graph import Index, Node, Ref, Slice, index_at, index_symbols
 from recurra.ir.op import fresh_label
 from recurra.ir.types import Type, is_float
 from recurra.ops.contraction import Einsum
@@ -48,7 +47,7 @@ def _term(
     factors: Sequence[Factor],
     dim: str,
     ahead: Slice,
-    c: str,
+    label: str,
     new: str,
     rewriting: Rewriting,
 ) -> list[Factor] | None:
@@ -56,8 +55,10 @@ def _term(
     made: list[Factor] = []
     for labels, a in factors:
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]
-        if c in labels:
-            one = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
+        if label in labels:
+            one = (
+                grows(node, a, rewriting, 0) if labels[0] == label and len(a.slices) == 1 else None
+            )
             if (
                 one is None
                 or one[0] != ScanDirection(node.domain[dim], 1)
@@ -103,5 +104,5 @@ def _received(node: Node, rewriting: Rewriting) -> tuple[Node, str, Slice, int] 
     return e, dims[at[0]], ahead, p.op.axis
 
 
-def _points(by: dict[str, Any]) -> dict[str, Any]:
+def _points(by: dict[str, Index]) -> dict[str, Expr | int]:
     return {d: x for d, x in by.items() if not isinstance(x, Slice)}

@@ -71,27 +71,27 @@ def total(node: Node, terms: Sequence[Sequence[Factor]], out: str, rewriting: Re
     return replace(node, op=Add(), args=(first, last))
 
 
-def products(factors: list[Factor], c: str, rewriting: Rewriting) -> list[list[Factor]]:
-    """(a + b)·d as a·d + b·d, where the sum has label `c`."""
-    factors = joined(factors, c, rewriting)
+def products(factors: list[Factor], label: str, rewriting: Rewriting) -> list[list[Factor]]:
+    """(a + b)·d as a·d + b·d, where the sum has `label`."""
+    factors = joined(factors, label, rewriting)
     for k, (labels, a) in enumerate(factors):
-        both = rewriting.producer(a, Add) if c in labels else None
+        both = rewriting.producer(a, Add) if label in labels else None
         if both is None:
             continue
         ins, out = rewriting.labels(both)
         to = dict(zip(out, labels, strict=True))
         terms = [("".join(to[x] for x in s), b) for s, b in zip(ins, both.args, strict=True)]
         every = ([*factors[:k], term, *factors[k + 1 :]] for term in terms)
-        return [product for alone in every for product in products(alone, c, rewriting)]
+        return [product for alone in every for product in products(alone, label, rewriting)]
     return [factors]
 
 
-def joined(factors: list[Factor], c: str, rewriting: Rewriting) -> list[Factor]:
-    """The factors, where one that has label `c` is a contraction: its factors."""
+def joined(factors: list[Factor], label: str, rewriting: Rewriting) -> list[Factor]:
+    """The factors, where one that has `label` is a contraction: its factors."""
     out: list[Factor] = []
     used = "".join(labels for labels, _ in factors)
     for labels, a in factors:
-        inner = rewriting.producer(a, Einsum) if c in labels else None
+        inner = rewriting.producer(a, Einsum) if label in labels else None
         if inner is None:
             out.append((labels, a))
             continue
@@ -105,21 +105,21 @@ def joined(factors: list[Factor], c: str, rewriting: Rewriting) -> list[Factor]:
     return out
 
 
-def _split(node: Node, rewriting: Rewriting, factors: list[Factor], c: str) -> Split | None:
-    """If every factor with label `c` grows along it with the same dim."""
+def _split(node: Node, rewriting: Rewriting, factors: list[Factor], label: str) -> Split | None:
+    """If every factor with `label` grows along it with the same dim."""
     ways = set[ScanDirection]()
     points: list[Factor] = []
     for labels, a in factors:
-        if c not in labels:
+        if label not in labels:
             continue
-        found = grows(node, a, rewriting, 0) if labels[0] == c and len(a.slices) == 1 else None
+        found = grows(node, a, rewriting, 0) if labels[0] == label and len(a.slices) == 1 else None
         if found is None:
             return None
         ways.add(found[0])
         points.append((labels[1:], found[1]))
     if len(ways) != 1:
         return None
-    return Split(ways.pop(), tuple(points), tuple(f for f in factors if c not in f[0]))
+    return Split(ways.pop(), tuple(points), tuple(f for f in factors if label not in f[0]))
 
 
 def _state_labels(split: Split, out: str) -> str:

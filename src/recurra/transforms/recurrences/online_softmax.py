@@ -74,12 +74,12 @@ def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponentia
 
 
 def _exponential(
-    rewriting: Rewriting, node: Node, c: Node, less: Node, dim: str
+    rewriting: Rewriting, node: Node, shift: Node, less: Node, dim: str
 ) -> Exponential | None:
-    if not isinstance(less.op, el.Sub) or less.args[1] != rewriting.read(c.name):
+    if not isinstance(less.op, el.Sub) or less.args[1] != rewriting.read(shift.name):
         return None
     if (
-        less.args[0].name == c.name
+        less.args[0].name == shift.name
         or len(rewriting.readers[less.name]) != 1
         or less.name in rewriting.outputs
     ):
@@ -108,23 +108,23 @@ def _exponential(
             if not _over(rewriting, fold, dim):
                 return None
             sums.append(fold)
-    return Exponential(node, c, less, e, tuple(sums)) if sums else None
+    return Exponential(node, shift, less, e, tuple(sums)) if sums else None
 
 
-def _masked(rewriting: Rewriting, node: Node, e: Node) -> bool:
-    """Is it e where something holds, else 0?"""
+def _masked(rewriting: Rewriting, node: Node, exponential: Node) -> bool:
+    """Is it the exponential where something holds, else 0?"""
     if (
         not isinstance(node.op, el.Where)
-        or node.args[1] != rewriting.read(e.name)
-        or node.type != e.type
+        or node.args[1] != rewriting.read(exponential.name)
+        or node.type != exponential.type
     ):
         return False
-    rank = e.type.rank if isinstance(e.type, Type) else 0
+    rank = exponential.type.rank if isinstance(exponential.type, Type) else 0
     (_, mine, _), out = node.op.parts((rank, rank, rank))
     return (
         mine == out
         and is_const(rewriting, node.args[2], 0.0) is not None
-        and node.args[0].name != e.name
+        and node.args[0].name != exponential.name
     )
 
 
@@ -173,15 +173,15 @@ def _rescale(rewriting: Rewriting, node: Node, found: list[Exponential], dim: st
 
 
 def _running(
-    rewriting: Rewriting, node: Node, m: Node, running: str, before: Ref
+    rewriting: Rewriting, node: Node, maximum: Node, running: str, before: Ref
 ) -> tuple[Ref, Ref]:
     """c of the maximum up to this tile, and up to the one before."""
-    if node.name == m.name:
+    if node.name == maximum.name:
         return rewriting.read(running), before
     within = rewriting[running].domain
 
     def at(value: Ref, stem: str) -> Ref:
-        args = [value if a.name == m.name else a for a in node.args]
+        args = [value if a.name == maximum.name else a for a in node.args]
         return rewriting.emit(node.op, args, within, stem)
 
     return at(rewriting.read(running), f"{node.name}_so_far"), at(before, f"{node.name}_before")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
@@ -96,7 +95,7 @@ def neighbor(node: Node, rewriting: Rewriting, way: ScanDirection, unit: float) 
     start = rewriting.emit(
         Const(value=unit, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "start"
     )
-    edge: Any = r.lo if direction > 0 else r.hi
+    edge = r.lo if direction > 0 else r.hi
     edge = edge if direction > 0 else edge - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))
     step = node.domain.point(r.dim, r.sym - direction)

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
-from typing import Any
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
-from recurra.ir.expr import lin, symbols
+from recurra.ir.expr import Expr, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Range, Type, is_shift
@@ -47,7 +46,7 @@ class Front:
         return frozenset((*self.cells, *self.pulled))
 
     @property
-    def length(self) -> Any:
+    def length(self) -> Expr | int:
         """Elements of a diagonal."""
         return length_of(self.axis)
 
@@ -226,5 +225,5 @@ def _readable(ref: Ref, source: Node, two: set[str], sizes: Mapping[str, int]) -
     return not ref.slices and fixed
 
 
-def length_of(extent: Range) -> Any:
+def length_of(extent: Range) -> Expr | int:
     return lin([(extent.hi, 1), (extent.lo, -1)])

@@ -21,6 +21,7 @@ from recurra.cost.tuning import Tuning
 from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
+    Expr,
     Sym,
     both,
     compare,
@@ -78,7 +79,7 @@ class _Skew:
     def __post_init__(self) -> None:
         f, dims = self.f, self.graph.dims
         pair = f.axis.dim, f.other.dim
-        steps: Any = f.length + length_of(f.other) - 1
+        steps = f.length + length_of(f.other) - 1
         self.steps = steps + f.far
         waves = self.graph.fresh_dim(
             Role.WAVES, f.axis.dim, self.steps, stem="".join(pair), taken=self.sizes
@@ -94,9 +95,9 @@ class _Skew:
             if any(self.shifts(r.args[k]) != (0, 0) for r, k in self.reads(name))
         ]
         # element k of diagonal w is the cell (k + lo, w - before - k + lo)
-        k: Any = Sym(f.axis.dim)
-        at: Any = self.wave - f.before - k + f.other.lo
-        self.cell: dict[str, Any] = {f.axis.dim: k + f.axis.lo, f.other.dim: at}
+        k = Sym(f.axis.dim)
+        at: Expr | int = self.wave - f.before - k + f.other.lo
+        self.cell: dict[str, Expr | int] = {f.axis.dim: k + f.axis.lo, f.other.dim: at}
         self.valid = both(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
 
     def reads(self, name: str) -> list[tuple[Node, int]]:
@@ -310,7 +311,7 @@ class _Skew:
         """Which dim is read at a point for each cell; c of dim + c, None if it is no such sum."""
         (k,) = [k for k, e in enumerate(every.index) if isinstance(e, Slice)]
         e = ref.index[k]
-        c: Any = None if isinstance(e, Slice) else lin([(e, 1), (dim.sym, -1)])
+        c = None if isinstance(e, Slice) else lin([(e, 1), (dim.sym, -1)])
         known = c is not None and not symbols(c) - set(self.sizes)
         return k, self.graph[ref.name].domain.ranges[k], c if known else None
 
@@ -320,8 +321,8 @@ class _Skew:
         _, r, c = self.shift(ref, every, f.axis)
         if c is None:
             return None
-        before: Any = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
-        after: Any = lin([(f.length, 1), (before, -1), (length_of(r), -1)])
+        before = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
+        after = lin([(f.length, 1), (before, -1), (length_of(r), -1)])
         if before == 0 and after == 0:
             return every
         if min(evaluate(before, self.sizes), evaluate(after, self.sizes)) < 0:
@@ -335,8 +336,8 @@ class _Skew:
         if c is None:
             return None
         # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
-        first: Any = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + c
-        start: Any = lin([(r.hi, 1), (-1, 1), (first, -1)])
+        first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + c
+        start = lin([(r.hi, 1), (-1, 1), (first, -1)])
         ends = [evaluate(start, {**self.sizes, self.wave.name: w}) for w in self.span]
         room = max(0, -min(ends))
         more = max(0, max(ends) + f.axis.size(self.sizes) - r.size(self.sizes))
@@ -399,7 +400,7 @@ class _Skew:
             return None
         wave, within = self.g[self.waves[ref.name]], self.domain(of, self.inside)
         ends = [(self.cell[r.dim], r) for r in of.domain if r.dim in two]
-        there: Any = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
+        there = both(*(both(compare(">=", e, r.lo), compare("<", e, r.hi)) for e, r in ends))
         mask = Value(expr=there, dtype="bool").batch_symbol(self.f.axis.dim, self.f.length, False)
         neutral = Const(value=identity(node.op.monoid, of.type.dtype), dtype=of.type.dtype)
         axes = f"Z{LETTERS[: of.type.rank]}"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from recurra.ir.expr import Sym
+from recurra.ir.expr import Expr, Sym
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS, join_labels
 from recurra.ir.order import topological
@@ -77,14 +77,14 @@ class _Widen:
         readers = self.graph.readers[node.name]
         return isinstance(node.op, Sub) and all(isinstance(r.op, Exp) for r, _ in readers)
 
-    def read(self, a: Ref) -> Ref:
+    def read(self, ref: Ref) -> Ref:
         index = (
             replace(e, lo=self.part.lo, hi=self.part.hi, step=1)
             if isinstance(e, Slice) and self.along.at(e) == self.g
             else e
-            for e in a.index
+            for e in ref.index
         )
-        return Ref(a.name, tuple(index))
+        return Ref(ref.name, tuple(index))
 
     def masked(self, axes: Sequence[Sequence[object]], args: Sequence[Ref]) -> int:
         """The operand of fewest axes that has the range."""
@@ -95,7 +95,7 @@ class _Widen:
         """Which points are a whole number of steps from the range's first."""
         of: Any = Sym(self.places.dims[0])
         turn = self.new.emit(Value(expr=of % self.g.step), (), self.places, "turn")
-        start: Any = self.g.lo
+        start: Expr | int = self.g.lo
         mine = self.new.emit(Value(expr=start % self.g.step), (), node.domain, "turn")
         every = Ref(turn.name, (self.part,))
         return self.new.emit(Equal(labels=",a->a"), (mine, every), node.domain, "in_step")
@@ -110,7 +110,7 @@ class _Widen:
             within = LessEqual(labels=",a->a")
             seen = self.new.emit(within, (first, every), node.domain, "seen")
         else:  # first points, all of which are read
-            end: Any = self.g.hi
+            end: Expr | int = self.g.hi
             last = self.new.emit(Value(expr=end - 1), (), node.domain, "last")
             until = LessEqual(labels="a,->a")
             seen = self.new.emit(until, (every, last), node.domain, "seen")

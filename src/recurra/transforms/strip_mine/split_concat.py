@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from recurra.ir.expr import lin, symbols
 from recurra.ir.graph import Graph, Node, Ref
@@ -43,7 +42,7 @@ def unjoined(graph: Graph, dim: str, sizes: Mapping[str, int]) -> Graph:
 
 def symbols_of(node: Node, axis: int) -> set[str]:
     """The dims that an axis of an equation is as long as."""
-    shape: Any = getattr(node.type, "shape", ())
+    shape = getattr(node.type, "shape", ())
     return set(symbols(shape[axis]))
 
 
@@ -61,7 +60,7 @@ def each_reduced(node: Node, rewriting: Rewriting) -> Node | None:
     if len(join.args) == 1:
         return replace(node, args=join.args)
     *parts, last = (rewriting.emit(node.op, (a,), node.domain, node.op.name) for a in join.args)
-    op: Any = Op.registry[node.op.monoid]
+    op = Op.registry[node.op.monoid]
     first = reduce(lambda x, y: rewriting.emit(op(), (x, y), node.domain, node.op.name), parts)
     return replace(node, op=op(), args=(first, last))
 
@@ -95,7 +94,7 @@ def cut_from(node: Node, rewriting: Rewriting) -> Ref | None:
     join = rewriting.producer(node.args[0], Concat)
     if join is None or join.op.axis != node.op.axis:  # pyright: ignore[reportAttributeAccessIssue]
         return None
-    start: Any = 0
+    start = 0
     for part in join.args:
         size = rewriting.type(part).shape[node.op.axis]
         if (

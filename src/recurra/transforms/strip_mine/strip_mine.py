@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, Sym, lin, minimum
@@ -63,7 +62,7 @@ class Strip:
     @property
     def part(self) -> Slice:
         """The points of one tile."""
-        start: Any = lin([(self.lo, 1), (Sym(self.dim), self.size)])
+        start: Expr | int = lin([(self.lo, 1), (Sym(self.dim), self.size)])
         return Slice(start, minimum(start + self.size, self.hi), loose=True)
 
     def whole(self, index: Index) -> bool:
@@ -153,7 +152,7 @@ def strips(along: GrowingAxes) -> list[Strip]:
     for g in along.ranges.values():
         members = along.members(g)
         if members and fuel().burn("a range that grows → tiles", str(g.hi)):
-            count: Any = (g.length + (g.size - 1)) // g.size  # pyright: ignore[reportOperatorIssue]
+            count = (g.length + (g.size - 1)) // g.size  # pyright: ignore[reportOperatorIssue]
             taken = (*along.sizes, *(s.dim for s in out))
             tiles = graph.fresh_dim(Role.STRIPS, g.dim, count, taken=taken)
             kept = frozenset(n for n in members if g in along.of(n))

@@ -60,7 +60,7 @@ class Tile:
     @property
     def one(self) -> Slice:
         """All elements of a tile."""
-        first: Any = Sym(self.outer) * self.size
+        first: Expr | int = Sym(self.outer) * self.size
         return Slice(first, first + self.size)
 
     def split(self, extent: Range) -> tuple[Range, ...]:
@@ -76,7 +76,7 @@ class Tile:
             return replace(e, lo=self.at(e.lo), hi=self.at(e.hi)) if moves else e
         return self._known(substitute(e, self.point))
 
-    def _known(self, e: Any) -> Any:
+    def _known(self, e: Expr | int) -> Expr | int:
         if isinstance(e, (FloorDiv, Modulo)) and e.a == Sym(self.inner) and e.n == self.size:
             return 0 if isinstance(e, FloorDiv) else e.a
         return rebuild(e, self._known)
@@ -106,7 +106,7 @@ class Tile:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
 
-def _spread(e: Any) -> Any:
+def _spread(e: Expr | int) -> Expr | int:
     """min(8*j+8,t+1)-8*j → min(8,t-8*j+1)"""
     for x, k in e.terms if isinstance(e, Lin) else ():
         if isinstance(x, Ext) and x.op == "min" and k == 1:

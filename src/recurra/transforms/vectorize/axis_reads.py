@@ -6,8 +6,6 @@ x[max(i-1,0)]  x[I-1-i]     elements of it that are taken
 
 from __future__ import annotations
 
-from typing import Any
-
 from recurra.ir.expr import Expr, Sym, lin, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range
@@ -86,7 +84,7 @@ def loose_range(slice_: Slice, extent: Range) -> Slice | None:
     )
 
 
-def shift(e: Any, dim: str) -> Expr | int | None:
+def shift(e: Index, dim: str) -> Expr | int | None:
     """c of dim + c, c free of dim; None where the index is no such sum."""
     if isinstance(e, Slice):
         return None

@@ -196,7 +196,7 @@ class _Vectorize:
             self.cycle[ref.name] = self.now
         return ref
 
-    def size(self, extent: Range) -> Any:
+    def size(self, extent: Range) -> Expr | int:
         return extent.hi - extent.lo
 
     def new_type(self, node: Node) -> Type:
@@ -265,14 +265,14 @@ class _Vectorize:
             mine = node.domain[self.dim]
             c: Any = shift(e, self.dim)
             if c is None:
-                point: Any = e
+                point = e
                 return self._taken(ref, axis, lin([(point, 1), (r.lo, -1)]), mine, domain), True
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
         return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
 
-    def _taken(self, ref: Ref, axis: int, at: Any, extent: Range, domain: Domain) -> Ref:
+    def _taken(self, ref: Ref, axis: int, at: Expr | int, extent: Range, domain: Domain) -> Ref:
         """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
         axes = LETTERS[: self.g.type(ref).rank]
         out = axes[:axis] + axes[axis + 1 :]
@@ -281,7 +281,13 @@ class _Vectorize:
         return self.emit(op, (ref, self.symbol(at, extent, domain, "i32")), domain, "taken")
 
     def _cut(
-        self, ref: Ref, axis: int, start: Any, size: Any, extent: Range, domain: Domain
+        self,
+        ref: Ref,
+        axis: int,
+        start: Expr | int,
+        size: Expr | int,
+        extent: Range,
+        domain: Domain,
     ) -> Ref:
         if start == 0 and size == self.size(extent):
             return ref
@@ -379,7 +385,7 @@ class _Vectorize:
         labels = f"{axes}->{axes}Z" if self.last else f"{axes}->Z{axes}"
         return self.emit(Expand(labels=labels, sizes=(size,)), (ref,), domain, "wide")
 
-    def symbol(self, expr: Any, extent: Range, domain: Domain, dtype: str) -> Ref:
+    def symbol(self, expr: Expr | int, extent: Range, domain: Domain, dtype: str) -> Ref:
         """An expression of the dim, as a vector along the new axis."""
         e = substitute(expr, {self.dim: extent.sym + extent.lo}) if extent.lo != 0 else expr
         op = Value(expr=e, dtype=dtype).batch_symbol(self.dim, self.size(extent), self.last)
