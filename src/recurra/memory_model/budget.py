@@ -46,7 +46,8 @@ def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
     least = f"the least budget known to do is {rounded_up(peak.nbytes)}"
     if needed > budget:
         least += f"; parameters, inputs and outputs alone take {needed:,}"
-    fits = [f"{b}: {n}" for b in peak.sizes if (n := fitting(peak, b, budget))]
+    others = () if peak.asked else peak.sizes
+    fits = [f"{b}: {n}" for b in others if (n := fitting(peak, b, budget))]
     raise PlanError(
         f"the program takes {peak.nbytes:,} bytes at its peak, {peak.nbytes - budget:,} more than"
         f" memory={budget:,}",

@@ -267,4 +267,5 @@ def _peak_of(program: Program, meter: Meter) -> Peak:
         sizes,
         tuple(meter.history),
         arena.total if arena else "",
+        meter.asked,
     )

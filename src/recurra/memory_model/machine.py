@@ -174,6 +174,7 @@ class MeteredLaunches:
             at, carried = given[1:first], given[first + len(r.held) :]
             new = [fresh(self.meter, plan, name) for name in r.gives[kept:]]
             taken = self.backend.besides(self.plan, r, tuple(map(int, at)))
+            self.meter.asked |= taken > 0
             del_ = self.meter.extra(taken, f"inside of {r.name}")
             del del_
             ends = at[len(at) - len(r.ends) :] if r.asks else ()

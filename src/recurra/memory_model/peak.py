@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recurra.errors import RecurraError, here
 from recurra.memory_model.amount import Amount
 from recurra.report.html import size, table_html
 
@@ -52,9 +53,22 @@ class Peak:
     sizes: Mapping[str, int]
     history: tuple[PeakPoint, ...] = ()
     arena: str = ""  # of the stores, if they share one
+    asked: bool = False  # has the backend told what launches take, for these bounds alone?
 
     def of(self, **bounds: int) -> int:
-        """The peak for other bounds, under the same schedule and plan."""
+        """The peak for other bounds, under the same schedule and plan.
+
+        Raises RecurraError if the backend compiled for these bounds to know what launches take.
+        """
+        other = {k: v for k, v in bounds.items() if v != self.sizes.get(k)}
+        if self.asked and other:
+            raise RecurraError(
+                f"the peak for {', '.join(f'{k}={v}' for k, v in other.items())} is not known",
+                facts="what launches take inside is told by the backend's compiler, for the bounds "
+                f"it compiled for: {', '.join(f'{k}={v}' for k, v in self.sizes.items())}",
+                hint="compile for the others, or ask the same program with backend='numpy'",
+                loc=here(),
+            )
         return max((x.at({**self.sizes, **bounds}) for x in self.amounts), default=0)
 
     @property
@@ -87,7 +101,8 @@ class Peak:
             f"{h.nbytes:>14,}  {h.name}: {h.amount}  ({KINDS[h.kind]})" for h in self.held[:LARGEST]
         ]
         arena = [f"  {self.arena}"] if self.arena else []
-        return "\n".join([head, f"  = {self.amount}", f"  {kinds}", *arena, *rows])
+        amount = f"  = {self.amount}" + ", for these bounds alone" * self.asked
+        return "\n".join([head, amount, f"  {kinds}", *arena, *rows])
 
     def _repr_html_(self) -> str:
         return table_html(self.rows, {"tensor": "peak", "bytes": self.nbytes})

@@ -60,6 +60,7 @@ class Meter:
     def __post_init__(self) -> None:
         self.labels: dict[int, Label] = {}
         self.rising, self.where = False, ""
+        self.asked = False  # has a backend told bytes that it knows for these bounds alone?
 
     def took(self, label: Label) -> None:
         self.live += label.nbytes
