@@ -5,7 +5,7 @@
 
 A point is asked for where an equation reads it that is asked for there itself, under the condition
 of its branch. What a condition cannot say of a read (a range that moves, an index by //) counts as
-all points: the answer may be too wide, never too narrow.
+all points from the least to the greatest: the answer may be too wide, never too narrow.
 """
 
 from __future__ import annotations
@@ -167,6 +167,8 @@ class _Demand:
                 asked += mine[dim].edges if moved or mine[dim] != r else ()
             elif not symbols(e) & set(mine.dims):
                 ends.append(compare("==", r.sym, e))
+            else:  # from its least to its greatest point
+                ranges.append((Slice(e, lin([(e, 1), (1, 1)])), r))
         for e, r in ranges:
             ends += self.reach(e, r, node.domain, asked, back)
         mapped = self.mapped(both(*asked), mine, back)
