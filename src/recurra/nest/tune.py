@@ -65,6 +65,14 @@ class Tuned:
     def nest(self) -> Nest:
         return self.finalists[self.best][0]
 
+    def __str__(self) -> str:
+        ranked = sorted(self.finalists.items(), key=lambda entry: entry[1][1].seconds)
+        rows = (
+            f"{s.gflops:8.1f} GFLOPS, {s.of_peak:4.0%} of the peak  {name}: {nest.order}"
+            for name, (nest, s) in ranked
+        )
+        return "\n".join([str(self.nest.problem.statement), *rows])
+
     def report(self) -> dict[str, object]:
         """As JSON has it."""
         return {

@@ -60,6 +60,7 @@ def test_no_time_at_all() -> None:
     assert all(standing.gflops > 0 for _, standing in found.finalists.values())
     assert found.measured == 1
     short = tuned(catalogue.matmul(16, 16, 16), seconds=1e-9)
+    assert f"  {short.best}: {short.nest.order}" in str(short).splitlines()[1]
     assert {"untiled", "standard", "found", "refined"} <= set(short.finalists)
 
 
