@@ -29,6 +29,7 @@ from recurra.frontend.gradient_paths import (
     written_from,
 )
 from recurra.frontend.inverse_reads import Inverse, invert
+from recurra.frontend.outer_products import picked, summed
 from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
 from recurra.ir.expr import (
@@ -48,7 +49,6 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_shift
-from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
 from recurra.polyhedral.dependence import readers
@@ -367,7 +367,7 @@ def _unslice(
         at = at // slice_.step
     if slice_.pad is not None:
         guards.append(compare("<", extent.sym, slice_.hi))
-    return value.apply(Pick(axis=0, at_=at, zero=True), value)
+    return picked(value, at)
 
 
 def _ended(value: RecurrentTensor) -> RecurrentTensor:
@@ -401,17 +401,27 @@ def _total(value: RecurrentTensor, inv: Inverse, heard: Expr) -> RecurrentTensor
         if r not in varying:  # the value does not depend on it: count the points
             times = mul(times, lin([(r.hi, 1), (r.lo, -1)]))
     if varying:
-        value = _named(value)
         index = tuple(
             _interval(*readers(r, inv.free, inv.source, inv.ref.index, when))
             if r in varying
             else r.sym
             for r in have
         )
-        value = RecurrentTensor(value.tracer, Ref(value.name, index), indexed=True)
-        axes = tuple(range(len(value.ref.slices)))
-        value = value.apply(Sum(axes=axes), value) if axes else value
+        value = _summed(value, index, bool(inv.ref.slices))
     return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
+
+
+def _summed(value: RecurrentTensor, index: tuple[Index, ...], is_picked: bool) -> RecurrentTensor:
+    """The sum over the ranges of an index; of picked elements of a product a contraction at once.
+
+    Other products are contracted where their points become an axis.
+    """
+    product = summed(value, index) if is_picked else None
+    if product is not None:
+        return product
+    value = RecurrentTensor(value.tracer, Ref(_named(value).name, index), indexed=True)
+    axes = tuple(range(len(value.ref.slices)))
+    return value.apply(Sum(axes=axes), value) if axes else value
 
 
 def _interval(lo: Expr | int, hi: Expr | int) -> Index:
