@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from recurra.backends.protocol import Backend
-from recurra.codegen.host_program import Program
+from recurra.codegen.host_program import Program, RegionLaunch
 from recurra.codegen.input_layout import in_place
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Finish, WholeProgram, output_of
@@ -61,8 +61,10 @@ class SingleRun:
 
     def launch(self, name: str, finish: Finish) -> WholeProgram:
         """The program, ready to be compiled at its first run; it is kept by its name."""
-        (region,) = self.program.regions
-        return self.backend.compile_whole(self.program.plan, replace(region, name=name), finish)
+        (only,) = self.program.items
+        assert isinstance(only, RegionLaunch)
+        region = replace(only.region, name=name)
+        return self.backend.compile_whole(self.program.plan, region, finish)
 
     def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
         """Every named tensor, [*dims of its domain, *shape]; what the caller gave stays his."""

@@ -132,7 +132,7 @@ def test_an_interrupt_waits_for_all_threads() -> None:
         def __init__(self, nest: Any) -> None:
             self._is_first = nest.problem.extents["m"] == 3
 
-        def call(self, *addresses: int) -> None:
+        def __call__(self, *addresses: int) -> None:
             if self._is_first:
                 begun.wait(10)
                 threading.Timer(0.2, may_end.set).start()
@@ -153,7 +153,7 @@ def test_what_a_thread_raises_is_raised(failing: int) -> None:
         def __init__(self, nest: Any) -> None:
             self._rows = nest.problem.extents["m"]
 
-        def call(self, *addresses: int) -> None:
+        def __call__(self, *addresses: int) -> None:
             if self._rows == failing:
                 raise ValueError(str(failing))
 

@@ -247,7 +247,7 @@ def test_more_of_the_largest_than_there_are_is_refused() -> None:
         best, _ = rc.input(rc.f32, (b,), name="x")[0:B].topk(5)
         rc.output(best=best)
     assert ctx.compile({B: 5}, backend="numpy").run(inputs={"x": range(5)})["best"][0] == 4
-    with pytest.raises(ShapeError, match="at B=3 0:5 is asked of 0:3"):
+    with pytest.raises(ShapeError, match="its axis has B; at B=3 that is 3"):
         ctx.compile({B: 3}, backend="numpy")
     with ctx, pytest.raises(ShapeError, match="has no 5 elements on axis 0"):
         rc.constant([1.0, 2.0]).topk(5)
