@@ -98,9 +98,14 @@ def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, b
             guard = (
                 compare(">=", edge, extent.lo - c) if early else compare("<", edge, extent.hi - c)
             )
-    if branch:
+    if branch and not _is_one_choice(node):
         return f"keep this branch to where {guard}: {node.name}[{spoken(guard)}] = ..."
     return f"guard it: rc.where({spoken(guard)}, {spoken(ref)}, 0)"
+
+
+def _is_one_choice(node: Node) -> bool:
+    """Are its branches of one line, as those of `rc.where` are, and of reads around an end?"""
+    return node.loc is not None and {*node.lines} == {node.loc}
 
 
 def uncovered(
@@ -110,6 +115,13 @@ def uncovered(
     named |= {s for r in node.domain for e in (r.lo, r.hi) for s in symbols(e)}
     every = ", ".join(_range(r, r.dim) for r in node.domain)
     place = ", ".join(node.domain.dims)
+    if _is_one_choice(node):
+        return DomainError(
+            "what is chosen is not defined at every point where it is chosen",
+            facts=f"it is where {' or '.join(map(str, when))}; {at(point, bounds, named)}it is not",
+            hint="choose by where it can be read: rc.where(t >= 1, x[t - 1], x[0])",
+            loc=node.loc,
+        )
     return DomainError(
         f"{node.name} is not defined at every point of its domain",
         facts=f"its domain is {every or 'one point'}, its branches hold where "
