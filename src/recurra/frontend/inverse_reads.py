@@ -16,6 +16,7 @@ from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
     Expr,
+    Ext,
     Sym,
     both,
     compare,
@@ -75,8 +76,9 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     None if they are more than a few.
     """
     lo, hi = readers(extent, inverse.free, inverse.source, inverse.ref.index, inverse.when)
+    lo = _unclamped(lo, extent)
     count = lin([(hi, 1), (lo, -1)])
-    named = symbols(count) | symbols(extent.hi)
+    named = symbols(count) | symbols(extent.lo) | symbols(extent.hi)
     bounds = tuple(compare(">=", Sym(n), 1) for n in sorted(named - set(inverse.source.dims)))
 
     def holds(condition: Expr) -> bool:
@@ -84,8 +86,15 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
 
     most = next((n for n in range(1, MAX_READERS + 1) if holds(compare("<=", count, n))), 0)
     points = [lin([(lo, 1), (k, 1)]) for k in range(most)]
-    inside = [compare("<", e, extent.hi) for e in points]
-    return [(e, TRUE if holds(c) else c) for e, c in zip(points, inside, strict=True)]
+    ends = [(compare(">=", e, extent.lo), compare("<", e, extent.hi)) for e in points]
+    inside = [both(*(c for c in pair if not holds(c))) for pair in ends]
+    return list(zip(points, inside, strict=True))
+
+
+def _unclamped(lo: Expr | int, extent: Range) -> Expr | int:
+    """t-2 of max(t-2,0): where it is no point nothing is read, and order goes by the distance."""
+    rest = [a for a in lo.args if a not in (extent.lo, extent.hi)] if isinstance(lo, Ext) else []
+    return _unclamped(rest[0], extent) if len(rest) == 1 else lo
 
 
 def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
