@@ -84,7 +84,8 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     def holds(condition: Expr) -> bool:
         return isl.always(condition, inverse.source, bounds)
 
-    most = next((n for n in range(1, MAX_READERS + 1) if holds(compare("<=", count, n))), 0)
+    some = 1 if inverse.ref.slices else MAX_READERS  # of ranges the elements are summed as ranges
+    most = next((n for n in range(1, some + 1) if holds(compare("<=", count, n))), 0)
     points = [lin([(lo, 1), (k, 1)]) for k in range(most)]
     ends = [(compare(">=", e, extent.lo), compare("<", e, extent.hi)) for e in points]
     inside = [both(*(c for c in pair if not holds(c))) for pair in ends]

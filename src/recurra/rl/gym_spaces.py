@@ -31,13 +31,14 @@ OddPart = tuple[str, tuple[int, ...], Any]  # where it is, its shape, and its sp
 
 
 def odd_part(space: Any, observation: Any, where: str = "") -> OddPart | None:
-    """The first part of an observation that has another shape than its space; None: all fit."""
+    """The first part of an observation whose numbers have another shape than its space; or None."""
     if isinstance(space, (Dict, Tuple)):
         parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         found = (odd_part(s, observation[k], f"{where}[{k!r}]") for k, s in parts)
         return next((x for x in found if x is not None), None)
-    shape = np.shape(observation)
-    return None if shape == space.shape else (where, shape, space)
+    array = np.asarray(observation)
+    fits = array.shape == space.shape or array.dtype.kind not in "biuf"
+    return None if fits else (where, array.shape, space)
 
 
 @dataclass(frozen=True)

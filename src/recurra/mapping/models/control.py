@@ -11,7 +11,7 @@ from jax import Array
 from recurra.mapping.models.training import DenseLayer, Model, Sizes, adam, shapes
 
 
-class ActorCritic(TypedDict):
+class ActorCriticWeights(TypedDict):
     """The layers of both networks."""
 
     policy: list[DenseLayer]
@@ -32,7 +32,7 @@ def ppo_step(batch: int = 4096, observed: int = 64, width: int = 256, actions: i
         return x @ layers[-1]["w"] + layers[-1]["b"]
 
     def loss(
-        weights: ActorCritic,
+        weights: ActorCriticWeights,
         seen: Array,
         action: Array,
         advantage: Array,

@@ -60,7 +60,7 @@ class EncoderDecoder(TypedDict):
     decoder: list[Block]
 
 
-class Decoder(TypedDict):
+class DecoderWeights(TypedDict):
     """Embeddings of words, one stack."""
 
     words: Array
@@ -188,7 +188,7 @@ def gpt_decode(
     caches = [shapes((2, batch, length, width))] * layers
 
     def decode(
-        weights: Decoder, caches: list[Array], token: Array, at: Array
+        weights: DecoderWeights, caches: list[Array], token: Array, at: Array
     ) -> tuple[Array, list[Array]]:
         x, kept = weights["words"][token], list[Array]()
         for q, cache in zip(weights["blocks"], caches, strict=True):
