@@ -12,6 +12,7 @@ from itertools import product
 
 from recurra.analysis.tracer import Tracer
 from recurra.cost.thresholds import MAX_READERS
+from recurra.frontend.gradient_paths import untold
 from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
@@ -66,6 +67,7 @@ def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> 
         at = {**by, **dict(zip(few, (e for e, _ in points), strict=True))}
         rest = tuple(r for p, r in free.items() if p not in few)
         there, inside = substitute(chosen, at), both(*(c for _, c in points))
+        there = untold(there, source) if few else there
         out.append(Inverse(source, rest, fixed, at, ref.at(at), there, inside))
     return out
 
@@ -78,7 +80,7 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     lo, hi = readers(extent, inverse.free, inverse.source, inverse.ref.index, inverse.when)
     lo = _unclamped(lo, extent)
     count = lin([(hi, 1), (lo, -1)])
-    named = symbols(count) | symbols(extent.lo) | symbols(extent.hi)
+    named = symbols(lo) | symbols(hi) | symbols(extent.lo) | symbols(extent.hi)
     bounds = tuple(compare(">=", Sym(n), 1) for n in sorted(named - set(inverse.source.dims)))
 
     def holds(condition: Expr) -> bool:

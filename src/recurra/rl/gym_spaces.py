@@ -37,7 +37,7 @@ def odd_part(space: Any, observation: Any, where: str = "") -> OddPart | None:
         found = (odd_part(s, observation[k], f"{where}[{k!r}]") for k, s in parts)
         return next((x for x in found if x is not None), None)
     array = np.asarray(observation)
-    fits = array.shape == space.shape or array.dtype.kind not in "biuf"
+    fits = array.shape in (space.shape, ()) or array.dtype.kind not in "biuf"  # a number: no array
     return None if fits else (where, array.shape, space)
 
 

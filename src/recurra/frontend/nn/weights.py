@@ -24,11 +24,13 @@ def load(module: Module, arrays: Mapping[str, Any], layout: str) -> None:
             loc=here(),
         )
     of_torch = list(module.torch_params())
-    names = [k for k, *_ in of_torch if layout == "torch"] or [k for k, _ in module.named_params()]
+    named_there = {k: p for k, p, _ in of_torch}
+    mine = named_there if layout == "torch" else dict(module.named_params())
+    matrices = {p.name for _, p, is_matrix in of_torch if is_matrix}
     given = {k: v for k, v in arrays.items() if not k.startswith("state/")}
-    _expect_names(names, given, [k for k, *_ in of_torch])
-    for name, (_, parameter, is_matrix) in zip(names, of_torch, strict=True):
-        value = given[name]
+    _expect_names([*mine], given, [*named_there])
+    for name, parameter in mine.items():
+        value, is_matrix = given[name], parameter.name in matrices
         if is_matrix and layout != "torch" and _is_of_torch(value):
             raise RecurraError(
                 f"{name} is given as a tensor of torch",
