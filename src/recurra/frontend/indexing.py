@@ -333,16 +333,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         )
     value, places, ranges = _ranges(x, places, value)
     conditions += ranges
-    lead = node.type.rank - len(value.shape)
-    sizes = zip(value.shape, node.type.shape[max(lead, 0) :], strict=False)
-    if lead < 0 or any(a not in (1, b) for a, b in sizes):
-        raise ShapeError(
-            f"{x.called} is {node.type} at every point, and this value {value.type}",
-            facts=f"the value is {value!r}",
-            hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
-            loc=here(),
-        )
-    value = value.broadcast_to(node.type.shape)
+    value = _of_shape(x, value, node.type)
     _no_other_dims(x.name, node.domain, value)
     where: list[Expr] = []
     back: dict[str, Expr | int] = {}
@@ -358,6 +349,20 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
         where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
     x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+
+
+def _of_shape(x: Any, value: Any, declared: Type) -> Any:
+    """A value repeated along the axes that it lacks in front, and along those of size 1."""
+    lead = declared.rank - len(value.shape)
+    sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
+    if lead < 0 or any(a not in (1, b) for a, b in sizes):
+        raise ShapeError(
+            f"{x.called} is {declared} at every point, and this value {value.type}",
+            facts=f"the value is {value!r}",
+            hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
+            loc=here(),
+        )
+    return value.broadcast_to(declared.shape)
 
 
 def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list[Expr]]:

@@ -100,15 +100,7 @@ def compile(
     else:
         problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
     on = _target(backend)
-    given: tuple[Any, Any] = (threads, schedule)  # whatever a caller without types gives
-    if threads is not None and (not isinstance(given[0], int) or threads < 1):
-        raise ScheduleError("a nest needs a thread, or several", facts=f"threads={threads!r}")
-    if not isinstance(given[1], str | Nest | None):
-        raise ScheduleError(
-            "a schedule is a nest or the order of its loops",
-            facts=f"given: {schedule!r}",
-            hint='schedule="n/64 m/6 k m n"',
-        )
+    _expect_options(threads, schedule)
     known = kernel_store.load(problem, on.name, threads or 1) if schedule is None else None
     if known is not None:
         try:
@@ -350,6 +342,18 @@ def _check_kinds(arrays: Sequence[AnyArray]) -> None:
 def _signature(inputs: tuple[str, ...]) -> Signature:
     positional = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in inputs]
     return Signature([*positional, Parameter("out", Parameter.KEYWORD_ONLY, default=None)])
+
+
+def _expect_options(threads: object, schedule: object) -> None:
+    """Refuses what a caller without types may give."""
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ScheduleError("a nest needs a thread, or several", facts=f"threads={threads!r}")
+    if not isinstance(schedule, str | Nest | None):
+        raise ScheduleError(
+            "a schedule is a nest or the order of its loops",
+            facts=f"given: {schedule!r}",
+            hint='schedule="n/64 m/6 k m n"',
+        )
 
 
 def _no_array(name: str, x: object) -> ShapeError:

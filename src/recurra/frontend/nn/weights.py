@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.values import array_of
 
-if TYPE_CHECKING:
-    from recurra.frontend.nn.modules import Module, Parameter
-
 LAYOUTS = ("recurra", "torch")
 
 
-def load(module: Module, arrays: Mapping[str, Any], layout: str) -> None:
+class Weight(Protocol):
+    """A parameter, as far as it is given a value."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> Any: ...
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+    def restart(self, initial: Any, /) -> None: ...
+
+
+class Weighted(Protocol):
+    """A module, as far as it has parameters."""
+
+    def named_params(self) -> Iterator[tuple[str, Weight]]: ...
+    def torch_params(self) -> Iterator[tuple[str, Weight, bool]]: ...
+
+
+def load(module: Weighted, arrays: Mapping[str, Any], layout: str) -> None:
     """Starts the parameters of a module at given values; see `Module.load`."""
     if layout not in LAYOUTS:
         raise RecurraError(
@@ -63,7 +79,7 @@ def _expect_names(names: list[str], given: Mapping[str, Any], in_torch: list[str
     )
 
 
-def _expect_shape(name: str, parameter: Parameter, array: Any, is_matrix: bool) -> None:
+def _expect_shape(name: str, parameter: Weight, array: Any, is_matrix: bool) -> None:
     if array.shape == parameter.shape:
         return
     turned = is_matrix and array.T.shape == parameter.shape
