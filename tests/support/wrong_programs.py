@@ -90,11 +90,10 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
     "a shift that a choice cannot follow": (
         X + "y = rc.where(t >= 1, x[t-2], 0.0)",
         DomainError,
-        "y is not defined at every point of its domain\n"
+        "what is chosen is not defined at every point where it is chosen\n"
         "  --> train.py:3   y = rc.where(t >= 1, x[t-2], 0.0)\n"
-        "  its domain is 0 <= t < T, its branches hold where ((t >= 1) & (t >= 2)) or (t < 1); "
-        "at t=1, T=4 none does\n"
-        "  hint: define the rest after the other branches: y[t] = ...",
+        "  it is where (t >= 1) & (t >= 2) or t < 1; at t=1, T=4 it is not\n"
+        "  hint: choose by where it can be read: rc.where(t >= 1, x[t - 1], x[0])",
     ),
     "a window past the end": (
         X + "y = x[t//2:t//2+5].sum()",

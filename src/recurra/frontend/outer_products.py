@@ -14,11 +14,13 @@ from dataclasses import replace
 
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.expr import Expr, Sym, symbols
-from recurra.ir.graph import Index, Node, Ref, Slice
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS
 from recurra.ir.types import Tuple
 from recurra.ops.contraction import Einsum
+from recurra.ops.elementwise import Add, Div, Mul, Neg, Sub
 from recurra.ops.indexing import Pick
+from recurra.ops.movement import Expand
 
 
 def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor:
@@ -28,6 +30,9 @@ def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor:
         return value.apply(Pick(axis=0, at_=at, zero=True), value)
     ins, out = found[1].parts()
     label, args = out[0], list[RecurrentTensor]()
+    rows = [a.name for labels, a in zip(ins, found[0].args, strict=True) if label in labels]
+    if all(_is_linear(value.graph, name) for name in rows):  # a recurrence may be made of it
+        return value.apply(Pick(axis=0, at_=at, zero=True), value)
     for labels, ref in zip(ins, _operands(value, found[0]), strict=True):
         x = RecurrentTensor(value.tracer, ref, indexed=True)
         if label in labels:
@@ -72,6 +77,16 @@ def summed(value: RecurrentTensor, ranges: tuple[Index, ...]) -> RecurrentTensor
     if any(not any(c in front for front in labels) for c in letters.values()):
         return None
     return value.apply(replace(found[1], labels=f"{','.join(labels)}->{out}"), *args)
+
+
+def _is_linear(graph: Graph, name: str) -> bool:
+    """Are rows of several lengths sums of products of what is read over them, and no more?"""
+    node = graph[name]
+    rows = [a.name for a in node.args if graph[a.name].type.mentions() and not a.slices]
+    if isinstance(node.op, (Einsum, Expand, Add, Sub, Neg)):
+        return all(_is_linear(graph, a) for a in rows)
+    scaled = isinstance(node.op, (Mul, Div)) and len(rows) == 1
+    return scaled and _is_linear(graph, rows[0])
 
 
 def _product(value: RecurrentTensor) -> tuple[Node, Einsum] | None:
