@@ -29,7 +29,7 @@ from recurra.frontend.gradient_paths import (
     written_from,
 )
 from recurra.frontend.inverse_reads import Inverse, invert
-from recurra.frontend.outer_products import picked, summed
+from recurra.frontend.outer_products import picked, rows_bend, summed
 from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
 from recurra.ir.expr import (
@@ -49,6 +49,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_shift
+from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
 from recurra.polyhedral.dependence import readers
@@ -292,13 +293,17 @@ def pull(
         when: what must hold at the reader's point for it to have a share.
         heard: where it does not hold `d` is 0: points that need not be added up.
     """
-    shares = [_share(d, node, inv, heard) for inv in invert(tracer, graph, node, index, when)]
+    apart = bool(node.args[index].slices) and rows_bend(graph, node)
+    inverses = invert(tracer, graph, node, index, when)
+    shares = [_share(d, node, inv, heard, apart) for inv in inverses]
     found = [x for x in shares if x is not None]
     return reduce(add, found) if found else None
 
 
-def _share(d: RecurrentTensor, node: Node, inv: Inverse, heard: Expr) -> RecurrentTensor | None:
-    """What one of the readers of each point sends there."""
+def _share(
+    d: RecurrentTensor, node: Node, inv: Inverse, heard: Expr, apart: bool
+) -> RecurrentTensor | None:
+    """What one of the readers of each point sends there; products are taken `apart`."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
@@ -309,11 +314,11 @@ def _share(d: RecurrentTensor, node: Node, inv: Inverse, heard: Expr) -> Recurre
         value, edges = _guarded(d.tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
-            value = _unslice(value, e, r, guards)
+            value = _unslice(value, e, r, guards, apart)
     cond = both(*edges, *guards)
     if cond == FALSE:
         return None
-    return _total(_guarded(d.tracer, value, cond, inv), inv, substitute(heard, inv.by))
+    return _total(_guarded(d.tracer, value, cond, inv), inv, substitute(heard, inv.by), apart)
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
@@ -358,7 +363,7 @@ def _view(d: RecurrentTensor, by: dict[str, Expr | int]) -> RecurrentTensor:
 
 
 def _unslice(
-    value: RecurrentTensor, slice_: Slice, extent: Range, guards: list[Expr]
+    value: RecurrentTensor, slice_: Slice, extent: Range, guards: list[Expr], apart: bool
 ) -> RecurrentTensor:
     """The element of the leading axis that point q of the source was read into."""
     at: Any = extent.sym - slice_.lo
@@ -367,7 +372,9 @@ def _unslice(
         at = at // slice_.step
     if slice_.pad is not None:
         guards.append(compare("<", extent.sym, slice_.hi))
-    return picked(value, at)
+    if apart:
+        return picked(value, at)
+    return value.apply(Pick(axis=0, at_=at, zero=True), value)
 
 
 def _ended(value: RecurrentTensor) -> RecurrentTensor:
@@ -392,7 +399,7 @@ def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def _total(value: RecurrentTensor, inv: Inverse, heard: Expr) -> RecurrentTensor:
+def _total(value: RecurrentTensor, inv: Inverse, heard: Expr, apart: bool) -> RecurrentTensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
     have, when = value.domain, both(inv.when, heard)
     varying = [r for r in inv.free if r.dim in have]
@@ -407,7 +414,7 @@ def _total(value: RecurrentTensor, inv: Inverse, heard: Expr) -> RecurrentTensor
             else r.sym
             for r in have
         )
-        value = _summed(value, index, bool(inv.ref.slices))
+        value = _summed(value, index, apart)
     return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
 
 

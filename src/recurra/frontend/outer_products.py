@@ -30,9 +30,6 @@ def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor:
         return value.apply(Pick(axis=0, at_=at, zero=True), value)
     ins, out = found[1].parts()
     label, args = out[0], list[RecurrentTensor]()
-    rows = [a.name for labels, a in zip(ins, found[0].args, strict=True) if label in labels]
-    if all(_is_linear(value.graph, name) for name in rows):  # a recurrence may be made of it
-        return value.apply(Pick(axis=0, at_=at, zero=True), value)
     for labels, ref in zip(ins, _operands(value, found[0]), strict=True):
         x = RecurrentTensor(value.tracer, ref, indexed=True)
         if label in labels:
@@ -79,14 +76,31 @@ def summed(value: RecurrentTensor, ranges: tuple[Index, ...]) -> RecurrentTensor
     return value.apply(replace(found[1], labels=f"{','.join(labels)}->{out}"), *args)
 
 
-def _is_linear(graph: Graph, name: str) -> bool:
-    """Are rows of several lengths sums of products of what is read over them, and no more?"""
-    node = graph[name]
-    rows = [a.name for a in node.args if graph[a.name].type.mentions() and not a.slices]
-    if isinstance(node.op, (Einsum, Expand, Add, Sub, Neg)):
-        return all(_is_linear(graph, a) for a in rows)
-    scaled = isinstance(node.op, (Mul, Div)) and len(rows) == 1
-    return scaled and _is_linear(graph, rows[0])
+def rows_bend(graph: Graph, node: Node) -> bool:
+    """Do rows of several lengths that an equation takes part in go through what is not linear?
+
+    Else they are sums of products of what is read, of which recurrences are made.
+    """
+    todo, seen = [node], {node.name}
+    while todo:
+        n = todo.pop()
+        taken = [graph[a.name] for a in n.args if not a.slices]
+        rows = [x for x in taken if x.type.mentions()]
+        if n.type.mentions() and not _is_linear(n, len(rows)):
+            return True
+        beside = [r for r, _ in graph.readers[n.name]] if n.type.mentions() else []
+        for x in (*rows, *(r for r in beside if r.type.mentions())):
+            if x.name not in seen:
+                seen.add(x.name)
+                todo.append(x)
+    return False
+
+
+def _is_linear(node: Node, rows: int) -> bool:
+    """Is an equation linear in rows of several lengths, of which it takes so many?"""
+    if isinstance(node.op, (Mul, Div)):
+        return rows <= 1
+    return isinstance(node.op, (Einsum, Expand, Add, Sub, Neg))
 
 
 def _product(value: RecurrentTensor) -> tuple[Node, Einsum] | None:
