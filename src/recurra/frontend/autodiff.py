@@ -284,8 +284,8 @@ def pull(
     node: Node,
     index: int,
     d: RecurrentTensor,
-    when: Expr = TRUE,
-    heard: Expr = TRUE,
+    when: Expr,
+    heard: Expr,
 ) -> RecurrentTensor | None:
     """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
 
@@ -372,9 +372,8 @@ def _unslice(
         at = at // slice_.step
     if slice_.pad is not None:
         guards.append(compare("<", extent.sym, slice_.hi))
-    if apart:
-        return picked(value, at)
-    return value.apply(Pick(axis=0, at_=at, zero=True), value)
+    product = picked(value, at) if apart else None
+    return value.apply(Pick(axis=0, at_=at, zero=True), value) if product is None else product
 
 
 def _ended(value: RecurrentTensor) -> RecurrentTensor:
@@ -418,12 +417,9 @@ def _total(value: RecurrentTensor, inv: Inverse, heard: Expr, apart: bool) -> Re
     return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
 
 
-def _summed(value: RecurrentTensor, index: tuple[Index, ...], is_picked: bool) -> RecurrentTensor:
-    """The sum over the ranges of an index; of picked elements of a product a contraction at once.
-
-    Other products are contracted where their points become an axis.
-    """
-    product = summed(value, index) if is_picked else None
+def _summed(value: RecurrentTensor, index: tuple[Index, ...], apart: bool) -> RecurrentTensor:
+    """The sum over the ranges of an index; of a product that is taken `apart` a contraction."""
+    product = summed(value, index) if apart else None
     if product is not None:
         return product
     value = RecurrentTensor(value.tracer, Ref(_named(value).name, index), indexed=True)

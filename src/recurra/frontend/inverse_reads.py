@@ -75,7 +75,7 @@ def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> 
 def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     """The points along a dim that may read a point of the source, and where these are points.
 
-    None if they are more than a few.
+    Empty if they are more than a few.
     """
     lo, hi = readers(extent, inverse.free, inverse.source, inverse.ref.index, inverse.when)
     lo = _unclamped(lo, extent)
@@ -86,9 +86,9 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     def holds(condition: Expr) -> bool:
         return isl.always(condition, inverse.source, bounds)
 
-    some = 1 if inverse.ref.slices else MAX_READERS  # of ranges the elements are summed as ranges
-    most = next((n for n in range(1, some + 1) if holds(compare("<=", count, n))), 0)
-    points = [lin([(lo, 1), (k, 1)]) for k in range(most)]
+    limit = 1 if inverse.ref.slices else MAX_READERS  # elements of ranges are summed as ranges
+    found = next((n for n in range(1, limit + 1) if holds(compare("<=", count, n))), 0)
+    points = [lin([(lo, 1), (k, 1)]) for k in range(found)]
     ends = [(compare(">=", e, extent.lo), compare("<", e, extent.hi)) for e in points]
     inside = [both(*(c for c in pair if not holds(c))) for pair in ends]
     return list(zip(points, inside, strict=True))

@@ -23,11 +23,14 @@ from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand
 
 
-def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor:
-    """The element `at` of the first axis of a value, zero where it has none."""
+def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor | None:
+    """The element `at` of the first axis of a value, if it is a product: that of elements.
+
+    It is zero where the axis has none.
+    """
     found = _product(value)
     if found is None or value.ref.slices:
-        return value.apply(Pick(axis=0, at_=at, zero=True), value)
+        return None
     ins, out = found[1].parts()
     label, args = out[0], list[RecurrentTensor]()
     for labels, ref in zip(ins, _operands(value, found[0]), strict=True):

@@ -95,6 +95,7 @@ ALIKE = (  # words, and the line that each of them is written as
     ("make make_env make_vec SyncVectorEnv VecEnv", 'rc.rl.env.make("CartPole-v1")'),
     ("mse_loss MSELoss", "(x - 1.0).square().mean()"),
     ("nelement numel", "math.prod(x.shape)"),
+    ("nll_loss NLLLoss", "-x.take(k, axis=-1)"),
     ("no_grad stop_gradient", "x.detach()"),
     (
         "placeholder RecurrentTensor",
@@ -143,10 +144,16 @@ WORDS = {
     "cpu": 'ctx.compile({T: 3}, backend="numpy")',
     "Critic": "rc.nn.MLP([3, 16, 1], domain=(t,))",
     "diff": "x.cut(1, 3, axis=1) - x.cut(0, 2, axis=1)",
+    "DomainError": "from recurra.errors import DomainError",
     "double": 'x.cast("f64")',
     "embedding": "rc.nn.Embedding(3, 2, domain=())(i)",
     "empty": "rc.zeros((2, 3))",
     "eval": "net(x)",
+    "load_state_dict": 'net.load(torch.nn.Linear(3, 2).state_dict(), layout="torch")',
+    "named_parameters": "dict(net.named_params())",
+    "parameters": "net.params",
+    "ShapeError": "from recurra.errors import ShapeError",
+    "state_dict": "rc.output(**dict(net.named_params()))",
     "train": "net(x)",
     "expand_as": "x.broadcast_to((2, 3))",
     "expm1": "x.exp() - 1.0",
@@ -219,14 +226,6 @@ WORDS = {
     "Variable": 'rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p")',
     "vstack": "rc.concat([x, y], axis=0)",
     "zeros_like": "rc.zeros(x.shape)",
-    "DomainError": "from recurra.errors import DomainError",
-    "ShapeError": "from recurra.errors import ShapeError",
-    "load_state_dict": 'net.load(torch.nn.Linear(3, 2).state_dict(), layout="torch")',
-    "state_dict": "rc.output(**dict(net.named_params()))",
-    "parameters": "net.params",
-    "named_parameters": "dict(net.named_params())",
-    "nll_loss": "-x.take(k, axis=-1)",
-    "NLLLoss": "-x.take(k, axis=-1)",
 }
 
 
@@ -269,6 +268,14 @@ def unknown(what: str, name: str, known: Iterable[str] = ()) -> NoSuchName:
         hint=hint(name, known),
         loc=here(),
     )
+
+
+def no_attribute(what: str, owner: object, name: str) -> AttributeError:
+    """What is raised where an object of ours, such as "the module" Linear, has no such name."""
+    kind = type(owner)
+    if name.startswith("_"):  # Python asks for these
+        return AttributeError(f"{kind.__name__} has no attribute {name!r}")
+    return unknown(f"{what} {kind.__name__}", name, dir(kind))
 
 
 def only(

@@ -18,7 +18,7 @@ from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.spaces import Spaces
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.words import unknown
+from recurra.frontend.words import no_attribute
 from recurra.ir.effects import Checkpoint
 from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.types import Domain, Range
@@ -255,9 +255,7 @@ class Module:
     if not TYPE_CHECKING:  # a type checker knows the names
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):  # Python asks for these
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-            raise unknown(f"the module {type(self).__name__}", name, dir(type(self)))
+            raise no_attribute("the module", self, name)
 
     def __getitem__(self, at: Any) -> Any:
         """The module with its parameters read at other points, net[i, 0, 0](o); or, given a

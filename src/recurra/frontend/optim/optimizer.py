@@ -10,7 +10,7 @@ from recurra.frontend.dims import Index, wrap
 from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.words import unknown
+from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 
 After = Callable[[Parameter, RecurrentTensor], Any]
@@ -31,9 +31,7 @@ class Optimizer:
     if not TYPE_CHECKING:  # a type checker knows the names
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):  # Python asks for these
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-            raise unknown(f"the optimizer {type(self).__name__}", name, dir(type(self)))
+            raise no_attribute("the optimizer", self, name)
 
     def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """Where `parameter` goes, against: the gradient, scaled and averaged."""
