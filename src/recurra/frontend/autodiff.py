@@ -293,9 +293,10 @@ def pull(
         when: what must hold at the reader's point for it to have a share.
         heard: where it does not hold `d` is 0: points that need not be added up.
     """
-    apart = bool(node.args[index].slices) and rows_bend(graph, node)
     inverses = invert(tracer, graph, node, index, when)
-    shares = [_share(d, node, inv, heard, apart) for inv in inverses]
+    bends = bool(node.args[index].slices) and rows_bend(graph, node)
+    # of what one point reads there is no sum that a recurrence could be made of
+    shares = [_share(d, node, inv, heard, bends or not inv.free) for inv in inverses]
     found = [x for x in shares if x is not None]
     return reduce(add, found) if found else None
 

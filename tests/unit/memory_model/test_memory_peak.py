@@ -91,12 +91,13 @@ def test_random_programs_allocate_what_is_predicted(case: Case) -> None:
     whole(run)
     with counted() as count:
         whole(run)
-    assert peak.nbytes == pytest.approx(count.peak, rel=0.05, abs=128)  # numbers are no arrays
+    assert count.peak <= 1.05 * peak.nbytes + 128  # numbers are no arrays
+    assert peak.nbytes <= 1.3 * count.peak + 256  # what is known at compile time is never made
 
 
 def whole(run: Execution) -> None:
     step = None
-    for step in run.steps(0):  # noqa: B007, who runs a program holds what it gave last
+    for step in run.steps(0, watched=False):  # noqa: B007, who runs it holds what it gave last
         pass
     del step
 
