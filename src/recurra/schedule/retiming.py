@@ -7,11 +7,10 @@ step that makes it stay together; the rest is placed so that the bytes held over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.order import components, soonest
 from recurra.polyhedral.dependence_distance import Lag
 
@@ -59,36 +58,41 @@ def _cheapest(
     group: Mapping[str, str],
     weight: Mapping[str, float],
 ) -> dict[str, int]:
-    """Shifts that hold the fewest bytes: min Σ weight · lifetime, a network, so integral."""
-    from scipy.optimize import linprog
+    """The smallest shifts that hold the fewest bytes: min Σ weight · (last read - shift).
 
-    place = {r: k for k, r in enumerate(reps)}
+    From the smallest that are legal, what is cheaper later moves on, until nothing is; whatever
+    it meets goes along (steepest descent of an L♮-convex function: Murota, 2003).
+    """
     held = sorted({e.source for e in edges})
-    life = {s: len(reps) + k for k, s in enumerate(held)}
-    size = len(reps) + len(held)
-    rows: list[np.ndarray] = []
-    ends: list[float] = []
-    for source, sink, low in between:  # shift(source) - shift(sink) <= low
-        r = np.zeros(size)
-        r[place[source]] += 1
-        r[place[sink]] -= 1
-        rows.append(r)
-        ends.append(low)
-    for e in edges:  # life(source) >= shift(sink) - shift(source) + high
-        r = np.zeros(size)
-        r[place[group[e.sink]]] += 1
-        r[place[group[e.source]]] -= 1
-        r[life[e.source]] -= 1
-        rows.append(r)
-        ends.append(-float(e.high or 0))
-    cost = np.zeros(size)
-    cost[: len(reps)] = 1e-6  # ties: early
+    waits: list[tuple[Hashable, Hashable, int]] = [*between]
+    waits += [(group[s], (s,), 0) for s in held]
+    waits += [(group[e.sink], (e.source,), -(e.high or 0)) for e in edges]
+    price: dict[Hashable, float] = dict.fromkeys(reps, 0.0)
     for s in held:
-        cost[life[s]] = weight[s]
-    found = linprog(
-        cost, A_ub=np.array(rows), b_ub=np.array(ends), bounds=[(0, None)] * size, method="highs"
-    )
-    assert found.status == 0, found.message
-    shift = {r: round(float(found.x[place[r]])) for r in reps}
-    base = min(shift.values())
-    return {r: s - base for r, s in shift.items()}
+        price[(s,)] = weight[s]  # (s,): the last read of s
+        price[group[s]] -= weight[s]
+    at = soonest(price, waits)
+    assert at is not None, "a cycle needs its own future"
+    while moves := _cheaper_later(price, waits, at):
+        ahead = [x for x in waits if x[0] in moves and x[1] not in moves]
+        room = min(at[sink] + lag - at[source] for source, sink, lag in ahead)
+        at.update({x: at[x] + room for x in moves})
+    base = min(at[r] for r in reps)
+    return {r: at[r] - base for r in reps}
+
+
+def _cheaper_later(
+    price: Mapping[Hashable, float],
+    waits: Sequence[tuple[Hashable, Hashable, int]],
+    at: Mapping[Hashable, int],
+) -> set[Hashable]:
+    """The fewest that save the most bytes by moving one step on, with all that must move too."""
+    network = Network()
+    for x, cost in price.items():
+        network.edge(ONE, x, -cost)
+        network.edge(x, OTHER, cost)
+    for source, sink, lag in waits:
+        if at[sink] + lag == at[source]:
+            network.edge(source, sink)
+    side, _ = network.one_side()
+    return side - {ONE}
