@@ -18,7 +18,6 @@ def actor_critic(episodes: str, outputs: bool = True) -> rc.Context:
         pi, v = net(o)
         a = pi.sample()
         o[b, i, t + 1], r, d = env.step(a)
-        assert env.last is not None
         g = r[b, i, t:T].discounted_sum(0.9)
         loss = env.last.live.cast("f32") * (pi.log_prob(a) * g + v.square())
         loss[0:B, i, 0:T].mean().backward(wrt=net.params)

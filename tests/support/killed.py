@@ -31,7 +31,6 @@ def program() -> Any:
         pi = dnn(o)
         a = pi.sample()
         o[b, i, t + 1], r, d = env.step(a)
-        assert env.last is not None
         live = env.last.live.cast("f32")
         old = rc.like(rc.f32[()], domain=(i,), name="old")
         old[i < 3] = 0.0

@@ -50,7 +50,6 @@ def context() -> tuple[rc.Context, tuple[Any, ...]]:
         pi, v = net[i, 0, 0](o)
         a = pi.sample()
         o[b, i, t + 1], r, d = env.step(a)
-        assert env.last is not None
         going = 1.0 - d.cast("f32")
         after = rc.like(rc.f32, domain=(b, i, t), name="after")
         last = net[i, 0, 0](env.last.next_o)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from recurra.backends.protocol import Backend
@@ -67,6 +68,8 @@ def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
         raise RecurraError(
             f"there is no {what} {name!r}",
             facts=f"there are {', '.join(table)}",
-            hint=f"{what}={next(iter(table))!r} is what is taken if none is named",
+            hint=f"did you mean {what}={near[0]!r}?"
+            if (near := get_close_matches(str(name), table, 1))
+            else f"{what}={next(iter(table))!r} is what is taken if none is named",
             loc=here(),
         )

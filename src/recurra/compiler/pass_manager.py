@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recurra.config import Config, config
-from recurra.errors import PassError
+from recurra.errors import PassError, RecurraError
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
 from recurra.ops.collective import SHARD, SHARDS
@@ -75,7 +75,10 @@ class PassManager:
                     _or_same(step.run(before, self.cx), before), self.verified
                 )
             except Exception as error:
-                error.add_note(f"in the pass {name}")
+                if isinstance(error, PassError) or not isinstance(
+                    error, RecurraError
+                ):  # those are about the program
+                    error.add_note(f"in the pass {name}")
                 raise
         ms = (time.perf_counter() - start) * 1e3
         counts = {"before": len(before.nodes), "after": len(after.nodes)}

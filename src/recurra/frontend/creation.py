@@ -78,7 +78,7 @@ def randint(
     low: Any,
     high: Any,
     domain: Sequence[Any] = (),
-    shape: tuple[int, ...] = (),
+    shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "i32",
 ) -> RecurrentTensor:
     """Whole numbers from low .. high - 1, at most 2²³; without a domain one draw for the run."""
@@ -95,7 +95,7 @@ def randint(
 
 @operator("rc.bernoulli(p=0.5, domain=(t,), shape=(2, 3))", "rng.random() < p", "torch.bernoulli")
 def bernoulli(
-    p: Any, domain: Sequence[Any] | None = None, shape: tuple[int, ...] | None = None
+    p: Any, domain: Sequence[Any] | None = None, shape: int | tuple[int, ...] | None = None
 ) -> RecurrentTensor:
     """Truth values that hold with probability p; of a tensor over its domain, in its shape."""
     chance = as_tensor(p)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, unwrap
@@ -24,6 +24,14 @@ class Dtype:
     def type(self) -> Type:
         """A scalar of it: where a type is asked for, `rc.f32` means `rc.f32[()]`."""
         return Type(self.name)
+
+    def __call__(self, *_: Any) -> NoReturn:
+        raise RecurraError(
+            f"{self!r} is a type, and makes no tensor",
+            facts="brackets give it a shape, as in rc.f32[4]",
+            hint=f"write rc.constant(3.0, {self!r}), or x.cast({self!r}) of a tensor",
+            loc=here(),
+        )
 
     def __getitem__(self, shape: Size | tuple[Size, ...]) -> Type:
         sizes = shape if isinstance(shape, tuple) else (shape,)

@@ -264,7 +264,9 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
 
 @operator("rc.uniform(domain=(t,), shape=(2, 3))", "rng.random", "torch.rand")
 def uniform(
-    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
+    domain: Sequence[Any] | Domain = (),
+    shape: int | tuple[int, ...] = (),
+    dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
     """Draws from [0, 1), independent of schedule, tiling and backend.
 
@@ -274,6 +276,7 @@ def uniform(
     tracer = current()
     box = domain if isinstance(domain, Domain) else dims_of(domain)
     box = box if len(box) else tracer.domain(set(tracer.members))
+    shape = (shape,) if isinstance(shape, int) else shape
     sizes: tuple[Any, ...] = shape
     if not all(isinstance(n, int) for n in sizes):
         raise ShapeError(
@@ -321,7 +324,9 @@ def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTens
 
 @operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
 def normal(
-    domain: Sequence[Any] | Domain = (), shape: tuple[int, ...] = (), dtype: str | Dtype = "f32"
+    domain: Sequence[Any] | Domain = (),
+    shape: int | tuple[int, ...] = (),
+    dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
     """Standard normal draws (Box and Muller)."""
     u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)

@@ -29,7 +29,10 @@ _OPERATORS = {
 }
 
 
-_IN_JAX = "write rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x), of any function in the place"
+_IN_JAX = (
+    "write rc.jax_fn(lambda x: jnp.where(x > 0.0, x, 0.0))(x), of any function in the place; "
+    "what docs/operators.md lists is called as x.exp()"
+)
 
 
 class Opaque:
@@ -46,7 +49,9 @@ class Opaque:
         return format(operator.index(self), spec) if spec else str(self)
 
     def __int__(self) -> NoReturn:
-        raise _no_number(self, "a number", 'write x.cast("i32"), or x.floor()')
+        raise _no_number(
+            self, "a number", 'write x.cast("i32"), or x.floor(); of a dim rc.value(t, "i32")'
+        )
 
     def __index__(self) -> NoReturn:
         raise _no_number(

@@ -21,7 +21,13 @@ ALIKE = (  # words, and the line that each of them is written as
         "A2C PPO",
         'from recurra.rl.recipes import Ppo; ctx, bounds = Ppo(env="CartPole-v1").program()',
     ),
-    ("advantages gae GAE lambda_return td_lambda", "x[t:T].discounted_sum(0.99 * 0.95)"),
+    (
+        "advantages gae GAE lambda_return td_lambda",
+        (
+            "done = x > 2.0; adv = rc.like(x.type, domain=(t,)); adv[T - 1] = x[T - 1]; "
+            "adv[t] = x + 0.99 * 0.95 * rc.where(done, 0.0, adv[t + 1])"
+        ),
+    ),
     ("array Tensor tensor", "rc.constant([1.0, 2.0])"),
     ("astype float to", 'x.cast("f32")'),
     ("Attention scaled_dot_product_attention", "(x @ y.T / 3.0**0.5).softmax(axis=-1) @ y"),
@@ -76,7 +82,7 @@ ALIKE = (  # words, and the line that each of them is written as
         "h = rc.like(x.type, domain=(t,)); h[0] = x[0]; h[t] = h[t - 1] + x[t]",
     ),
     ("func udf", "rc.call(np.sqrt, rc.f32[2, 3], x.square())"),
-    ("grad value_and_grad zero_grad", "x[0:T].sum().backward(wrt=[x])"),
+    ("grad value_and_grad", "x[0:T].sum().backward(wrt=[x])"),
     (
         "GroupNorm InstanceNorm2d",
         "(x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-5)",
@@ -225,6 +231,7 @@ WORDS = {
     "Unflatten": "x.reshape(2, 3, 1)",
     "Variable": 'rc.nn.Parameter(rc.zeros(3), domain=(t,), name="p")',
     "vstack": "rc.concat([x, y], axis=0)",
+    "zero_grad": "x[0:T].sum().backward(wrt=[x])  # gradients are never summed up",
     "zeros_like": "rc.zeros(x.shape)",
 }
 

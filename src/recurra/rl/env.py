@@ -6,13 +6,19 @@ episodes="autoreset"   o' is then the first observation of the next episode, and
                        begins where the last one ended
 
     host.HostEnv      a Gymnasium environment, called once per step for a whole batch
-    TraceableEnv      one written in jax.numpy, which becomes part of the compiled program
+    traceable         one written in jax.numpy, which becomes part of the compiled program
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from recurra.frontend.context import jax_fn
+from recurra.frontend.operators import expecting
+from recurra.ir.types import Type
+from recurra.rl.space import Space
 from recurra.rl.transitions import Env, Stepped, TraceableEnv, Transition, require_known
 from recurra.support.optional_packages import needed_by
 
@@ -46,7 +52,51 @@ def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> E
     return host.HostEnv(getattr(vector, spec)(id, kwargs, episodes))
 
 
-traceable = TraceableEnv
+@partial(expecting, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2")
+def traceable(
+    reset: Callable[..., Any],
+    step: Callable[..., Any],
+    observation: Type,
+    actions: int | Type,
+    reward: float = 1.0,
+    draws: int | None = None,
+    episodes: str = "absorbing",
+    via: Callable[..., Any] = jax_fn,
+) -> Env:
+    """An environment in jax.numpy, part of the compiled program: its state is what it shows.
+
+        def reset(u): return u - 0.5                                   # u: [draws] from [0, 1)
+        def step(x, a): return x + a, -jnp.abs(x[0]), jnp.abs(x[0]) > 1.5
+        env = rc.rl.env.traceable(reset, step, observation=rc.f32[1], actions=3)
+
+    Args:
+        reset: f(u) gives the first state of an episode, from `draws` uniform numbers.
+        step: f(state, action) gives (state, done), with `reward` for every step, or
+            (state, reward, done).
+        observation: the type of a state, f32[n].
+        actions: how many actions there are, numbers from 0 on; or the type of one, rc.f32[2].
+        draws: how many numbers `reset` is given; as many as the state has, by default.
+        episodes: see the module.
+        via: rc.jax_fn takes the functions whole, rc.import_jax as equations, on every backend.
+    """
+    require_known(episodes)
+    space = Space(actions) if isinstance(actions, Type) else Space(Type("i32"), actions)
+    (width,) = observation.shape
+    assert isinstance(width, int) or draws is not None
+    count: Any = width if draws is None else draws
+    if episodes == "absorbing":
+        return TraceableEnv(reset, step, observation, space, reward, count, via)
+    from recurra.rl.traceable import StatefulEnv
+
+    def first(u: Any) -> Any:
+        state = reset(u)
+        return state, state
+
+    def after(_: Any, state: Any, action: Any) -> Any:
+        state, *paid, done = step(state, action)
+        return state, state, paid[0] if paid else done * 0.0 + reward, done, None
+
+    return StatefulEnv("a traceable environment", first, after, space, count, episodes, via)
 
 
 def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> Env:

@@ -28,20 +28,19 @@ from recurra.ops.control import Call, Item
 from recurra.rl.acting import Exchange
 from recurra.rl.episodes import Episodes, InGroups, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
-from recurra.rl.transitions import Stepped, Transition, follow, recurrence, stepped_domain
+from recurra.rl.transitions import HasLast, Stepped, Transition, follow, recurrence, stepped_domain
 from recurra.rl.vector import Spec
 
 TOKEN = Type("i32")
 
 
-class HostEnv:
+class HostEnv(HasLast):
     """A Gymnasium environment; `rl.env` says what its episodes are."""
 
     def __init__(self, spec: Spec):
         self.episodes = episodes(spec)
         self.observation_space = self.episodes.observation_space
         self.action_space = self.episodes.action_space
-        self.last: Transition | None = None
         self._tracer: Tracer | None = None  # of the program that the reset is written in
 
     @property
@@ -57,7 +56,7 @@ class HostEnv:
         """
         if self._tracer is current():
             raise self._twice("reset")
-        self._tracer, self.last, self._loc = current(), None, here()
+        self._tracer, self._last, self._loc = current(), None, here()
         self._box = dims_of(domain)
         row = str(unwrap(domain[0] if rows is None and domain else rows))
         self._rows = tuple(r for r in self._box if r.dim == row)
@@ -96,7 +95,7 @@ class HostEnv:
                 hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
                 loc=here(),
             )
-        if self.last is not None:
+        if self._last is not None:
             raise self._twice("step")
         actions = tensors_of(self.action_space, a)
         domain, t = stepped_domain(self._box, actions)
@@ -109,11 +108,11 @@ class HostEnv:
         *results, after = self._call("step", self.episodes.stepped, taken, domain, token)
         follow(token, t, after)
         in_order(self._order, after, outer.without(t))
-        self.last = self._transition(results)
+        self._last = self._transition(results)
         self._exchange(t, actions, results).note(current())
         if self.episodes.has_unreal_steps and self.episodes.carried:
             current().checks.append(self._live_is_read)
-        return self.last.next_o, self.last.reward, self.last.done
+        return self._last.next_o, self._last.reward, self._last.done
 
     def _exchange(
         self, text: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]

@@ -83,7 +83,6 @@ class Reinforce(Trainable):
             pi = dnn(o)
             a = pi.sample()
             o[b, i, t + 1], r, _ = env.step(a)
-            assert env.last is not None
             live = env.last.live.cast("f32")
             g = r[b, i, t:T].discounted_sum(self.gamma)
             adv = rc.rl.normalize(g, over=(b, t), where=live)

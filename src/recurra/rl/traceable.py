@@ -22,6 +22,7 @@ from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type
 from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves, tensors_of, tree_of
 from recurra.rl.transitions import (
+    HasLast,
     Stepped,
     Transition,
     declared,
@@ -34,7 +35,7 @@ from recurra.rl.transitions import (
 Tensors = list[RecurrentTensor]
 
 
-class StatefulEnv:
+class StatefulEnv(HasLast):
     """See the module; `rl.env` says what its episodes are."""
 
     def __init__(
@@ -45,6 +46,7 @@ class StatefulEnv:
         action_space: AnySpace,
         draws: int = 2,
         episodes: str = "absorbing",
+        via: Callable[..., Any] = jax_fn,
     ):
         from recurra.backends.jax.function import Packing, result_tree
 
@@ -53,7 +55,6 @@ class StatefulEnv:
         state, shown = result_tree(reset, [Type("f32", (draws,))])
         packing, self.observation_space = Packing(state), space_of(shown)
         self._held = len(packing.types)
-        self.last: Transition | None = None
         self._box: Domain | None = None
         self._along: str | None = None  # the dim along which episodes are carried on
 
@@ -67,7 +68,8 @@ class StatefulEnv:
             flags = [x.astype(bool) for x in ended if x is not None]
             return [*packing.pack(state), *self._seen(o), reward, *flags]
 
-        self._first, self._after = jax_fn(first, f"{name}_reset"), jax_fn(after, f"{name}_step")
+        stem = name.replace(" ", "_")
+        self._first, self._after = via(first, f"{stem}_reset"), via(after, f"{stem}_step")
 
     @property
     def actions(self) -> int | None:
@@ -79,7 +81,7 @@ class StatefulEnv:
 
         With autoreset, episodes go on along the last dim of `domain` as written, if it has several.
         """
-        self._box, self.last = dims_of(domain), None
+        self._box, self._last = dims_of(domain), None
         self._along = str(unwrap(domain[-1])) if len(domain) > 1 else None
         start = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
         self._begin = self._going_on(start, self._box) if self.carried else start
@@ -105,11 +107,11 @@ class StatefulEnv:
         k = len(self._begin)
         moved, (reward, *ended) = made[:k], made[k:]
         if self.carried:
-            self.last = self._into_the_next(domain, now, moved, reward, ended, t)
+            self._last = self._into_the_next(domain, now, moved, reward, ended, t)
         else:
-            self.last = self._to_the_end(domain, now, moved, reward, ended, t)
-        plain_exchange(self.name, t, self, actions, self._begin[n:], self.last).note(current())
-        return self.last.next_o, self.last.reward, self.last.done
+            self._last = self._to_the_end(domain, now, moved, reward, ended, t)
+        plain_exchange(self.name, t, self, actions, self._begin[n:], self._last).note(current())
+        return self._last.next_o, self._last.reward, self._last.done
 
     def _to_the_end(
         self,

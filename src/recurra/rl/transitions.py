@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, here
-from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import dims_of, uniform, where
-from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
@@ -42,11 +39,22 @@ class Transition:
 
 
 class Env(Protocol):
-    """What both kinds of environment offer; `last` is the transition that `step` wrote."""
+    """What both kinds of environment offer."""
 
-    observation_space: AnySpace
-    action_space: AnySpace
-    last: Transition | None
+    @property
+    def observation_space(self) -> AnySpace:
+        """What it shows."""
+        ...
+
+    @property
+    def action_space(self) -> AnySpace:
+        """What it takes."""
+        ...
+
+    @property
+    def last(self) -> Transition:
+        """The transition that `step` wrote."""
+        ...
 
     @property
     def actions(self) -> int | None:
@@ -62,49 +70,48 @@ class Env(Protocol):
         ...
 
 
-class TraceableEnv:
-    """An environment in jax.numpy, part of the compiled program: its state is what it shows.
+class HasLast:
+    """Keeps the transition that `step` wrote."""
 
-        def reset(u): return u - 0.5                                   # u: [draws] from [0, 1)
-        def step(x, a): return x + a, -jnp.abs(x[0]), jnp.abs(x[0]) > 1.5
-        env = rc.rl.env.traceable(reset, step, observation=rc.f32[1], actions=3)
+    _last: Transition | None = None
 
-    Args:
-        reset: f(u) gives the first state of an episode, from `draws` uniform numbers.
-        step: f(state, action) gives (state, done), with `reward` for every step, or
-            (state, reward, done).
-        observation: the type of a state, f32[n].
-        actions: how many actions there are, numbers from 0 on.
-        draws: how many numbers `reset` is given; as many as the state has, by default.
-        via: rc.jax_fn takes the functions whole, rc.import_jax as equations, on every backend.
+    @property
+    def last(self) -> Transition:
+        """The transition that `step` wrote."""
+        if self._last is None:
+            raise RecurraError(
+                "env.last is read before env.step is written",
+                facts="it is the transition that the step writes, with its reward and its end",
+                hint="write o[b, i, t + 1], r, d = env.step(a) first; what the action needs of the "
+                "last step may be written after it, as h[b, i, t + 1] = ..",
+                loc=here(),
+            )
+        return self._last
+
+
+class TraceableEnv(HasLast):
+    """An environment in jax.numpy whose state is what it shows; `rl.env.traceable` makes it.
+
+    From the step that ends an episode on all stays as it is.
     """
 
-    @partial(
-        expecting, name="rc.rl.env.traceable", hint="name both: observation=rc.f32[4], actions=2"
-    )
     def __init__(
         self,
         reset: Callable[..., Any],
         step: Callable[..., Any],
         observation: Type,
-        actions: int,
-        reward: float = 1.0,
-        draws: int | None = None,
-        episodes: str = "absorbing",
-        via: Callable[..., Any] = jax_fn,
+        action_space: Space,
+        reward: float,
+        draws: int,
+        via: Callable[..., Any],
     ):
-        require_known(episodes, ("absorbing",))
-        self.observation_space, self.action_space = Space(observation), Space(Type("i32"), actions)
-        self.actions, self.reward = actions, reward
-        (width,) = observation.shape
-        assert isinstance(width, int) or draws is not None
-        self.draws: Any = width if draws is None else draws
-        self.last: Transition | None = None
+        self.observation_space, self.action_space = Space(observation), action_space
+        self.actions, self.reward, self.draws = action_space.actions, reward, draws
         self._reset, self._step = via(reset), via(step)
 
     def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
         """The first observation of one episode per point: f32[obs] over `domain`."""
-        self._domain = dims_of(domain)
+        self._domain, self._last = dims_of(domain), None
         self._start = self._reset(uniform(domain, (self.draws,)))
         return self._start
 
@@ -121,9 +128,9 @@ class TraceableEnv:
         follow(alive, t, going)
         given = where(live, paid[0], 0.0) if paid else alive * self.reward
         reward, ended = given.detach(), going == 0.0
-        self.last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
+        self._last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
         start = [self._start]
-        plain_exchange("a traceable environment", t, self, [a], start, self.last).note(current())
+        plain_exchange("a traceable environment", t, self, [a], start, self._last).note(current())
         return after, reward, ended
 
 
@@ -148,9 +155,9 @@ def plain_exchange(
     return Exchange(name, text, actions, resets, steps, ended, others, spaces)
 
 
-def require_known(episodes: str, known: Sequence[str] = ("absorbing", "autoreset")) -> None:
-    if episodes not in known:
-        hint = f"use {' or '.join(f'episodes={k!r}' for k in known)}"
+def require_known(episodes: str) -> None:
+    if episodes not in ("absorbing", "autoreset"):
+        hint = "use episodes='absorbing' or episodes='autoreset'"
         raise RecurraError(f"episodes={episodes!r} is not known", hint=hint, loc=here())
 
 

@@ -63,7 +63,10 @@ class Spec:
                 raise RecurraError(
                     f"Gymnasium cannot make {self}",
                     facts=str(error),
-                    hint="gymnasium.pprint_registry() lists the ids; one of your own is found by "
+                    hint="rows are a dim, o[b, i, 0] = env.reset(domain=(b, i)), and their number "
+                    "is its bound: leave out num_envs, and compile({B: 4, ..})"
+                    if "num_envs" in self.options
+                    else "gymnasium.pprint_registry() lists the ids; one of your own is found by "
                     "its module: mymodule:Corridor-v0",
                     loc=here(),
                 ) from None

@@ -22,7 +22,7 @@ from recurra.ir.graph import Graph, Node, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Tuple
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.polyhedral.extent import varies
@@ -417,16 +417,36 @@ class _Levels:
         tried = (
             f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
         )
+        calls, hint = self.calls_one_by_one([self.graph[s] for s in stmts])
         told = ScheduleError(
             f"the equations {', '.join(n.name for n in nodes)} have no order: "
             f"each waits for the other, {tried}",
-            facts=f"{facts}\n  {lines}",
-            hint=(
-                "let one of them read an earlier point (t-1), or start the recurrence with a branch"
-            ),
+            facts="\n  ".join(filter(None, (calls, facts, lines))),
+            hint=hint,
             loc=nodes[0].loc,
         )
         return NoOrder(frozenset(equations), tuple(edges), told)
+
+    def calls_one_by_one(self, cycle: Sequence[Statement]) -> tuple[str, str]:
+        """What calls of the host have to do with a cycle, and a way out of it."""
+        arrays = [self.graph.arrays[name] for name in dict.fromkeys(s.array for s in cycle)]
+        for call in (s for s in cycle if isinstance(s.op, Call)):
+            dims = self.graph.arrays[call.array].domain.dims
+            waits = any(x.name == call.args[-1].name for x in arrays)
+            whole = next((x for x in arrays if dims[:1] and dims[0] not in x.domain), None)
+            if len(dims) > 1 and waits and whole is not None:
+                return (
+                    f"{call.array} is called at one point of ({', '.join(dims)}) after the other, "
+                    f"all of one {dims[0]} before the next, but {whole.name} is of all {dims[0]}"
+                    + (f"   --> {call.loc}" if call.loc else ""),
+                    f"let one call take every {dims[0]}: batch=({dims[0]},) in rc.call(..), "
+                    f"rows={dims[0]} in env.reset(..); or pure=True in rc.call(..), whose calls "
+                    "are made in any order",
+                )
+        return (
+            "",
+            "let one of them read an earlier point (t-1), or start the recurrence with a branch",
+        )
 
 
 @dataclass(frozen=True)

@@ -66,3 +66,20 @@ def test_choices_that_are_masked_out(backend: str) -> None:
     np.testing.assert_allclose(got["h"], -p * np.log(p) - (1 - p) * np.log(1 - p), rtol=1e-5)
     slope = -p * (1 - p) * 1.5 - p
     np.testing.assert_allclose(got["slope"], [slope, 0.0, -slope], rtol=1e-5)
+
+
+def test_the_likeliest_value_and_what_is_no_name() -> None:
+    from recurra.frontend.nn.distributions import MultiCategorical
+
+    with (ctx := rc.Context(dims="t")) as ((t, T),):
+        x = rc.normal((t,), 4)
+        one, several = rc.nn.Categorical(x), MultiCategorical(x, (3, 1))
+        rc.output(x=x, one=one.mode(), several=several.mode(), mean=rc.nn.Gaussian(x, x).mode())
+        assert repr(one) == "Categorical(logits=f32[4] over (t))"
+        with pytest.raises(AttributeError, match="the distribution Categorical has no 'kl'"):
+            one.kl  # type: ignore[attr-defined]  # noqa: B018
+    got = ctx.run({T: 5}, backend="numpy")
+    np.testing.assert_array_equal(got["one"], got["x"].argmax(-1))
+    np.testing.assert_array_equal(got["several"][:, 0], got["x"][:, :3].argmax(-1))
+    np.testing.assert_array_equal(got["several"][:, 1], 0)
+    np.testing.assert_array_equal(got["mean"], got["x"])

@@ -129,6 +129,14 @@ class Traced:
 
         return call
 
+    def shapes(
+        self, vmaps: tuple[Any, ...], xs: Sequence[tuple[tuple[int, ...], str]]
+    ) -> list[Any]:
+        """Shapes and types of what `on_tensors` gives of arrays that have these."""
+        given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in xs]
+        with self.bits(given):
+            return jax.tree.leaves(jax.eval_shape(self.compiled(vmaps), *given))
+
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
         sizes = Sizes(xs)

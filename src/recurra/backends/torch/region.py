@@ -385,7 +385,18 @@ def foreign_calls(plan: StoragePlan) -> Callable[..., Any]:
 
     @cache
     def foreign(key: str, vmaps: Any) -> Callable[..., tuple[Tensor, ...]]:
-        call = functions[key].get().on_tensors(vmaps)
-        return lambda *xs: tuple(map(torch.from_dlpack, call(*xs)))
+        traced = functions[key].get()
+        call = traced.on_tensors(vmaps)
+
+        def made(*xs: Tensor) -> tuple[Tensor, ...]:
+            if not any(x.is_meta for x in xs):
+                return tuple(map(torch.from_dlpack, call(*xs)))
+            given = [(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in xs]
+            return tuple(
+                torch.empty(y.shape, dtype=getattr(torch, str(y.dtype)), device="meta")
+                for y in traced.shapes(vmaps, given)
+            )
+
+        return made
 
     return foreign

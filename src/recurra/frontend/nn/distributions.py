@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from math import log, pi
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from recurra.frontend.creation import zeros
 from recurra.frontend.dims import wrap
 from recurra.frontend.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.words import no_attribute
 from recurra.ir.types import Domain
 
 
@@ -47,7 +48,39 @@ def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> Recu
     return sample
 
 
-class Categorical:
+class Distribution:
+    """What a policy returns: `sample`, `log_prob`, `entropy`, and `mode` to act greedily."""
+
+    def sample(self, domain: Sequence[Any] | None = None) -> Any:
+        """A value; the draws differ at every point of `domain`, by default where the parameters do.
+
+        No gradient passes through it; through `Gaussian.rsample` it does.
+        """
+        raise NotImplementedError
+
+    def mode(self) -> Any:
+        """The likeliest value"""
+        raise NotImplementedError
+
+    def log_prob(self, a: Any) -> RecurrentTensor:
+        """ln p[a], f32[]"""
+        raise NotImplementedError
+
+    def entropy(self) -> RecurrentTensor:
+        """-E ln p, f32[]"""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{k}={x!r}" for k, x in vars(self).items())
+        return f"{type(self).__name__}({parts})"
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute("the distribution", self, name)
+
+
+class Categorical(Distribution):
     """Over {0..A-1}, by logits [A]"""
 
     def __init__(self, logits: RecurrentTensor):
@@ -72,6 +105,10 @@ class Categorical:
         a = class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
         return _noted(a, "categorical", self.logits)
 
+    def mode(self) -> RecurrentTensor:
+        """i32[]: the likeliest class, the first of several"""
+        return self.logits.argmax()
+
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
         return self.logits.log_softmax().take(a)
@@ -82,7 +119,7 @@ class Categorical:
         return -(p * where(p > 0.0, self.logits.log_softmax(), 0.0)).sum()
 
 
-class MultiCategorical:
+class MultiCategorical(Distribution):
     """Several choices at once, independent: the k-th among `sizes[k]`; logits [Σ sizes]"""
 
     def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]):
@@ -102,6 +139,10 @@ class MultiCategorical:
         """i32[n]"""
         return stack([p.sample(domain) for p in self.parts])
 
+    def mode(self) -> RecurrentTensor:
+        """i32[n]"""
+        return stack([p.mode() for p in self.parts])
+
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
         if a.shape != (len(self.parts),):
@@ -117,7 +158,7 @@ class MultiCategorical:
         return reduce(add, (p.entropy() for p in self.parts))
 
 
-class Gaussian:
+class Gaussian(Distribution):
     """Independent normals, by mean [A] and the logarithm of the standard deviation [A]"""
 
     def __init__(self, mean: RecurrentTensor, log_std: RecurrentTensor):
@@ -137,6 +178,10 @@ class Gaussian:
     def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """f32[A]"""
         return self.rsample(domain).detach()
+
+    def mode(self) -> RecurrentTensor:
+        """f32[A]"""
+        return self.mean
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln of the density, f32[]"""

@@ -19,7 +19,7 @@ from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.functions import concat
-from recurra.frontend.nn.distributions import Categorical, Gaussian, MultiCategorical
+from recurra.frontend.nn.distributions import Categorical, Distribution, Gaussian, MultiCategorical
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.types import Type, is_float
 
@@ -69,7 +69,7 @@ class Spaces:
         return made[0] if whole is made[0] else Joint(made, self.action)
 
 
-class Joint:
+class Joint(Distribution):
     """Independent distributions over the parts of a space"""
 
     def __init__(self, parts: Sequence[Any], space: Any) -> None:
@@ -78,6 +78,10 @@ class Joint:
     def sample(self, domain: Sequence[Any] | None = None) -> Any:
         """A value of the space"""
         return self.space.tree([p.sample(domain) for p in self.parts])
+
+    def mode(self) -> Any:
+        """The likeliest value of the space"""
+        return self.space.tree([p.mode() for p in self.parts])
 
     def log_prob(self, a: Any) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
@@ -88,7 +92,7 @@ class Joint:
         return reduce(add, (p.entropy() for p in self.parts))
 
 
-class Shaped:
+class Shaped(Distribution):
     """A distribution over vectors, whose values have another shape or type"""
 
     def __init__(self, vector: Any, type_: Type, dtype: str) -> None:
@@ -96,7 +100,11 @@ class Shaped:
 
     def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """A value of the type"""
-        return self.vector.sample(domain).reshape(*self.type.shape).cast(self.type.dtype)
+        return self._shaped(self.vector.sample(domain))
+
+    def mode(self) -> RecurrentTensor:
+        """The likeliest value of the type"""
+        return self._shaped(self.vector.mode())
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
@@ -104,6 +112,9 @@ class Shaped:
 
     def entropy(self) -> RecurrentTensor:
         return self.vector.entropy()
+
+    def _shaped(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x.reshape(*self.type.shape).cast(self.type.dtype)
 
 
 def _shaped(vector: Any, type_: Type, dtype: str) -> Any:

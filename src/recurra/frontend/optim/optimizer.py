@@ -55,8 +55,9 @@ def parameters(given: Iterable[Any]) -> list[Parameter]:
     found = list(given)
     stray = next((x for x in found if not isinstance(x, Parameter)), None)
     if stray is not None:
+        what = given if hasattr(given, "params") else stray
         raise RecurraError(
-            f"an optimizer is given a {type(stray).__name__}",
+            f"an optimizer is given a {type(what).__name__}",
             facts="it changes what rc.nn.Parameter makes, and the parameters of modules",
             hint="write net.params of a module, [p, q] of parameters",
             loc=here(),
