@@ -13,15 +13,17 @@ from recurra.errors import ShapeError, here
 from recurra.frontend.dims import Index, is_condition
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.read import Read, tensor
-from recurra.ir.expr import Expr
+from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.values import array_of, fitted
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
+from recurra.ops.movement import Cut
 from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Data, Value
+from recurra.polyhedral import isl
 
 if TYPE_CHECKING:
     from recurra.frontend.tensor import RecurrentTensor
@@ -112,6 +114,9 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
         tensors = promote(*xs)
     rank = max(len(x.shape) for x in tensors)
     widest = _common_shape(op, tensors, rank)
+    for k, x in enumerate(tensors):
+        for axis, c in enumerate(LETTERS[rank - len(x.shape) : rank]):
+            tensors[k] = sized(tensors[k], axis, widest[c])
     ins: list[str] = []
     for k, x in enumerate(tensors):
         axes = LETTERS[rank - len(x.shape) : rank]
@@ -201,6 +206,24 @@ def _weak_kind(x: Any) -> str:
     return _weak_type(_python(x))
 
 
+def always_equal(a: Expr | int, b: Expr | int) -> bool:
+    """Are two sizes one number at every point, as min(N, T-t) and min(N+t, T)-t are?"""
+    if a == b or isinstance(a, int) or isinstance(b, int):
+        return a == b
+    tracer = current()
+    named = symbols(a) | symbols(b)
+    box = tracer.domain(named & set(tracer.dim_names()))
+    bounds = (compare(">=", Sym(n), 1) for n in sorted(named - set(box.dims)))
+    return isl.always(compare("==", a, b), box, tuple(bounds))
+
+
+def sized(x: RecurrentTensor, axis: int, size: Expr | int) -> RecurrentTensor:
+    """`x`, whose axis has this size, with the size written like that."""
+    if 1 in (size, x.shape[axis]) or x.shape[axis] == size:
+        return x
+    return x.apply(Cut(axis=axis, start=0, size=size), x)
+
+
 def _common_shape(
     op: type[Elementwise], tensors: list[RecurrentTensor], rank: int
 ) -> dict[str, Expr | int]:
@@ -209,7 +232,7 @@ def _common_shape(
     for x in tensors:
         for c, n in zip(LETTERS[rank - len(x.shape) : rank], x.shape, strict=True):
             known = sizes.get(c, 1)
-            if known != 1 and n not in (1, known):
+            if known != 1 and n != 1 and not always_equal(known, n):
                 shapes = " and ".join(str(t.type) for t in tensors)
                 raise ShapeError(
                     f"{op.name} of {shapes}: sizes {known} and {n} do not match",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import points_for_elements, promote
+from recurra.frontend.construct import always_equal, points_for_elements, promote, sized
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
@@ -24,7 +24,7 @@ def matmul(a: Any, b: Any) -> RecurrentTensor:
     if not a.shape or not b.shape:
         raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())
     have, want = a.shape[-1], b.shape[max(len(b.shape) - 2, 0)]
-    if have != want:
+    if not always_equal(have, want):
         raise ShapeError(
             f"{a.type} @ {b.type}: sizes {have} and {want} do not match",
             facts="the last axis on the left meets the last but one (or only) on the right",
@@ -32,6 +32,7 @@ def matmul(a: Any, b: Any) -> RecurrentTensor:
             or f"transpose or reshape one of them; a layer's inputs are to be {have}",
             loc=here(),
         )
+    b = sized(b, max(len(b.shape) - 2, 0), have)
     row = _ROW if len(a.shape) > 1 else ""
     column = _COLUMN if len(b.shape) > 1 else ""
     batches = _batch_sizes(a, b)

@@ -84,7 +84,7 @@ def expecting(f: F, name: str, hint: str | Callable[[str], str]) -> F:
             try:
                 signature(f).bind(*args, **given)
             except TypeError as misfit:
-                skip = 1 if name.startswith("x.") or f.__name__ in ("__init__", "forward") else 0
+                skip = int(name.startswith("x.") or next(iter(signature(f).parameters)) == "self")
                 written = [_shown(x) for x in args[skip:]]
                 written += [f"{k}={_shown(v)}" for k, v in given.items()]
                 raise WrongCall(

@@ -104,6 +104,15 @@ def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = Fa
 
 
 def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+    if not x.shape and x.domain.dims:
+        dims = ", ".join(x.domain.dims) + "," * (len(x.domain) == 1)
+        raise ShapeError(
+            "the deviation of one number is 0",
+            facts=f"this is {x!r}: a number at every point, without an axis",
+            hint=f"write rc.rl.normalize(x, over=({dims})), or "
+            f"x[{', '.join(f'0:{r.hi}' for r in x.domain)}].std() of all points",
+            loc=here(),
+        )
     y = _at_least_f32(x)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
     left = as_tensor(_count(x, axis), y.dtype) - correction

@@ -72,6 +72,7 @@ class Episodes:
         They are those from `first` on of all rows that are seeded so.
         """
         (token,) = rest
+        self._begin(token)
         rows = self._rows(int(count))
         self.o = self.seen.show(rows.reset(seed(draw) + first))
         self.live = np.ones(int(count), bool)
@@ -104,6 +105,12 @@ class Episodes:
 
     def load_state_dict(self, tree: Any) -> None:
         """Puts back what `state_dict` gave; None: the rows start anew."""
+
+    def _begin(self, token: Array) -> None:
+        """Lets every run have an environment of its own: wrappers remember what they have seen."""
+        if int(token) == 0 and self.rows is not None:
+            self.rows.env.close()
+            self.rows = None
 
     def _rows(self, count: int) -> Rows:
         if self.rows is None or self.rows.env.num_envs != count:
@@ -142,6 +149,7 @@ class Carried(Episodes):
     ) -> tuple[Array, ...]:
         """Rows start anew if `fresh`, else they stand where they were left; next token."""
         fresh, token = rest
+        self._begin(token)
         if fresh or not self.going or self.rows is None or self.rows.env.num_envs != int(count):
             self.o = self.seen.show(self._rows(int(count)).reset(seed(draw) + first))
             self.going = True

@@ -65,6 +65,26 @@ class SpacePart:
         return isinstance(self.space, Discrete)
 
     @cached_property
+    def counts(self) -> Array | None:
+        """How many values each element has, where they are counted."""
+        if isinstance(self.space, Discrete):
+            return self.space.n
+        return self.space.nvec if isinstance(self.space, MultiDiscrete) else None
+
+    def _expect_counted(self, raw: Array, counts: Array) -> None:
+        """Raises RecurraError for a value, counted from 0, that the space does not have."""
+        wrong = (raw < 0) | (raw >= counts)
+        if wrong.any():
+            at = tuple(int(k) for k in np.argwhere(wrong)[0])
+            first, count = (np.broadcast_to(x, raw.shape)[at] for x in (self.start, counts))
+            raise RecurraError(
+                f"{self.observation_name} is {raw[at] + first}",
+                facts=f"its values are {first} to {first + count - 1}; row {at[0]}"
+                + "".join(f"[{k}]" for k in at[1:]),
+                hint="mend the environment, or the space that it declares",
+            )
+
+    @cached_property
     def observation_name(self) -> str:
         """What an error calls its values."""
         return f"an observation of {self.space}"
@@ -73,6 +93,8 @@ class SpacePart:
         """Values of the environment as the program sees them."""
         if self.starts:
             raw = raw - self.start
+        if self.counts is not None:
+            self._expect_counted(raw, self.counts)
         if self.is_class:
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
         hint = "scale it in a wrapper"

@@ -88,7 +88,18 @@ class Leaf:
     def show(self, raw: Any) -> Array:
         """An observation as the program sees it."""
         for key in self.path:
-            raw = raw[key]
+            try:
+                raw = raw[key]
+            except (IndexError, KeyError, TypeError):
+                at = "".join(f"[{k!r}]" for k in self.path)
+                raise RecurraError(
+                    f"the observation has no {at}",
+                    facts=f"it is {raw!r}"
+                    if np.ndim(raw) == 0
+                    else f"it is a {type(raw).__name__}",
+                    hint="give all parts, as the environment does: policy.act(observation)",
+                    loc=here(),
+                ) from None
         if self.classes is not None:
             return np.eye(self.classes, dtype=np.float32)[self.index(raw, self.classes)]
         if self.start != 0:
@@ -106,7 +117,9 @@ class Leaf:
             f"{raw!r} is no observation of this policy",
             facts=f"it is a whole number from {self.start} to {self.start + classes - 1}, as the "
             "environment gives it, or a batch of them; the program sees it as one-hot",
-            hint=f"write policy.act({self.start})",
+            hint="give it as the environment does: policy.act(observation)"
+            if self.path
+            else f"write policy.act({self.start})",
             loc=here(),
         )
 

@@ -29,11 +29,15 @@ def total(x: RecurrentTensor, over: Sequence[Index]) -> RecurrentTensor:
 
 def normalize(
     x: RecurrentTensor,
-    over: Sequence[Index],
+    over: Sequence[Index] | Index,
     where: RecurrentTensor | None = None,
     eps: float = 1e-8,
 ) -> RecurrentTensor:
-    """(x - mean) / (std + eps), the moments over dims and, with `where`, over live points only."""
+    """(x - mean) / (std + eps), the moments over dims and, with `where`, over live points only.
+
+    The deviation is that of NumPy, over n points; torch's divides by n - 1.
+    """
+    over = (over,) if isinstance(over, Index) else over
     w: Any = 1.0 + x * 0.0 if where is None else where.cast(x.dtype)
     n = total(w, over)
     mean = total(w * x, over) / n

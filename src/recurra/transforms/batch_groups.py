@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from recurra.errors import ScheduleError
 from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
-from recurra.ir.expr import Expr, Sym
+from recurra.ir.expr import Expr, Sym, mul
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, full_length
 from recurra.ir.types import Domain, Range, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Going
 from recurra.ops.indexing import Pick
+from recurra.ops.movement import Cut
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.strip_mine.tile import made_over, untiled
 from recurra.transforms.strip_mine.tiled_dims import Tile, split_dim, tile
@@ -147,6 +148,10 @@ def grouped(graph: Graph, groups: Groups) -> Graph:
     for n in graph.nodes.values():
         if n.name in groups.strings:
             n = _turn(graph, groups, n)
+            parts = {k: _part(graph, groups, n, k) for k in _of_all_rows(graph, groups, n)}
+            nodes.update({x.name: x for x in parts.values()})
+            own = {k: Ref(x.name, x.domain.identity) for k, x in parts.items()}
+            n = replace(n, args=tuple(own.get(k, a) for k, a in enumerate(n.args)))
         elif any(a.name in groups.strings for a in n.args):
             n = _picked(n, z, e)
         nodes[n.name] = n
@@ -154,6 +159,29 @@ def grouped(graph: Graph, groups: Groups) -> Graph:
     turn = replace(groups.tile.dims[0], range=Range(groups.dim, groups.count))
     dims = (*(d for d in split.dims if d.name != groups.dim), turn)
     return replace(split, dims=dims)
+
+
+def _of_all_rows(graph: Graph, groups: Groups, node: Node) -> list[int]:
+    """The operands of a call that have all rows as an axis, also those of other groups."""
+    if not isinstance(node.op, Call) or not node.op.batch_dims:
+        return []
+    return [
+        k
+        for k, a in enumerate(node.args)
+        if a.name not in groups.strings
+        and groups.of.dim not in graph[a.name].domain
+        and isinstance(found := graph[a.name].type, Type)
+        and found.shape[:1] == (groups.of.hi,)
+    ]
+
+
+def _part(graph: Graph, groups: Groups, node: Node, index: int) -> Node:
+    """The rows of one group, of an operand that has all."""
+    a = node.args[index]
+    first = mul(Sym(groups.dim), groups.rows)
+    type_ = _of_rows(graph[a.name].type, groups)
+    name = f"{node.name}_operand_{index}"
+    return Node(name, Cut(axis=0, start=first, size=groups.rows), (a,), node.domain, type_)
 
 
 def _picked(node: Node, group: Expr, row: Expr) -> Node:

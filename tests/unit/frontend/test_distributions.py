@@ -83,3 +83,14 @@ def test_the_likeliest_value_and_what_is_no_name() -> None:
     np.testing.assert_array_equal(got["several"][:, 0], got["x"][:, :3].argmax(-1))
     np.testing.assert_array_equal(got["several"][:, 1], 0)
     np.testing.assert_array_equal(got["mean"], got["x"])
+
+
+def test_values_of_another_shape_or_type_are_refused() -> None:
+    with rc.Context(dims="t") as ((t, T),):
+        x = rc.normal((t,), 4)
+        with pytest.raises(rc.RecurraError, match="has the shape of its mean"):
+            rc.nn.Gaussian(x, x).log_prob(x[t][0])
+        with pytest.raises(rc.RecurraError, match=r'a\.cast\("i32"\)'):
+            rc.nn.Categorical(x).log_prob(x[t][0])
+        with pytest.raises(rc.RecurraError, match=r"rc\.rl\.normalize\(x, over=\(t,\)\)"):
+            x[t][0].std()

@@ -37,7 +37,7 @@ def test_layers_are_counted_through() -> None:
         net = nn.Sequential(nn.Linear(3, 8, domain=(i,)), nn.Tanh())
         assert [type(layer) for layer in net] == [nn.Linear, nn.Tanh]
         assert len(net) == 2
-        with pytest.raises(rc.RecurraError, match="an optimizer is given a Linear"):
+        with pytest.raises(rc.RecurraError, match="an optimizer is given a Sequential"):
             rc.optim.SGD(net, lr=0.1)
 
 

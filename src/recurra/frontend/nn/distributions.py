@@ -17,7 +17,7 @@ from recurra.frontend.dims import wrap
 from recurra.frontend.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.frontend.words import no_attribute
-from recurra.ir.types import Domain
+from recurra.ir.types import Domain, is_float
 
 
 def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
@@ -111,6 +111,13 @@ class Categorical(Distribution):
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
+        if is_float(a.dtype):
+            raise ShapeError(
+                "a class is a whole number",
+                facts=f"this is {a!r}",
+                hint='write pi.log_prob(a.cast("i32")) if it counts classes',
+                loc=here(),
+            )
         return self.logits.log_softmax().take(a)
 
     def entropy(self) -> RecurrentTensor:
@@ -185,6 +192,13 @@ class Gaussian(Distribution):
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln of the density, f32[]"""
+        if a.shape != self.mean.shape:
+            raise ShapeError(
+                "a value of a normal distribution has the shape of its mean",
+                facts=f"this is {a!r}, the mean {self.mean!r}",
+                hint="give what sample() gives, or reshape it as that is",
+                loc=here(),
+            )
         z = (a - self.mean) / self.log_std.exp()
         return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()
 
