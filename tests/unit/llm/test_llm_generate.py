@@ -104,7 +104,7 @@ def test_positions_past_the_stretched_ones_are_refused(tmp_path: Path):
     with pytest.raises(RecurraError) as e:
         g.generate(prompts(20), new=5)
     assert "max_position_embeddings 12, stretched to 24" in str(e.value)
-    assert "hint: --max-new-tokens 4" in str(e.value)
+    assert "hint: new=4" in str(e.value)
 
 
 def test_the_same_by_jax_with_layers_as_a_dim(tmp_path: Path):
