@@ -9,13 +9,16 @@ DomainError: x[t+1] reads past the end of t
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import linecache
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-_PASSED = (str(Path(__file__).parent), contextlib.__file__, "<")  # frames of nobody's program
+_PASSED = (str(Path(__file__).parent), contextlib.__file__, functools.__file__, "<")  # nobody's
 _LIBRARIES = {"jax", "jaxlib", "numpy", "torch"}  # what may stand between the program and us
 
 
@@ -57,6 +60,22 @@ def users_frame() -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def either(shell: str, program: str) -> str:
+    """The words for an option: as a command has it, or, called from Python, as an argument."""
+    return shell if users_frame() is None else program
+
+
+@contextmanager
+def at_the_users_line() -> Generator[None]:
+    """Where a mistake was found that has no line of its own, it is told at the line of the call."""
+    try:
+        yield
+    except RecurraError as error:
+        if error.loc is None:
+            RecurraError.__init__(error, error.what, facts=error.facts, hint=error.hint, loc=here())
+        raise
 
 
 class RecurraError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -18,11 +18,12 @@ from recurra.ir.expr import (
     evaluate,
     maximum,
     minimum,
+    substitute,
     symbols,
 )
-from recurra.ir.graph import Index, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Item, Merge
 
 
 def line_of(node: Node, index: int = -1) -> Loc | None:
@@ -327,6 +328,110 @@ def cycle(
         else "take one of these reads away",
         loc=line_of(*steps[0]),
     )
+
+
+def called(graph: Graph, name: str) -> str:
+    """The words for an equation: its name, or, if the user gave none, what it does."""
+    node = graph[name]
+    if isinstance(node.op, Item):
+        return called(graph, node.args[0].name)
+    own = re.sub(r"(_\d+)+$", "", name)
+    if isinstance(node.op, Call):
+        return f"the call of {own}"
+    if name in tokens(graph):
+        return "the order of host calls"
+    return f"the {own}" if own == node.op.name else name
+
+
+def tokens(graph: Graph) -> set[str]:
+    """The equations by which each call of the host waits for the one before."""
+    calls = (n for n in graph.nodes.values() if isinstance(n.op, Call) and n.op.has_state)
+    todo, found = [n.args[-1].name for n in calls if n.args], set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in found and isinstance(graph[name].op, (Merge, Item)):
+            found.add(name)
+            merged = isinstance(graph[name].op, Merge)
+            todo += [a.name for a in graph[name].args] if merged else []
+    return found
+
+
+def no_order(
+    graph: Graph, equations: Sequence[str], ties: Sequence[tuple[str, Ref]], tried: str
+) -> ScheduleError:
+    """Equations of which each waits for the others; `ties` are those that read, and what.
+
+    What the user has not declared is passed over: who reads it reads what it reads.
+    """
+    inner = tokens(graph)
+    merges = [n for n in equations if isinstance(graph[n].op, Merge) and n not in inner]
+    declared = [n for n in merges if graph[n].locs and not _is_one_choice(graph[n])] or merges
+    nodes = [graph[n] for n in declared or equations][:8]
+    by_reader: dict[str, list[Ref]] = {}
+    for reader, ref in ties:
+        by_reader.setdefault(reader, []).append(ref)
+
+    def reads(name: str, at: Mapping[str, Index], seen: frozenset[str]) -> Iterator[Ref]:
+        for ref in by_reader.get(name, ()):
+            index = tuple(_of_points(e, at) for e in ref.index)
+            if ref.name in declared or not declared:
+                yield Ref(ref.name, index)
+            elif ref.name not in seen:
+                points = dict(zip(graph[ref.name].domain.dims, index, strict=True))
+                yield from reads(ref.name, points, seen | {ref.name})
+
+    names = [called(graph, n.name) for n in nodes]
+    told = [
+        f"{x} reads {r}"
+        for x, n in zip(names, nodes, strict=True)
+        for r in reads(n.name, {}, frozenset())
+    ]
+    lines = [
+        f"{x}{n.domain}" + (f"   --> {n.loc}" if n.loc else "")
+        for x, n in zip(names, nodes, strict=True)
+    ]
+    what = f"the equations {', '.join(names)} have no order: each waits for the other"
+    if len(names) == 1:
+        what = f"the points of {names[0]} have no order: they wait for each other"
+    calls, hint = _calls_one_by_one(graph, equations, nodes)
+    return ScheduleError(
+        f"{what}, {tried}",
+        facts="\n  ".join([*calls, "; ".join([*dict.fromkeys(told)][:6]), *lines]),
+        hint=hint,
+        loc=nodes[0].loc,
+    )
+
+
+def _calls_one_by_one(
+    graph: Graph, equations: Sequence[str], told: Sequence[Node]
+) -> tuple[list[str], str]:
+    """What calls of the host have to do with a cycle, of which some is told; and a way out."""
+    for call in (graph[n] for n in equations):
+        outer, *inner = (*call.domain.dims, "")
+        whole = next((n for n in told if outer not in n.domain), None)
+        if isinstance(call.op, Call) and call.op.has_state and any(inner) and whole is not None:
+            dims = ", ".join(call.domain.dims)
+            fact = (
+                f"{called(graph, call.name)} is made at one point of ({dims}) after the other, "
+                f"all of one {outer} before the next, but {whole.name} is of all {outer}"
+            )
+            return [fact + (f"   --> {call.loc}" if call.loc else "")], (
+                f"let one call take every {outer}: batch=({outer},) in rc.call(..), rows={outer} "
+                "in env.reset(..); or pure=True in rc.call(..), whose calls are made in any order"
+            )
+    return [], "let one of them read an earlier point (t-1), or start the recurrence with a branch"
+
+
+def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
+    """An index where dims are what a reader reads of them."""
+    for dim, e in at.items():
+        shift = None if isinstance(index, Slice) else is_shift(index, dim)
+        if shift is not None and isinstance(e, Slice):
+            return Slice(e.lo + shift, e.hi + shift, e.step)
+    points = {d: e for d, e in at.items() if not isinstance(e, Slice)}
+    if isinstance(index, Slice):
+        return Slice(substitute(index.lo, points), substitute(index.hi, points), index.step)
+    return substitute(index, points)
 
 
 def bounds(

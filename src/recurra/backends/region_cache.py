@@ -23,6 +23,10 @@ class RegionCache(Generic[T]):
         default_factory=list[tuple[StoragePlan, dict[str, T]]]
     )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Code belongs to this process: copies and pickles begin with none."""
+        return type(self), ()
+
     def get(self, plan: StoragePlan, region: Region, make: Callable[[StoragePlan, Region], T]) -> T:
         """Return what there is of a region, or make it."""
         made = self.of(plan)

@@ -37,7 +37,7 @@ class Touch:
 
 def cut(plan: StoragePlan, regions: Iterable[Region]) -> dict[str, tuple[StoredAxis, ...]]:
     """The axes along which stores are cut. None, where data end loops: they fill what is left."""
-    if endings(plan.graph, plan.sizes):
+    if endings(plan.schedule, plan.sizes):
         return {name: () for name in plan.stores}
     dims = list(dict.fromkeys(loop.dim for r in regions for loop in r.around))
     return {

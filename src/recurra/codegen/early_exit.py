@@ -31,7 +31,7 @@ from recurra.ops.ordering import CumMax, Sort
 from recurra.ops.reduction import Max, Min, Sum
 from recurra.ops.source import Const
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Exec, Loop
+from recurra.schedule.tree import Exec, Loop, Schedule
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind
 
@@ -41,7 +41,8 @@ class Ended:
     """`going` ends `time`; loops over `units` end with it, each step being so many points.
 
     A loop that finds out asks `every` so many steps. Those that it runs past the end change
-    nothing: a row computes on past its end, and what reads it is masked, or filled anew.
+    nothing: a row computes on past its end, and what reads it is masked, or filled anew. Loops that
+    are `apart` do not end with it: what is late in a loop around is at points of the row before.
     """
 
     going: str
@@ -49,19 +50,23 @@ class Ended:
     points: int  # of the longest row
     units: Mapping[str, int]
     every: int = 1
+    apart: frozenset[int] = frozenset()
 
     def sets(self, loop: Loop) -> bool:
         """Is it this loop that finds out where rows end?"""
-        return loop.dim == self.time and loop.step > 0 and Exec(self.going) in loop.body
+        mine = loop.dim == self.time and loop.step > 0 and loop.id not in self.apart
+        return mine and Exec(self.going) in loop.body
 
     def ends(self, loop: Loop) -> bool:
         """Does a loop of the host end where another one found out that rows do?"""
-        return self.units.get(loop.dim) == 1 and loop.step > 0 and not self.sets(loop)
+        along = self.units.get(loop.dim) == 1 and loop.id not in self.apart
+        return along and loop.step > 0 and not self.sets(loop)
 
 
-def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
-    """What ends loops of a graph."""
+def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
+    """What ends loops of a schedule."""
     out: list[Ended] = []
+    graph = schedule.graph
     ranges = {d.name: d.range for d in graph.dims}
     for n in graph.nodes.values():
         if isinstance(n.op, Going):
@@ -70,8 +75,26 @@ def endings(graph: Graph, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
             for outer, inner in filter(None, map(graph.halves, n.op.times)):
                 units[outer.name] = inner.range.size(sizes)
             points = evaluate(ranges[time].hi, sizes)
-            out.append(Ended(n.name, time, points, units, max(n.op.every, 1)))
+            every, apart = max(n.op.every, 1), _apart(schedule, n.name, units)
+            out.append(Ended(n.name, time, points, units, every, apart))
     return tuple(out)
+
+
+def _apart(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[int]:
+    """The loops over `units` of statements that are later than `going` in loops around both."""
+    paths = schedule.paths()
+    late = {x.id: x.shift[going] for _, x in paths.get(going, ()) if x is not None}
+    found: set[int] = set()
+    for statement, path in paths.items():
+        with_it = True
+        for loop in (x for _, x in path if x is not None):
+            if loop.dim in units and not with_it:
+                found.add(loop.id)
+            elif loop.dim not in units:
+                with_it = (
+                    with_it and late.get(loop.id, loop.shift[statement]) == loop.shift[statement]
+                )
+    return frozenset(found)
 
 
 def fillable(

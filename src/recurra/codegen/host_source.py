@@ -158,7 +158,7 @@ class _HostWriter:
             match it:
                 case RegionLaunch(region=r, span=span):
                     plan = self.program.plan
-                    for e in (e for e in endings(plan.graph, plan.sizes) if e.going in r.found):
+                    for e in (e for e in endings(plan.schedule, plan.sizes) if e.going in r.found):
                         self.line(f"{self.end(e.going)} = {e.points}")
                     self.when(it.when, r.around)
                     times = map(str, span) if span else map(self.end, r.ends)

@@ -83,7 +83,7 @@ class _Lower:
 
     def __post_init__(self) -> None:
         self.stores = dict(self.plan.stores)
-        self.endings = endings(self.plan.graph, self.plan.sizes)
+        self.endings = endings(self.plan.schedule, self.plan.sizes)
         self.ids = itertools.count(1 + max((x.id for x in self.plan.schedule.loops()), default=TOP))
         self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
 

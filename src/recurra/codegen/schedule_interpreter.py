@@ -76,11 +76,11 @@ class Walk:
 
     @cached_property
     def endings(self) -> tuple[Ended, ...]:
-        return endings(self.graph, self.plan.sizes)
+        return endings(self.plan.schedule, self.plan.sizes)
 
     def items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         state.active = active
-        if not self.statements.guarded:
+        if not self.statements.guarded or not items:
             self.run_items(items, state, active)
             return
         for g in self.guards(items, state, active):
@@ -224,7 +224,7 @@ class Walk:
         for e in self.endings:
             if e.sets(loop) and e.going in active:
                 return e
-            if e.going in state.ends and loop.dim in e.units:
+            if e.going in state.ends and loop.dim in e.units and loop.id not in e.apart:
                 self.past_end(e, loop, active, state)
                 return e
         return None

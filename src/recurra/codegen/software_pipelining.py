@@ -36,7 +36,7 @@ def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str
     data end, whose next step is not known to be one. Loops over `groups` are turned in the loop
     around them, or go outside of it.
     """
-    ended = endings(schedule.graph, sizes)
+    ended = endings(schedule, sizes)
 
     def inside(it: Item, depth: int) -> Item:
         if isinstance(it, Exec):

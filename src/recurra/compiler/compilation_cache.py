@@ -63,6 +63,9 @@ class Folder:
         self.told: set[str] = set()
         self.unpruned = PRUNED_EVERY
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return folder_at, (self.given,)
+
     def tell(self, line: str, kind: str = "") -> None:
         """Print a line on standard error, the first of its kind."""
         with self.lock:
@@ -120,7 +123,10 @@ class Folder:
         return None
 
 
-folder_at = cache(Folder)
+@cache
+def folder_at(given: Path) -> Folder:
+    """Return the one object of a folder."""
+    return Folder(given)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.fuse_casts import FUSE_CASTS
 from recurra.transforms.padding.pad import PAD
+from recurra.transforms.peel.keep_points import KEEP_POINTS
 from recurra.transforms.peel.peel_independent import PEEL_INDEPENDENT
 from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
 from recurra.transforms.peel.split_live_ranges import SPLIT_LIVE_RANGES
@@ -80,6 +81,7 @@ PASSES: tuple[Pass, ...] = (
     VECTORIZE,
     REDUCTIONS_TO_ACCUMULATORS,
     REMATERIALIZE,  # folds have let some statements move to another loop
+    KEEP_POINTS,
     FUSE_CASTS,
 )
 SCHEDULERS = {"own": schedule, "isl": schedule_by_isl}

@@ -85,6 +85,9 @@ MIN_SKEW_GAIN = 2.0
 """Times that diagonals of a table are cheaper before it is skewed: a guess, for a margin."""
 MIN_PREFIX_RATIO = 2
 """Points of all for each of the first points, which then have a store of their own: a guess."""
+MIN_KEPT_BYTES = 1 << 10
+"""Bytes that a store has to become smaller by before some points of it are copied to one of their
+own: a guess, between memory and the steps of a loop that are compiled apart."""
 MAX_BRANCH_PIECES = 8
 """Pieces of a definition along one dim; one of more is a choice, element by element. A guess,
 between the equations of pieces and the work of branches that are not taken."""

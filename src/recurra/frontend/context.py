@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from recurra.analysis.tracer import Tracer, current, enter, leave
-from recurra.errors import DomainError, RecurraError, caller, here
+from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
 from recurra.frontend.dims import Index, unwrap
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
@@ -184,7 +184,8 @@ class Context:
             tuning=tuning or Tuning(),
         )
         options = options.but(more).filled(_OPTIONS.get())
-        return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+        with at_the_users_line():
+            return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
 
     def _sizes(self, bounds: Any) -> dict[str, Any]:
         """The bounds by name; raises DomainError if one of them is a dim.

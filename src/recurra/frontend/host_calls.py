@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
+from recurra.frontend.operators import WrongCall
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import TRUE, both, compare, negate
@@ -48,10 +50,11 @@ class Host:
         arrays = [np.asarray(x) for x in xs]
         token = () if self.pure else (arrays.pop(),)
         found = self.fn(*arrays)
-        ys = (found,) if self.one else tuple(found)
+        ys = (found,) if self.one or not _is_iterable(found) else tuple(found)
         if len(ys) != len(self.results):
+            count = "one result" if len(ys) == 1 else f"{len(ys)} results"
             raise ShapeError(
-                f"{self.name} gives {len(ys)} results, not {len(self.results)}",
+                f"{self.name} gives {count}, not {len(self.results)}",
                 facts=f"it was to give {', '.join(map(str, self.results))}",
                 hint="return as many values as the call names types",
                 loc=self.loc,
@@ -94,8 +97,10 @@ def call(
     taken whole, as leading axes of every operand and result. A function may have state: its calls
     are made in order. With `pure` they are not, and no call waits for another. No gradient passes.
     """
-    one = not isinstance(results, Sequence)
-    types = tuple(type_of(t) for t in ((results,) if one else results))
+    given: Any = results
+    one = isinstance(given, str) or not isinstance(given, Sequence)
+    types = tuple(type_of(t) for t in ((given,) if one else given))
+    _expect_fitting(fn, len(xs))
     tensors = [as_tensor(x) for x in xs]
     tracer, extra = current(), dims_of((*domain, *batch))
     box = union(tracer, tuple(tensors), Const(value=0))
@@ -111,6 +116,39 @@ def call(
         in_order(token, after, outer)
         tracer.finishing[where_taken] = None
     return ys[0] if one else tuple(ys)
+
+
+def _expect_fitting(fn: Any, count: int) -> None:
+    """Raises RecurraError for what is no function, or none of so many arrays."""
+    if not callable(fn):
+        raise RecurraError(
+            f"rc.call is given a {type(fn).__name__} for a function",
+            facts="the function comes first, then the types of its results, then its arguments",
+            hint="write rc.call(f, rc.f32[4], x)",
+            loc=here(),
+        )
+    try:
+        arguments = signature(fn)
+    except (TypeError, ValueError):  # one of C has none that is known
+        return
+    try:
+        arguments.bind(*range(count))
+    except TypeError as error:
+        raise WrongCall(
+            f"{_name_of(fn)}{arguments} does not fit: {error}",
+            facts=f"rc.call gives it {count} array{'' if count == 1 else 's'}, one for each tensor "
+            "behind the types",
+            hint="give rc.call as many tensors as the function has arguments",
+            loc=here(),
+        ) from None
+
+
+def _is_iterable(x: Any) -> bool:
+    try:
+        iter(x)
+    except TypeError:  # an array without axes has the method, too
+        return False
+    return True
 
 
 def _name_of(fn: Any) -> str:

@@ -32,9 +32,9 @@ class Resource(Generic[T]):
         if self.value is None:
             raise RecurraError(
                 f"there is nothing by the name {self.key!r}",
-                facts="the graph was read from text or from a file, which name arrays and "
-                "functions, and do not hold them",
-                hint="compile the program that made the graph",
+                facts="the program was read from text, a file or a pickle, which name functions "
+                "and do not hold them",
+                hint="compile it here: ctx.compile(..), in the process that has the function",
             )
         return self.value
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recurra.errors import PlanError
+from recurra.errors import PlanError, either
 from recurra.runtime.executable import Executable
 
 
@@ -31,8 +31,10 @@ def expect_room(
     each = sum(slot(s) for s in timed if s["store"] not in firsts)
     window = Executable.longest_window(left // max(1, each))
     new = _positions(stores, growing, budget, steps) - prompt + 1
-    hints = [f"--attention window:{window}"] if 0 < window < steps else []
-    hints += [f"--max-new-tokens {new}"] if new > 0 else []
+    of_window = either(f"--attention window:{window}", f"attention='window:{window}'")
+    hints = [of_window] if 0 < window < steps else []
+    hints += [either(f"--max-new-tokens {new}", f"new={new}")] if new > 0 else []
+    enough = -(-bytes_ // 1024)
     most = max(stores, key=lambda s: s["bytes"])
     raise PlanError(
         f"what is kept of {steps} positions takes {bytes_:,} bytes, {bytes_ - budget:,} more than"
@@ -40,7 +42,9 @@ def expect_room(
         facts=f"{len(growing)} of {len(stores)} stores grow with the text; the largest,"
         f" {most['store']}, has {most['slots']} and {most['bytes']:,} bytes",
         hint=" or ".join(hints)
-        or ("fewer prompts" if told else f"--memory {-(-bytes_ // 1024)}KiB"),
+        or (
+            "fewer prompts" if told else either(f"--memory {enough}KiB", f"memory={enough * 1024}")
+        ),
     )
 
 

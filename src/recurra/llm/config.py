@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, either
 from recurra.llm import rope
 from recurra.llm.patterns import Causal, Chunk, Pattern, SlidingWindow
 from recurra.llm.rope import Rope
@@ -170,7 +170,7 @@ def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
         raise RecurraError(
             f"{file}: quantization_config says that the weights are packed",
             facts=f"it is {keys.get('quantization_config')!r:.80}; only f32, f16 and bf16 are read",
-            hint="take the model as it was before, and --dtype i8",
+            hint="take the model as it was before, and " + either("--dtype i8", "dtype='i8'"),
         )
     hidden, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
     kv_heads = keys.size("num_key_value_heads", heads)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, either, here
 from recurra.llm import patterns
 from recurra.llm import weights as loading
 from recurra.llm.budget import expect_room
@@ -244,9 +244,13 @@ class Generator:
         """Raises where they cannot be gone on from."""
         c = self.config
         if not rows:
-            raise RecurraError("there is no prompt", hint="--prompt TEXT")
+            raise RecurraError(
+                "there is no prompt", hint=either("--prompt TEXT", "generator.generate('a text')")
+            )
         if ask.new < 1:
-            raise RecurraError(f"{ask.new} new tokens are none", hint="--max-new-tokens 64")
+            raise RecurraError(
+                f"{ask.new} new tokens are none", hint=either("--max-new-tokens 64", "new=64")
+            )
         if strange := [x for x in ask.eos or () if not 0 <= x < c.vocab_size]:
             raise RecurraError(
                 f"eos is {strange[0]}, which no row ends by",
@@ -276,7 +280,9 @@ class Generator:
             raise RecurraError(
                 f"{name} has {longest} tokens, and with {ask.new} new ones {longest + ask.new}",
                 facts=f"{self.folder / FILE} has max_position_embeddings {c.max_positions}{more}",
-                hint=f"--max-new-tokens {fits}" if fits > 0 else "a shorter prompt",
+                hint=either(f"--max-new-tokens {fits}", f"new={fits}")
+                if fits > 0
+                else "a shorter prompt",
             )
         for count, what in ((longest, "a prompt of {} tokens"), (ask.new, "{} new tokens")):
             if self.lengths is not None and count > max(self.lengths, default=0):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, either
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import DecoderConfig
@@ -39,7 +39,9 @@ def init(
     if dtype not in DTYPES:
         raise RecurraError(f"weights cannot be {dtype!r}", facts=f"there is {', '.join(DTYPES)}")
     if seed < 0:
-        raise RecurraError(f"seed is {seed}, and must be 0 or more", hint="--seed 0")
+        raise RecurraError(
+            f"seed is {seed}, and must be 0 or more", hint=either("--seed 0", "seed=0")
+        )
     if (out / configs.FILE).exists():
         raise RecurraError(f"{out} has a model already", hint="name another folder, or remove it")
     tokenizer = byte_tokenizer()

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, either
 from recurra.llm import config as configs
 from recurra.llm.checkpoint import TensorEntry, entries
 from recurra.llm.config import DecoderConfig
@@ -209,7 +209,7 @@ def _expect_finite(entry: TensorEntry, values: np.ndarray, held: np.ndarray) -> 
         raise RecurraError(
             f"{entry.file}: {entry.name} has a number too large for {held.dtype.name}",
             facts=f"it has {np.abs(values).max():.3g}",
-            hint="take --dtype f32" if held.dtype != np.float32 else "",
+            hint=_as("f32") if held.dtype != np.float32 else "",
         )
     raise RecurraError(
         f"{entry.file}: {entry.name} has NaN or inf",
@@ -304,10 +304,12 @@ def _room(
         raise RecurraError(
             f"the weights of {folder} do not fit into memory",
             facts=f"as {dtype} they take {need / 1e9:.2f} GB{have}",
-            hint={"f32": "take --dtype bf16, half of that", "bf16": "take --dtype i8"}.get(
-                dtype, ""
-            ),
+            hint={"f32": f"{_as('bf16')}, half of that", "bf16": _as("i8")}.get(dtype, ""),
         ) from None
+
+
+def _as(dtype: str) -> str:
+    return "take " + either(f"--dtype {dtype}", f"dtype={dtype!r}")
 
 
 def _named(names: list[str]) -> str:

@@ -30,6 +30,8 @@ INPUTS = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
     """The axes of every input and of the output; ShapeError where the words are malformed."""
+    if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _malformed(words, "it is no text")
     left, arrow, right = words.replace(" ", "").partition("->")
     if not arrow:
         raise _malformed(words, "there is no -> before the output")
@@ -56,7 +58,7 @@ def letters(words: str) -> list[str]:
 
 def from_sizes(
     words: str,
-    sizes: Mapping[str, int] | Sequence[int],
+    sizes: Mapping[str, int] | Sequence[int] = (),
     *,
     dtype: str = "f32",
     combine: Combine = "sum",
@@ -151,23 +153,29 @@ def _sizes(words: str, sizes: Mapping[str, int] | Sequence[int]) -> dict[str, in
         raise ShapeError(
             f"sizes of {words!r} are integers, by letter or in order",
             facts=f"given: {sizes!r}",
-            hint=f"sizes={{{', '.join(f'{i!r}: 64' for i in order)}}}",
+            hint=_some_sizes(order),
         )
     if not isinstance(sizes, Mapping):
         if len(sizes) != len(order):
             raise ShapeError(
                 f"{words!r} has {len(order)} sizes: {', '.join(order)}",
-                facts=f"{len(sizes)} are given: {', '.join(map(str, sizes))}",
+                facts=f"{len(sizes)} are given: {', '.join(map(str, sizes)) or 'none'}",
+                hint=_some_sizes(order),
             )
         sizes = dict(zip(order, sizes, strict=True))
     if missing := [i for i in order if i not in sizes]:
         raise ShapeError(
             f"index {missing[0]} of {words!r} has no size",
-            facts=f"sizes: {', '.join(f'{i}={n}' for i, n in sizes.items())}",
+            facts=f"sizes: {', '.join(f'{i}={n}' for i, n in sizes.items()) or 'none'}",
+            hint=_some_sizes(order),
         )
     if stray := [i for i in sizes if i not in order]:
         raise ShapeError(f"{words!r} has no index {stray[0]}", facts=f"it has {', '.join(order)}")
     return {i: _integer(i, sizes[i]) for i in order}
+
+
+def _some_sizes(order: Sequence[str]) -> str:
+    return f"sizes={{{', '.join(f'{i!r}: 64' for i in order)}}}"
 
 
 def _integer(index: str, number: object) -> int:

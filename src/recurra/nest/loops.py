@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from recurra.errors import ScheduleError
-from recurra.nest.problem import NestProblem
+from recurra.nest.problem import NestProblem, expect_problem
 from recurra.nest.text import parse as parse_problem
 
 CURSOR = "  <<<"
@@ -129,6 +129,7 @@ def _indented(loops: Sequence[NestLoop], leaf: str) -> list[str]:
 
 def untiled(problem: NestProblem) -> Nest:
     """One loop per index, in the problem's order: where every search begins."""
+    expect_problem(problem, "untiled")
     loops = tuple(NestLoop(i, n) for i, n in problem.sizes)
     return Nest(problem, loops, tuple(x for x in loops if x.index in problem.output.indices))
 
@@ -139,6 +140,13 @@ def scheduled(problem: NestProblem, order: str) -> Nest:
     Write loops may follow after `|`; without them there is one per output index. `[B]` packs B for
     the loops after it, `parallel` comes first. Raises ScheduleError.
     """
+    expect_problem(problem, "scheduled")
+    if not isinstance(order, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(
+            "a nest is the order of its loops, as text",
+            facts=f"given: {order!r}",
+            hint=f"{' '.join(i for i, _ in problem.sizes)!r}",
+        )
     compute, bar, write = order.partition("|")
     plain = untiled(problem)
     words = compute.split()

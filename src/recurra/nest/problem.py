@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from recurra.errors import ShapeError
+from recurra.errors import ShapeError, here
 
 Combine = Literal["sum", "max"]
 Post = Literal["relu", "abs", "negate", "square"]
@@ -86,6 +86,17 @@ class TensorAccess:
     @cached_property
     def indices(self) -> frozenset[str]:
         return frozenset(i for axis in self.at for i, _ in axis.terms)
+
+
+def expect_problem(given: object, name: str) -> None:
+    """Raises ShapeError where another value is given for a contraction with its sizes."""
+    if not isinstance(given, NestProblem):
+        raise ShapeError(
+            f"recurra.nest.{name} is given {given!r:.60}",
+            facts=f"it takes a NestProblem, not a {type(given).__name__}",
+            hint="make one: recurra.nest.contraction('mk,kn->mn', (64, 64, 64))",
+            loc=here(),
+        )
 
 
 @dataclass(frozen=True)

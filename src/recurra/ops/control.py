@@ -6,11 +6,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.resource import HostFunction, Resource
-from recurra.ir.types import Tuple, Type, is_float
+from recurra.ir.types import NUMPY_NAME, Tuple, Type, is_float
 
 
 class Merge(Op):
@@ -102,7 +104,8 @@ class Call(Op):
 
     The dims in `batch_dims` are taken whole: their axes lead every operand and result. One of a
     `group` of rows, the first of which many, is told both first. Of what is padded it is given
-    `lengths`: (operand, axis, how many elements, or which operand says so). It is not given those.
+    `lengths`: (operand, axis, how many elements, or which operand says so). Where operand `if_` is
+    false, nothing is called and zeros are the results. It is given neither those nor that.
     """
 
     pure = False
@@ -112,6 +115,7 @@ class Call(Op):
     batch_dims: tuple[str, ...] = ()
     group: tuple[Expr | int, ...] = ()
     lengths: tuple[tuple[int, int, Expr | int], ...] = ()
+    if_: int | None = None
 
     @property
     def has_state(self) -> bool:
@@ -126,11 +130,17 @@ class Call(Op):
 
     @property
     def unseen(self) -> frozenset[int]:
-        """The operands that say how long others are."""
-        return frozenset(n for *_, n in self.lengths if isinstance(n, int))
+        """The operands that say how long others are, or that there is no call."""
+        lengths = frozenset(n for *_, n in self.lengths if isinstance(n, int))
+        return lengths if self.if_ is None else lengths | {self.if_}
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array) -> tuple[Array, ...]:
-        if not self.lengths and not self.group:
+        if self.if_ is not None and not bool(xs[self.if_]):
+            return tuple(
+                np.zeros([evaluate(n, env) for n in shape], NUMPY_NAME[dtype])
+                for dtype, shape in self.results
+            )
+        if not self.lengths and not self.group and self.if_ is None:
             return self.eval(xp, *xs)
         given = dict(enumerate(xs))
         for k, axis, length in self.lengths:

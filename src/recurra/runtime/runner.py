@@ -40,6 +40,10 @@ class Runner:
         if execution is not None:
             self.execution, self.single = execution, None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles take what was compiled; each makes its own regions of it."""
+        return type(self), (self.compilation,)
+
     @cached_property
     def execution(self) -> Execution:
         """The program's regions, ready for the backend to compile at their first launch."""

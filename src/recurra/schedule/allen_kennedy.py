@@ -14,15 +14,15 @@ from types import MappingProxyType
 from typing import Literal
 
 from recurra.analysis.demanded_points import demanded
+from recurra.analysis.diagnostics import no_order
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
-from recurra.errors import ScheduleError
 from recurra.ir.bind import bind
 from recurra.ir.expr import TRUE, Expr, symbols
-from recurra.ir.graph import Graph, Node, Slice
+from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Tuple
-from recurra.ops.control import Call, Merge
+from recurra.ops.control import Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.polyhedral.extent import varies
@@ -35,13 +35,11 @@ from recurra.transforms.reductions_to_accumulators import streams
 
 
 class NoOrder(Exception):
-    """Statements that no loop orders, what ties them, and how that is told."""
+    """Equations that no loop orders, what each reads of the others, and what was tried."""
 
-    def __init__(
-        self, equations: frozenset[str], ties: tuple[Dependence, ...], told: ScheduleError
-    ):
-        super().__init__(str(told))
-        self.equations, self.ties, self.told = equations, ties, told
+    def __init__(self, equations: Sequence[str], ties: Sequence[tuple[str, Ref]], tried: str):
+        super().__init__(tried)
+        self.equations, self.ties, self.tried = equations, ties, tried
 
 
 def schedule(
@@ -63,7 +61,9 @@ def schedule(
         try:
             return _for_any_bounds(graph, sizes, axes, cuts, guarded)
         except NoOrder as error:
-            if told is None or not told.equations & error.equations:  # those before have an order
+            if told is None or not {*told.equations} & {
+                *error.equations
+            }:  # those before have an order
                 told = error
             finer = refined(graph, cuts, error)
             few = asked_for(graph, sizes, axes, error.equations) if finer == cuts else guarded
@@ -71,7 +71,7 @@ def schedule(
                 break
             cuts, guarded = finer, {**guarded, **few}
     assert told is not None
-    raise told.told
+    raise no_order(graph, told.equations, told.ties, told.tried)
 
 
 def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
@@ -80,7 +80,7 @@ def refined(graph: Graph, cuts: Cuts, error: NoOrder) -> Cuts:
     if not branching <= cuts.keys():
         return {**dict.fromkeys(branching, frozenset[Cut]()), **cuts}
     finer = dict(cuts)
-    for name, index in ((e.ref.name, e.ref.index) for e in error.ties):
+    for name, index in ((ref.name, ref.index) for _, ref in error.ties):
         if name not in graph.nodes or not graph[name].op.pure:
             continue
         for r, e in zip(graph[name].domain, index, strict=True):
@@ -407,46 +407,12 @@ class _Levels:
         return 0.0 if s.accumulates else float(s.type.nbytes(self.sizes))
 
     def no_order(self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]) -> NoOrder:
-        """The cycle that no loop can carry, in the user's lines."""
-        equations = dict.fromkeys(self.graph[s].equation for s in stmts)
-        nodes = [self.graph.arrays[n] for n in equations][:8]
-        lines = "\n  ".join(
-            f"{n.name}{n.domain}" + (f"   --> {n.loc}" if n.loc else "") for n in nodes
-        )
-        facts = f"{'; '.join(f'{e.sink} reads {e.ref}' for e in edges[:6])}"
+        """The cycle that no loop can carry."""
+        ties = [(self.graph[e.sink].equation, e.ref) for e in edges]
         tried = (
             f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
         )
-        calls, hint = self.calls_one_by_one([self.graph[s] for s in stmts])
-        told = ScheduleError(
-            f"the equations {', '.join(n.name for n in nodes)} have no order: "
-            f"each waits for the other, {tried}",
-            facts="\n  ".join(filter(None, (calls, facts, lines))),
-            hint=hint,
-            loc=nodes[0].loc,
-        )
-        return NoOrder(frozenset(equations), tuple(edges), told)
-
-    def calls_one_by_one(self, cycle: Sequence[Statement]) -> tuple[str, str]:
-        """What calls of the host have to do with a cycle, and a way out of it."""
-        arrays = [self.graph.arrays[name] for name in dict.fromkeys(s.array for s in cycle)]
-        for call in (s for s in cycle if isinstance(s.op, Call)):
-            dims = self.graph.arrays[call.array].domain.dims
-            waits = any(x.name == call.args[-1].name for x in arrays)
-            whole = next((x for x in arrays if dims[:1] and dims[0] not in x.domain), None)
-            if len(dims) > 1 and waits and whole is not None:
-                return (
-                    f"{call.array} is called at one point of ({', '.join(dims)}) after the other, "
-                    f"all of one {dims[0]} before the next, but {whole.name} is of all {dims[0]}"
-                    + (f"   --> {call.loc}" if call.loc else ""),
-                    f"let one call take every {dims[0]}: batch=({dims[0]},) in rc.call(..), "
-                    f"rows={dims[0]} in env.reset(..); or pure=True in rc.call(..), whose calls "
-                    "are made in any order",
-                )
-        return (
-            "",
-            "let one of them read an earlier point (t-1), or start the recurrence with a branch",
-        )
+        return NoOrder([*dict.fromkeys(self.graph[s].equation for s in stmts)], ties, tried)
 
 
 @dataclass(frozen=True)

@@ -156,8 +156,8 @@ def _lines(
 
 
 def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
-    """For each equation in a loop: the place and the dim of every loop around it, and how late it
-    runs in the innermost one.
+    """For each equation in a loop: the place, dim and direction of every loop around it, and how
+    late it runs in the innermost one.
 
     Folds are left out: their steps belong to where their operand is. Of branches that run in
     several places it is that of the last.
@@ -166,6 +166,6 @@ def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
     for s, path in schedule.paths().items():
         loops, statement = [(k, x) for k, x in path if x is not None], schedule.statements[s]
         if loops and not statement.accumulates:
-            at = tuple((k, x.dim) for k, x in loops)
+            at = tuple((k, x.dim, x.step) for k, x in loops)
             out[statement.equation] = (*at, loops[-1][1].shift[s])
     return out

@@ -12,10 +12,11 @@ table 1 and appendix A. What the paper leaves open is settled in docs/mapping.md
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recurra.errors import RecurraError
 from recurra.report.html import table_html
@@ -253,6 +254,7 @@ def check(problem: Problem) -> None:
             f"{problem.name}: the program is empty",
             facts=f"it has no {what}, so there is nothing to place",
         )
+    _expect_whole(problem.name, "fast_size", problem.fast_size)
     if problem.fast_size < 0:
         raise ProblemError(f"{problem.name}: fast_size is negative: {problem.fast_size}")
     for i in range(len(problem.buffers)):
@@ -264,6 +266,14 @@ def check(problem: Problem) -> None:
         _instruction(problem, t)
 
 
+def _expect_whole(who: str, field: str, value: Any) -> None:
+    """Raises where an amount is no whole number, as of bytes, or of picoseconds."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        near = isinstance(value, float) and math.isfinite(value)
+        hint = f"{field}={math.ceil(value)}" if near else ""
+        raise ProblemError(f"{who}: {field} is {value!r}, no whole number", hint=hint)
+
+
 def named(index: int, buffer: Buffer) -> str:
     """How messages call a buffer."""
     kind = "output" if buffer.is_output else "operand"
@@ -273,7 +283,11 @@ def named(index: int, buffer: Buffer) -> str:
 def _buffer(problem: Problem, index: int) -> None:
     b, steps = problem.buffers[index], problem.steps
     who, (first, last) = f"{problem.name}: {named(index, b)}", b.live_range
+    whole = {"target_time": b.target_time, "tensor_id": b.tensor_id, "benefit": b.benefit}
+    for field, value in (*whole.items(), *(("live_range", end) for end in b.live_range)):
+        _expect_whole(who, field, value)
     for field, value, least in (("size", b.size, 1), ("demand", b.demand, 0)):
+        _expect_whole(who, field, value)
         if value < least:
             raise ProblemError(f"{who}: {field} is {value}", facts=f"it must be at least {least}")
     if not 0 <= b.target_time < steps:
@@ -361,6 +375,7 @@ def _instruction(problem: Problem, step: int) -> None:
     x, uses = problem.instructions[step], problem.uses[step]
     who = f"{problem.name}: instruction {step} ({x.name})"
     for what, value in _quantities(x.supply, x.cost):
+        _expect_whole(who, what, value)
         if value < 0:
             raise ProblemError(f"{who}: {what} is {value}", facts="it must not be negative")
     if isinstance(x.cost, Roofline):

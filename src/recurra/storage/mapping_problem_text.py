@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from recurra.errors import either
 from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
@@ -167,7 +168,7 @@ def read_problem(path: Path, fast_size: int | None = None) -> Problem:
         if fast_size is None:
             raise ProblemError(
                 f"{path}: a CSV file does not say how much fast memory there is",
-                hint="give it, say --fast-size 1MiB",
+                hint="give it, say " + either("--fast-size 1MiB", "fast_size=2**20"),
             )
         return problem_from_csv(text, fast_size, path.stem, str(path))
     problem = problem_from_json(text, str(path))

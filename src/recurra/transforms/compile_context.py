@@ -17,7 +17,7 @@ from recurra.ir.graph import Graph
 from recurra.ops.collective import SHARDS
 from recurra.transforms.rewriter.optimization_fuel import Fuel
 
-Phase = tuple[Hashable, ...]  # the loops around an equation, (place, dim), and the innermost shift
+Phase = tuple[Hashable, ...]  # loops around an equation: (place, dim, step); the innermost shift
 Phases = Callable[[Graph, Mapping[str, int], frozenset[str]], Mapping[str, Phase]]
 
 

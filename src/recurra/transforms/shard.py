@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from recurra.errors import Loc, ScheduleError
+from recurra.analysis.diagnostics import called, tokens
+from recurra.errors import Loc, ScheduleError, here
 from recurra.ir.expr import Sym, mul, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length, index_symbols
 from recurra.ir.op import Elementwise, Symbolic
@@ -49,15 +50,16 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
                 f"a program that is split over workers has no dim or bound {name!r}",
                 facts=f"{SHARD} is which of the {SHARDS} a worker is",
                 hint="take another name",
+                loc=here(),
             )
     named: dict[str, Refusal] = {}
-    ordered = loops(graph)
+    ordered, inner = loops(graph), tokens(graph)
     for d in dict.fromkeys((*batch_dims(graph, sizes), *graph.declared)):
-        first = next((n for n in graph.nodes.values() if n.name in ordered[d]), None)
+        first = next((n for n in graph.nodes.values() if n.name in ordered[d] - inner), None)
         found = (
             refusal(graph, sizes, d, workers)
             if first is None
-            else Refusal(f"{first.name} runs along it in order", first.loc)
+            else Refusal(f"{called(graph, first.name)} runs along it in order", first.loc)
         )
         if isinstance(found, Shard):
             return found
@@ -67,7 +69,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
         facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "it has no dims",
         hint="rows that workers share nothing of but sums can be split: write a dim for workers "
         "where something is done with all rows of one",
-        loc=next((r.loc for r in named.values() if r.loc is not None), None),
+        loc=next((r.loc for r in named.values() if r.loc is not None), None) or here(),
     )
 
 
@@ -83,7 +85,7 @@ def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> S
     for node in graph.nodes.values():
         why = _why_not(rows, sizes, node, r, r.hi.name)
         if why is not None:
-            return Refusal(f"{node.name} {why}", node.loc)
+            return Refusal(f"{called(graph, node.name)} {why}", node.loc)
     return Shard(dim, r.hi.name, workers)
 
 

@@ -42,7 +42,7 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
         g.stream(PROMPT, free, memory=most)
     said = str(error.value)
     assert f"takes {total(g, free):,} bytes, {total(g, free) - most:,} more than {most:,}" in said
-    found: dict[str, Any] = dict(re.findall(r"--([\w-]+) ([\w:]+)", said))
+    found: dict[str, Any] = dict(re.findall(r"(attention|new)='?([\w:]+)", said))
     if "attention" in found:
         other = Generator(tmp_path / "m", attention=found["attention"], backend="numpy")
         other.stream(PROMPT, free, memory=most)
@@ -51,10 +51,10 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
             Generator(tmp_path / "m", attention=wider, backend="numpy").stream(
                 PROMPT, free, memory=most
             )
-    assert ("max-new-tokens" in found) == ("causal" in mix)
+    assert ("new" in found) == ("causal" in mix)
     if "causal" not in mix:  # nothing grows
         return
-    new = int(found["max-new-tokens"])
+    new = int(found["new"])
     g.stream(PROMPT, Request(new, eos=(), memory=most))
     with pytest.raises(PlanError):
         g.stream(PROMPT, Request(new + 1, eos=(), memory=most))
@@ -63,7 +63,7 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
 def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
-    with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: --memory 5KiB"):
+    with pytest.raises(PlanError, match=r"0 of \d stores grow.*\n  hint: memory=5120"):
         g.stream(PROMPT, memory=1000)
 
 
@@ -71,7 +71,9 @@ def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.Monkey
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", backend="numpy")
     monkeypatch.setattr(generate, "free_bytes", lambda: 20_000)
-    with pytest.raises(PlanError, match=r"more than 20,000 that are free\n.*\n  hint: --attention"):
+    with pytest.raises(
+        PlanError, match=r"more than 20,000 that are free\n.*\n  hint: attention='window:"
+    ):
         g.stream(PROMPT, Request(60, eos=()))
     monkeypatch.setattr(generate, "free_bytes", lambda: None)
     g.stream(PROMPT, Request(60, eos=()))

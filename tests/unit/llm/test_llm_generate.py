@@ -104,7 +104,7 @@ def test_positions_past_the_stretched_ones_are_refused(tmp_path: Path):
     with pytest.raises(RecurraError) as e:
         g.generate(prompts(20), new=5)
     assert "max_position_embeddings 12, stretched to 24" in str(e.value)
-    assert "hint: --max-new-tokens 4" in str(e.value)
+    assert "hint: new=4" in str(e.value)
 
 
 def test_the_same_by_jax_with_layers_as_a_dim(tmp_path: Path):
@@ -295,7 +295,7 @@ def test_text(g: Generator):
         ([[]], {}, "a prompt has no tokens\n  those of"),
         ([[5, 259]], {}, "a prompt has a token 259\n  those of"),
         ([[5] * 600], {}, "a prompt has 600 tokens, and with 64 new ones 664\n"),
-        ([[5] * 500], {}, "has max_position_embeddings 512\n  hint: --max-new-tokens 12"),
+        ([[5] * 500], {}, "has max_position_embeddings 512\n  hint: new=12"),
         ([[5]], {"new": 0}, "0 new tokens are none"),
         ([[5]], {"sampling": [Sampling()] * 2}, "2 ways to sample for 1 prompts"),
     ],

@@ -319,7 +319,7 @@ def test_a_disk_that_is_too_small(chain: Workload, tmp_path: Path) -> None:
     with pytest.raises(RecurraError, match="did not hold the slow memory") as caught:
         execute(chain, problem, answer, Ram(tmp_path / "nowhere"))
     assert "No such file or directory" in str(caught.value)
-    assert "--folder names another disk" in str(caught.value)
+    assert "Ram(folder) names another disk" in str(caught.value)
 
 
 def test_a_disk_that_is_full_while_a_copy_leaves(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_loop_is_one_step_or_the_program() -> None:
     assert (carried.is_output, made.is_output) == (False, True)
     inside = extract(hlo.module, PLAIN, loop=1).problem
     assert 0 < inside.total <= outside.total
-    with pytest.raises(ProblemError, match=r"no loop 2 levels inside.*\n.*\n.*--loop 1"):
+    with pytest.raises(ProblemError, match=r"no loop 2 levels inside.*\n.*\n.*loop=1"):
         extract(hlo.module, PLAIN, loop=2)
 
 

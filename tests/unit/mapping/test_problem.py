@@ -117,6 +117,10 @@ def wrong(what: str, *buffers: Buffer, steps: tuple[Instruction, ...] = STEPS) -
             replace(OUT, alias_id=3),
             replace(OUT, alias_id=3, tensor_id=1),
         ),
+        wrong("size is 4.5, no whole number.*hint: size=5", replace(OUT, size=4.5)),
+        wrong("benefit is '1', no whole number", replace(OUT, benefit="1")),
+        wrong("live_range is 1.0, no whole number", replace(OUT, live_range=(0, 1.0))),
+        wrong("supply is 0.5, no", OUT, USE, steps=(Instruction("a", 0.5), STEPS[1])),  # pyright: ignore[reportArgumentType]
         wrong("supply is -1", OUT, USE, steps=(Instruction("a", -1), STEPS[1])),
         wrong(
             "2 times of slow memory for 1 buffers",
@@ -212,10 +216,16 @@ def test_csv_that_does_not_fit_is_refused(text: str, message: str) -> None:
         problem_from_csv(text, 12)
 
 
+@pytest.mark.parametrize("size", [10.5, "10", None, True])
+def test_fast_memory_is_a_whole_number_of_bytes(size: object) -> None:
+    with pytest.raises(ProblemError, match=r"fast_size is .*, no whole number"):
+        Problem(GOOD.name, size, GOOD.instructions, GOOD.buffers)  # pyright: ignore[reportArgumentType]
+
+
 def test_a_csv_file_needs_to_know_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("id,lower,upper,size\na,0,2,4\n")
-    with pytest.raises(ProblemError, match="how much fast memory"):
+    with pytest.raises(ProblemError, match=r"how much fast memory.*\n.*fast_size=2\*\*20"):
         read_problem(path)
     assert read_problem(path, 12).fast_size == 12
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -112,6 +112,22 @@ def test_arrays_that_are_not_all_there_are_refused() -> None:
     one = rc.nest.compile("k,k->", sizes=(1,))
     with pytest.raises(ShapeError, match="A has layout"):
         one(torch.ones(1).to_sparse(), torch.ones(1), out=torch.empty(()))
+
+
+@pytest.mark.parametrize("sizes", [None, {64, 32}, "123", np.array([3, 4, 5]), (), 5])
+def test_sizes_that_are_none(sizes: Any) -> None:
+    with pytest.raises(ShapeError, match=r"hint: sizes=\{'m': 64, 'k': 64, 'n': 64\}"):
+        rc.nest.contraction("mk,kn->mn", sizes)
+
+
+def test_words_are_no_problem_yet() -> None:
+    for of_problem in (rc.nest.tuned, rc.nest.untiled, rc.nest.proposed):
+        with pytest.raises(
+            ShapeError, match=r"is given 'mk,kn->mn'.*\n.*\n.*NestProblem.*\n.*make one"
+        ):
+            of_problem(cast("Any", "mk,kn->mn"))
+    with pytest.raises(ShapeError, match="5 is not an einsum"):
+        rc.nest.contraction(cast("Any", 5), (3, 4, 5))
 
 
 WRONG: dict[str, Any] = {"sizes": 5, "schedule": 5, "threads": 1.5}

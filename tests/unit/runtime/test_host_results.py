@@ -13,6 +13,32 @@ from recurra.backends.numpy.backend import NumpyBackend
 from recurra.errors import ShapeError
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_view_backward_and_columns_first(backend: str) -> None:
+    """PyTorch took no array with negative strides."""
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.value(t) * rc.constant([1.0, 2.0, 3.0])
+        rc.output(
+            back=rc.call(lambda v: v[::-1], rc.f32[3], x),
+            columns=rc.call(lambda v: np.asfortranarray(np.outer(v, v + 1)), rc.f32[3, 3], x),
+        )
+    got = ctx.run({T: 2}, backend=backend)
+    v = np.arange(2.0)[:, None] * [1, 2, 3]
+    np.testing.assert_array_equal(got["back"], v[:, ::-1])
+    np.testing.assert_array_equal(got["columns"], v[:, :, None] * (v + 1)[:, None])
+
+
+def test_one_result_where_there_are_to_be_two() -> None:
+    """TypeError: iteration over a 0-d array."""
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x, y = rc.call(lambda v: v, (rc.f32, rc.f32), rc.value(t))
+        rc.output(x=x, y=y)
+    with pytest.raises(ShapeError, match=r"gives one result, not 2\n.*\n.*to give f32\[\], f32"):
+        ctx.run({T: 2}, backend="numpy")
+
+
 def measured(steps: list[int], given: Callable[[int], tuple[Any, ...]]) -> rc.Executable:
     """A call of three results at every step, of which the second and third are not all read."""
 

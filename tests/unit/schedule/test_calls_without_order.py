@@ -34,7 +34,7 @@ def test_a_call_of_one_row_at_a_time_is_told() -> None:
     with pytest.raises(ScheduleError) as refused:
         ctx.compile(sizes, backend="numpy")
     text = str(refused.value)
-    assert "lambda is called at one point of (b, i, t) after the other" in text
+    assert "the call of lambda is made at one point of (b, i, t) after the other" in text
     assert "is of all b   --> " in text
     assert "batch=(b,) in rc.call(..)" in text
     assert "pure=True" in text

@@ -94,3 +94,52 @@ def test_what_is_called_is_what_rows_have(
         np.testing.assert_allclose(program.run(inputs={"x": given, "done": DONE})["y"], want)
         np.testing.assert_array_equal(given, X)  # points past the end are the caller's, too
         assert count is None or len(calls) == count
+
+
+def rows_end_at(lengths: list[int], write: Callable[..., Any], backend: str) -> np.ndarray:
+    """The output `write(x, b, t, T)` of rows of these lengths, x[b,t] being 10 b + t."""
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        n = rc.input(rc.i32, (b,), name="n")
+        end = rc.until(rc.value(t, "i32") >= n - 1, max=5)
+        rc.output(y=write(rc.value(t) + rc.value(b) * 10.0, b, t, T))
+    program = ctx.compile({B: len(lengths), T: end}, backend=backend)
+    return program.run(inputs={"n": np.array(lengths, np.int32)})["y"]
+
+
+@BACKENDS
+@pytest.mark.parametrize("pure", [True, False])
+def test_functions_are_called_at_points_that_there_are(backend: str, pure: bool) -> None:
+    """Those without state were called past the ends of rows that other rows outlast."""
+    seen: list[float] = []
+
+    def f(v: Any) -> Any:
+        seen.append(float(v))
+        return v * np.float32(2)
+
+    y = rows_end_at([2, 4, 1], lambda x, b, t, T: rc.call(f, rc.f32, x, pure=pure), backend)
+    assert sorted(seen) == [0, 1, 10, 11, 12, 13, 20]
+    np.testing.assert_array_equal(y, [[0, 2, 0, 0, 0], [20, 22, 24, 26, 0], [40, 0, 0, 0, 0]])
+
+
+@BACKENDS
+def test_no_row_is_empty_for_a_function_of_what_is_left(backend: str) -> None:
+    """IndexError in the function, which was given nothing past the end."""
+    y = rows_end_at(
+        [2, 3],
+        lambda x, b, t, T: rc.call(lambda v: v[0] + v[-1], rc.f32, x[b, t:T], pure=True),
+        backend,
+    )
+    np.testing.assert_array_equal(y, [[1, 2, 0, 0, 0], [22, 23, 24, 0, 0]])
+
+
+@BACKENDS
+@pytest.mark.parametrize("pure", [True, False])
+def test_a_call_at_first_points(backend: str, pure: bool) -> None:
+    """IndexError of ours: a region was left without anything to do."""
+    y = rows_end_at(
+        [2, 3],
+        lambda x, b, t, T: rc.where(t == 0, rc.call(lambda v: v + 1, rc.f32, x, pure=pure), x),
+        backend,
+    )
+    np.testing.assert_array_equal(y, [[1, 1, 0, 0, 0], [11, 11, 12, 0, 0]])

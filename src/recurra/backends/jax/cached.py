@@ -56,6 +56,9 @@ class CachedJax(JaxBackend):
         self.loaded = RegionCache[Any]()
         self.codes: dict[str, Any] = {}  # by name
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kept,)
+
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_its_bits(plan, MadeAtFirstCall(lambda *_: self.only(plan, region)))
 

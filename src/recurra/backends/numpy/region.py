@@ -50,7 +50,7 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     span = [] if c is None else [f"{c.dim}_from", f"{c.dim}_end"]
     times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
     ends = [w.named(f"{e}_ended") for e in region.ends]
-    points = {e.going: e.points for e in endings(plan.graph, plan.sizes)}
+    points = {e.going: e.points for e in endings(plan.schedule, plan.sizes)}
     given: list[Any] = [machine.counted(t, ANY) for t in times]
     given += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
     seed = w.named("seed")

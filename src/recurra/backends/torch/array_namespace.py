@@ -94,6 +94,7 @@ class TorchNamespace:
     @inferring
     def constant(self, x: np.ndarray) -> Tensor:
         """A tensor with the numbers of an array, in memory of its own."""
+        x = x.copy() if min(x.strides, default=0) < 0 else x  # PyTorch has no strides below 0
         bits = {"uint32": np.int32, "bfloat16": np.int16}.get(x.dtype.name, x.dtype)
         held = torch.tensor(x.view(bits), device=self.device)
         return held.view(dtype_of(x.dtype))

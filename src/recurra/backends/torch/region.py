@@ -309,7 +309,7 @@ def recorded(
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
     seed = recorder.parameter("seed", (), torch.int32)
     spans = [ANY] * (len(clocks) - len(region.ends)) + [
-        (0, e.points) for e in endings(plan.graph, plan.sizes) if e.going in region.ends
+        (0, e.points) for e in endings(plan.schedule, plan.sizes) if e.going in region.ends
     ]
     given: list[Any] = [
         Count(c, span, machine.xp.asarray) for c, span in zip(clocks, spans, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import pairwise
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
@@ -15,6 +16,7 @@ from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.nn import initializers, weights
 from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
+from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
 from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
@@ -46,6 +48,10 @@ class Parameter(RecurrentTensor):
         self._next: RecurrentTensor | None = None
         start(self, initial)
         tracer.params.append(self)
+
+    __init__ = expecting(
+        __init__, "rc.nn.Parameter", lambda args: _over_a_dim("rc.nn.Parameter", args)
+    )
 
     @classmethod
     def drawn(
@@ -234,10 +240,11 @@ class Module:
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls):
-            name = (
-                f"rc.nn.{cls.__name__}" if cls.__module__.startswith("recurra.") else cls.__name__
-            )
-            cls.__init__ = expecting(cls.__init__, name, lambda args: _over_a_dim(name, args))
+            ours = cls.__module__.startswith("recurra.")
+            name = f"rc.nn.{cls.__name__}" if ours else cls.__name__
+            hint = partial(_over_a_dim, name)
+            made = sized(cls.__init__, name, hint) if ours else cls.__init__
+            cls.__init__ = expecting(made, name, hint)
         if "forward" in vars(cls):
             cls.forward = expecting(cls.forward, f"{cls.__name__}.forward", "write net(x)")
 
@@ -392,6 +399,14 @@ class Sequential(Module):
     """One module after another"""
 
     def __init__(self, *layers: Module):
+        stray = next((x for x in layers if not callable(x)), None)
+        if stray is not None:
+            raise RecurraError(
+                f"rc.nn.Sequential is given a {type(stray).__name__}",
+                facts="each of its arguments is a module, or another function of a tensor",
+                hint="write rc.nn.Sequential(*layers) for those of a list",
+                loc=here(),
+            )
         self.layers = list(layers)
 
     def torch_name(self, key: str) -> str:
@@ -413,6 +428,13 @@ class MLP(Sequential):
     """Linear layers with tanh between; the last is scaled by `last_gain`"""
 
     def __init__(self, sizes: Sequence[int], domain: Sequence[Any], last_gain: float = 1.0):
+        if len(sizes) < 2:
+            raise ShapeError(
+                f"rc.nn.MLP has layers between sizes, of which there are {len(sizes)}",
+                facts="the first is that of what it is given, the last that of its result",
+                hint=_over_a_dim("rc.nn.MLP", "[4, 32, 2]"),
+                loc=here(),
+            )
         layers: list[Module] = []
         for k, (a, b) in enumerate(pairwise(sizes)):
             final = k == len(sizes) - 2

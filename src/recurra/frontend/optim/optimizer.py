@@ -50,9 +50,9 @@ class Optimizer:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
 
 
-def parameters(given: Iterable[Any]) -> list[Parameter]:
+def parameters(given: Any) -> list[Parameter]:
     """The parameters as a list. Raises RecurraError for what is none."""
-    found = list(given)
+    found = list(given) if isinstance(given, Iterable) else [given]
     stray = next((x for x in found if not isinstance(x, Parameter)), None)
     if stray is not None:
         what = given if hasattr(given, "params") else stray

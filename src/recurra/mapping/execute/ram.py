@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, either
 from recurra.mapping.execute.memories import PAGE, Bytes, SlowMemory, whole_pages
 from recurra.mapping.execute.workload import Array, Datum
 from recurra.support.filesystem import MEMORY, file_system
@@ -146,7 +146,7 @@ class DiskFile(SlowMemory):
         return RecurraError(
             f"slow memory in {self.folder}: the disk did not {what}",
             facts=f"{error.strerror}; the slow memory takes {self.nbytes:,} B",
-            hint="--folder names another disk",
+            hint=either("--folder names another disk", "Ram(folder) names another disk"),
         )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from recurra.errors import either
 from recurra.hlo.cost import Costs
 from recurra.hlo.flow import FlowStep, FlowValue, ValueFlow, flow, heaviest_loop
 from recurra.hlo.module import HloModule, read_module
@@ -62,7 +63,7 @@ def _computation(module: HloModule, costs: Costs, loop: int) -> int:
             raise ProblemError(
                 f"the HLO module {module.name} has no loop {level + 1} levels inside",
                 facts=f"{loop} levels were asked for",
-                hint=f"--loop {level}",
+                hint=either(f"--loop {level}", f"loop={level}"),
             )
         here = x.called[0]
     return here

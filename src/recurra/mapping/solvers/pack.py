@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from recurra.errors import either
 from recurra.mapping.priority_keys import Floats
 from recurra.mapping.search import Search, solver
 from recurra.mapping.solvers.greedy import place_by_keys
@@ -39,7 +40,7 @@ def solve(search: Search) -> None:
             raise ProblemError(
                 f"{problem.name}: buffer {i} is not one to pack",
                 facts="what is packed is made by its step, used no more, and dies in the program",
-                hint="--solver default",
+                hint=either("--solver default", "solver_of('default')"),
             )
     place_by_keys(search)
     nodes, offsets = NODES * len(problem.buffers), None

@@ -23,7 +23,7 @@ from recurra.nest import kernel_store
 from recurra.nest.actions import Actions
 from recurra.nest.einsum import from_sizes
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.problem import NestProblem
+from recurra.nest.problem import NestProblem, expect_problem
 from recurra.nest.state import WIDTH, Vector, vector
 from recurra.nest.target import VectorTarget, target
 from recurra.support import safetensors_file
@@ -138,6 +138,7 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
     Nothing is measured: it takes milliseconds. The policy was trained on matrix products. Raises
     RecurraError where there is none for this target, or the problem has more loops than it knows.
     """
+    expect_problem(problem, "proposed")
     on = on or target()
     if (known := kernel_store.load(problem, on.name)) is not None:
         return known.nest

@@ -115,7 +115,7 @@ class _Program(RowMoves):
         self._expect_rows_in_place(node, xs)
         self._leave_out(node.op, xs)
         if isinstance(node.op, Call):
-            op = self.told_lengths(node.op, xs)
+            op = self.told_alive(node, self.told_lengths(node.op, xs), xs)
         if not isinstance(node.type, Tuple):
             axes = self._result_axes(node, xs)
             if axes is None and any(self.ended(s) for x in xs for s in x.shape):

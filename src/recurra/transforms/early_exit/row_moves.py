@@ -119,6 +119,19 @@ class RowMoves(Reads):
                     xs.append(MaskedOperand(length, (), ()))
         return replace(op.at(self.by), lengths=tuple(lengths))
 
+    def told_alive(self, node: Node, op: Call, xs: list[MaskedOperand]) -> Call:
+        """The call; one without state, which no order of calls ends, with whether its row lasts."""
+        point = {self.time, *self.rows.dims} <= {*node.domain.dims}
+        if op.has_state or op.batch_dims or not point:
+            return op
+        box = self.domain(node)
+        alive = self._alive_at(node, self.time, [0], box)
+        if op.if_ is not None:  # rows of rows
+            xs[op.if_] = MaskedOperand(self.joined(el.And(), [xs[op.if_].ref, alive], box), (), ())
+            return op
+        xs.append(MaskedOperand(alive, (), ()))
+        return replace(op, if_=len(xs) - 1)
+
     def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
         """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
         axes, c = LETTERS[: len(x.shape)], LETTERS[axis]

@@ -147,7 +147,7 @@ def _loops(graph: Graph, cx: CompileContext) -> Iterator[_OrderedLoop]:
     held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
     for loop, names in inside.items():
-        ((_, dim),) = cast("tuple[tuple[int, str]]", loop[-1:])
+        ((_, dim, _),) = cast("tuple[tuple[int, str, int]]", loop[-1:])
         below = {n for x, some in inside.items() if x[: len(loop)] == loop for n in some}
         if dim in ends or not ordered[dim] & below:
             continue
