@@ -30,6 +30,8 @@ INPUTS = "ABDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def axes(words: str) -> tuple[list[tuple[Affine, ...]], tuple[Affine, ...]]:
     """The axes of every input and of the output; ShapeError where the words are malformed."""
+    if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users may
+        raise _malformed(words, f"it is {type(words).__name__}, not a text")
     left, arrow, right = words.replace(" ", "").partition("->")
     if not arrow:
         raise _malformed(words, "there is no -> before the output")
