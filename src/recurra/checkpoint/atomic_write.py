@@ -127,7 +127,9 @@ def _written(
             if spare and file.tell() < os.fstat(file.fileno()).st_size:
                 file.truncate()
             yield file
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say whose
         with suppress(OSError):
             os.unlink(name)
         raise

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import Any, TextIO, cast
 
 import recurra
@@ -104,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _show_what_can_be_shown()
-    with _no_interrupt_lost():
-        return exit_code(partial(dispatch, words))
+    with _no_interrupt_lost() as heard:
+        return exit_code(partial(_heeding, heard, partial(dispatch, words)))
 
 
 def exit_code(command: Callable[[], int]) -> int:
@@ -145,10 +146,29 @@ def _show_what_can_be_shown() -> None:
         out.reconfigure(errors="replace")
 
 
+def _heeding(heard: list[int], command: Callable[[], int]) -> int:
+    """Run a command; whatever it fails by after Ctrl-C, of which others made that, is Ctrl-C."""
+    try:
+        return command()
+    except RecurraError:
+        raise
+    except Exception as error:
+        if heard:
+            raise KeyboardInterrupt from error
+        raise
+
+
 @contextmanager
-def _no_interrupt_lost() -> Generator[None]:
-    """Ctrl-C comes again where Python has to ignore it: in a callback of its garbage collector."""
-    before = sys.unraisablehook
+def _no_interrupt_lost() -> Generator[list[int]]:
+    """Ctrl-C is heard, also where a library makes another error of it, and comes again where Python
+    has to ignore it: in a callback of its garbage collector."""
+    before, heard = sys.unraisablehook, list[int]()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ours = usual and threading.current_thread() is threading.main_thread()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        signal.default_int_handler(number, frame)
 
     def unraisable(ignored: Any) -> None:
         if ignored.exc_type is not KeyboardInterrupt:
@@ -159,10 +179,14 @@ def _no_interrupt_lost() -> Generator[None]:
         again.start()
 
     sys.unraisablehook = unraisable
+    if ours:
+        signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield heard
     finally:
         sys.unraisablehook = before
+        if ours and signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _let_go_of_output() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recurra import Tensor
 
 GONE = -1e30  # a logit that is never drawn
+LARGEST = 3e38  # of 32 bits
 FILTERS = ("top_k", "top_p", "min_p")
 
 
@@ -100,14 +101,15 @@ def choose(logits: Tensor, how: SamplingInputs, u: Tensor | None, seen: Tensor |
     """i32[] of logits [V]; `u` is uniform in [0, 1), `seen` bool[V] of tokens that were there."""
     if seen is not None:
         penalty = how["repetition_penalty"]
-        lower = rc.where(logits > 0.0, logits / penalty, logits * penalty)
+        lower = rc.where(logits > 0.0, logits / penalty, logits * penalty).clip(-LARGEST, LARGEST)
         logits = rc.where(seen, lower, logits)
     best = logits.argmax()
     if u is None:
         return best
     temperature = how["temperature"]
     cold = temperature == 0.0
-    scaled = logits / rc.where(cold, 1.0, temperature)
+    # From the largest on: the others overflow to what is never drawn, whatever the temperature.
+    scaled = (logits - logits.max()) / rc.where(cold, 1.0, temperature)
     drawn = rc.nn.class_at(scaled.softmax(), u)
     if how.kind.filtered:  # a row without filters is drawn as it is alone, in the tokens' order
         top_k, top_p, min_p = (how[name] for name in FILTERS)

@@ -20,7 +20,7 @@ from recurra.errors import ScheduleError, ShapeError
 from recurra.nest import kernel_store
 from recurra.nest.codegen import generate
 from recurra.nest.default_schedule import standard
-from recurra.nest.dtypes import DTYPES
+from recurra.nest.dtypes import DTYPES, named
 from recurra.nest.einsum import axes, from_layouts, from_sizes
 from recurra.nest.guarded_call import entry
 from recurra.nest.loops import Nest, scheduled
@@ -71,7 +71,7 @@ def compile(
     sizes: Mapping[str, int] | Sequence[int] | None = None,
     schedule: str | Nest | None = None,
     backend: Backend | None = None,
-    dtype: str = "f32",
+    dtype: object = "f32",
     combine: Combine = "sum",
     post: Post | None = None,
     initial: bool = False,
@@ -83,13 +83,14 @@ def compile(
         c = multiply(a, b)                      # a [128,64], b [64,32], c [128,32], all f32
         multiply(a, b, out=c)
 
-    Shapes, strides and type come from `sizes` and `dtype` (C-contiguous), from `examples` (arrays
-    or tensors: the inputs, perhaps the output), or from a NestProblem. `combine` is how reduced
-    indices are joined, `post` a function of each result; with `initial`, what `out` holds takes
-    part. `schedule` is a nest or its order, "n/64 m/6 k m n"; without one, what `recurra tune` has
-    kept for this problem and processor, or else a standard tile.
-    `threads` share the outermost loop of a nest that is parallel, by default all processors; with
-    `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError, BackendError.
+    Shapes, strides and type come from `sizes` and `dtype` (C-contiguous; f32, f64 or bf16, or what
+    NumPy or Torch calls them), from `examples` (arrays or tensors: the inputs, perhaps the output),
+    or from a NestProblem. `combine` is how reduced indices are joined, `post` a function of each
+    result; with `initial`, what `out` holds takes part. `schedule` is a nest or its order,
+    "n/64 m/6 k m n"; without one, what `recurra tune` has kept for this problem and processor, or
+    else a standard tile. `threads` share the outermost loop of a nest that is parallel, by default
+    all processors; with `threads`, the standard tile is parallel. Raises ShapeError, ScheduleError,
+    BackendError.
     """
     if isinstance(what, NestProblem):
         problem = what
@@ -98,7 +99,8 @@ def compile(
     elif sizes is None:
         raise ShapeError(f"nothing tells the sizes of {what!r}", hint="give sizes= or the arrays")
     else:
-        problem = from_sizes(what, sizes, dtype=dtype, combine=combine, post=post, initial=initial)
+        kind = named(dtype)
+        problem = from_sizes(what, sizes, dtype=kind, combine=combine, post=post, initial=initial)
     on = _target(backend)
     _expect_options(threads, schedule)
     known = kernel_store.load(problem, on.name, threads or 1) if schedule is None else None
@@ -221,6 +223,8 @@ class Contraction:
             self._check_out(addresses, out)
         self._call(*addresses)
         return found
+
+    _slowly.__qualname__ = "Contraction"  # as Python calls it that tells of a wrong argument
 
     def _check_out(self, addresses: list[int], out: AnyArray) -> None:
         first, last = addresses[-1] + self._output.low, addresses[-1] + self._output.high

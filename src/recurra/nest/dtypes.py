@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import ml_dtypes
 import numpy as np
 
@@ -10,3 +12,15 @@ DTYPES = {
     "f64": np.dtype(np.float64),
     "bf16": np.dtype(ml_dtypes.bfloat16),
 }
+NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
+
+
+def named(dtype: object) -> str:
+    """The name that nests have for an element type, such as "float32" or torch.float32.
+
+    One that no nest has keeps its own.
+    """
+    word = str(dtype).removeprefix("torch.")
+    with suppress(TypeError):
+        word = np.dtype(dtype).name if isinstance(dtype, (type, np.dtype)) else word
+    return NAMES.get(word, word)

@@ -36,7 +36,7 @@ class Episodes:
             Values(take, self.action_space),
         )
         self.has_unreal_steps = Rows(spec, probe, self.seen, self.taken).has_unreal_steps
-        probe.close()
+        spec.close(probe)
         self.rows: Rows | None = None
 
     @property
@@ -115,7 +115,7 @@ class Episodes:
     def _rows(self, count: int) -> Rows:
         if self.rows is None or self.rows.env.num_envs != count:
             if self.rows is not None:
-                self.rows.env.close()
+                self.spec.close(self.rows.env)
             self.rows = Rows(self.spec, self.spec.make(count), self.seen, self.taken)
         return self.rows
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
@@ -44,7 +45,8 @@ class Trainable(Recipe):
 
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)  # for --env mymodule:Corridor-v0, as `python -m` finds it
-        result = train(self)
+        with redirect_stdout(sys.stderr) if self.json else nullcontext():  # environments print
+            result = train(self)
         if self.json:
             import json
 

@@ -12,6 +12,7 @@ The mode is what the environment's metadata says.
 from __future__ import annotations
 
 import importlib
+import reprlib
 import sysconfig
 import traceback
 import warnings
@@ -36,6 +37,7 @@ OTHERS = (  # where programs lie that are not the user's
     sysconfig.get_path("stdlib"),
 )
 MODES = ("NextStep", "SameStep", "Disabled")
+RAISED = (Exception, SystemExit, GeneratorExit)  # by a program that is not ours: not Ctrl-C
 OF_VECTORS = ("vectorization_mode", "vector_kwargs", "wrappers")  # options of make_vec alone
 
 
@@ -70,10 +72,17 @@ class Spec:
                     "its module: mymodule:Corridor-v0",
                     loc=here(),
                 ) from None
-            except Exception as error:  # whatever a program that is not ours raises
+            except RAISED as error:
                 raise self.failed("make", error) from error
 
-    def failed(self, what: str, error: Exception) -> RecurraError:
+    def close(self, env: Vector) -> None:
+        """Close an environment that is not needed any more."""
+        try:
+            env.close()
+        except RAISED as error:
+            raise self.failed("close", error) from error
+
+    def failed(self, what: str, error: BaseException) -> RecurraError:
         """The error that says what was raised, by the environment or about it, and where."""
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [x for x in frames if not x.filename.startswith(OTHERS)] or frames
@@ -89,7 +98,7 @@ class Spec:
     def _odd_shape(self, what: str) -> RecurraError | None:
         """The error of an environment that, alone, observes another shape than its space has."""
         known = {k: x for k, x in self.options.items() if k not in OF_VECTORS}
-        with warnings.catch_warnings(), suppress(Exception):
+        with warnings.catch_warnings(), suppress(*RAISED):
             warnings.simplefilter("ignore")
             with closing(gymnasium.make(self.id, disable_env_checker=True, **known)) as env:
                 seen = env.reset(seed=0)[0]
@@ -104,7 +113,7 @@ class Spec:
                 facts=f"it gives an observation{where} of shape {shape}, and its "
                 f"observation_space{where} is {space}",
                 hint=f"write the shape that it has: gymnasium.spaces.Box(-np.inf, np.inf, {shape})",
-                loc=Loc(code.__code__.co_filename, code.__code__.co_firstlineno),
+                loc=_line_of(code),
             )
         return None
 
@@ -136,7 +145,7 @@ class PoolSpec(Spec):
 
     def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
         rows = env.num_envs
-        env.close()
+        self.close(env)
         env = self.make(rows, seed=seed % (1 << 31))
         return env, env.reset()[0]
 
@@ -192,7 +201,7 @@ class Rows:
             self.env, raw = self.spec.start(self.env, seed)
         except RecurraError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise self.spec.failed("reset", error) from error
         self.waiting = np.zeros(self.env.num_envs, bool)
         return self.seen.arrays(raw)
@@ -200,9 +209,18 @@ class Rows:
     def step(self, actions: Sequence[Array]) -> Stepped:
         """Every row by one action, given as the program has them."""
         given = self.taken.nested(actions)
+        watch(self.env)
         try:
             raw, reward, term, trunc, info = self.env.step(given)
-        except Exception as error:
+        except NotANumber as error:
+            raise RecurraError(
+                f"{self.spec} fails in step",
+                facts=str(error),
+                hint="return observation, reward, terminated, truncated, info: one number and two "
+                "truth values",
+                loc=_line_of(self.env.unwrapped.envs[0].unwrapped.step),
+            ) from error
+        except RAISED as error:
             raise self.spec.failed("step", error) from error
         o = final = self.seen.arrays(raw)
         reward, term, trunc = np.array(reward), np.array(term, bool), np.array(trunc, bool)
@@ -239,7 +257,7 @@ class Rows:
         """The observations after a reset of some rows."""
         try:
             raw, _ = self.env.reset(options={"reset_mask": rows.copy()})
-        except Exception as error:
+        except RAISED as error:
             raise self.spec.failed("reset", error) from error
         after = self.seen.arrays(raw)
         for x, y in zip(before, after, strict=True):
@@ -251,6 +269,60 @@ class Rows:
                     hint="mend the environment, or use vectorization_mode='sync'",
                 )
         return after
+
+
+WATCHED = {"_rewards": "reward", "_terminations": "terminated", "_truncations": "truncated"}
+
+
+class NotANumber(Exception):
+    """One row of an environment has given something else than a number, or a truth value."""
+
+
+class GivenNumbers(np.ndarray[Any, Any]):
+    """What the rows of a SyncVectorEnv give, as it keeps it; NumPy would read None as NaN, and any
+    text as true."""
+
+    word = "number"
+
+    def __setitem__(self, row: Any, given: Any) -> None:
+        if isinstance(row, int) and type(given) is not (bool if self.dtype == bool else float):
+            given = self._number(row, given)
+        super().__setitem__(row, given)
+
+    def _number(self, row: int, given: Any) -> Any:
+        if self.dtype == bool:  # what NumPy, and sloppy programs, have for it
+            found = np.asarray(given)
+            if given is None or (
+                found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)
+            ):
+                return bool(given)
+            raise NotANumber(
+                f"{self.word} of row {row} is {reprlib.repr(given)}, and no truth value"
+            )
+        if np.ndim(given) == 0 and not isinstance(given, (str, bytes, complex, np.datetime64)):
+            with suppress(TypeError, ValueError, OverflowError):
+                return float(given)
+        raise NotANumber(
+            f"{self.word} of row {row} is {reprlib.repr(given)}, and no number of 64 bits"
+        )
+
+
+def _line_of(method: Any) -> Loc:
+    """Where a method begins."""
+    return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
+
+
+def watch(env: Vector) -> None:
+    """Have a SyncVectorEnv refuse what is no number, row by row, where it would convert it."""
+    inner = env.unwrapped
+    if not isinstance(inner, SyncVectorEnv):
+        return
+    for name, word in WATCHED.items():
+        found = getattr(inner, name, None)  # its full reset makes some of them anew
+        if type(found) is np.ndarray:
+            kept = found.view(GivenNumbers)
+            kept.word = word
+            setattr(inner, name, kept)
 
 
 def _with_rows(x: Array, which: Array, rows: Array) -> Array:

@@ -12,7 +12,7 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
-from recurra.errors import ShapeError
+from recurra.errors import RecurraError, ShapeError
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Tuple
 from recurra.ops.control import Call, Item
@@ -65,7 +65,10 @@ def called(
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
     def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
-        results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+        try:
+            results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+        except RecurraError as error:
+            raise _at(error, node, point(times, {})[1]) from error
         return results if shards is not None else _of_size(results, node, promised)
 
     def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
@@ -103,6 +106,13 @@ def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[Any]:
         None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
         for k, x in enumerate(types)
     ]
+
+
+def _at(error: RecurraError, node: Node, env: Mapping[str, Any]) -> RecurraError:
+    """A mistake that a host function tells, and the point at which it was called."""
+    at = ", ".join(f"{d}={env[d]}" for d in node.domain.dims if d in env)
+    facts = "\n  ".join(filter(None, [error.facts, at and f"called at {at}"]))
+    return type(error)(error.what, facts=facts, hint=error.hint, loc=error.loc)
 
 
 def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:

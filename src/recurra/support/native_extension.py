@@ -23,6 +23,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata, util
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from recurra.support import cpu, cxx_toolchain, private_files
@@ -51,7 +52,7 @@ class Extension:
     @property
     def file(self) -> str:
         """The name of the build's file."""
-        suffix = sysconfig.get_config_var("EXT_SUFFIX") if self.is_module else ".so"
+        suffix = EXTENSION_SUFFIXES[0] if self.is_module else ".so"
         return f"{self.name}{suffix}"
 
 

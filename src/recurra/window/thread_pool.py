@@ -70,8 +70,8 @@ class PoolState:
         """Workers are to run what is ready, but for so many."""
         while len(self.workers) < self.threads - 1:
             worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
-            self.workers.append(worker)
             worker.start()
+            self.workers.append(worker)  # only then may it be joined: Ctrl-C comes while it starts
         self._wake(self.window.ready() - but)
 
     def help(self, over: Callable[[], bool], wanted: Sequence[Launch] = ()) -> None:
@@ -216,7 +216,8 @@ class PoolState:
         """A worker ends: what it still held has failed, and another takes its place."""
         if self.state != "open":
             return
-        self.workers.remove(worker)
+        if worker in self.workers:
+            self.workers.remove(worker)
         self.counts.workers_replaced += 1
         if threading.get_ident() in self.held:
             self._finish(threading.get_ident(), None, RuntimeError("its thread died"))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,43 @@ def test_memory_that_does_not_suffice_is_told(capsys: pytest.CaptureFixture[str]
 
     assert cli.exit_code(command) == 1
     assert capsys.readouterr().err == "there is not enough memory: Unable to allocate 149. GiB\n"
+
+
+class Named:
+    """Python 3.11 makes a RuntimeError of what is raised while a class names its attributes."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def made_another() -> int:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:  # as a library does while it is imported
+        raise ValueError("half of it is there") from None
+    return 0
+
+
+def named() -> int:
+    type("Class", (), {"attribute": Named()})
+    return 0
+
+
+@pytest.mark.parametrize("command", [made_another, named])
+def test_an_interrupt_that_others_made_another_error_of(
+    command: Callable[[], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(cli, "dispatch", lambda _: command())
+    before = signal.getsignal(signal.SIGINT)
+    assert cli.main([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_after_no_interrupt_is_ours(monkeypatch: pytest.MonkeyPatch):
+    def fails(_: list[str]) -> int:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(cli, "dispatch", fails)
+    with pytest.raises(ValueError, match="ours"):
+        cli.main([])

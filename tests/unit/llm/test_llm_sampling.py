@@ -22,7 +22,7 @@ EDGE = 1e-4  # how near to a border sums in 32 bits may go to the other side
 
 
 @cache
-def program(kind: Kind) -> Any:
+def program(kind: Kind, backend: str, count: int) -> Any:
     """(executable, settings) of rows of given logits, draws and tokens that were there."""
     ctx = rc.Context(dims="b")
     with ctx as ((b, B),):
@@ -32,14 +32,14 @@ def program(kind: Kind) -> Any:
         how = SamplingInputs(kind, b)
         token = choose(logits, how, u if kind.drawn else None, seen if kind.penalized else None)
         rc.output(token=token)
-    return ctx.compile({B: ROWS}, backend="numpy"), how
+    return ctx.compile({B: count}, backend=backend), how
 
 
-def run(rows: list[Sampling], logits: Any, u: Any, seen: Any) -> np.ndarray:
+def run(rows: list[Sampling], logits: Any, u: Any, seen: Any, backend: str = "numpy") -> np.ndarray:
     kind = Kind()
     for row in rows:
         kind |= row.kind
-    made, how = program(kind)
+    made, how = program(kind, backend, len(rows))
     inputs = {"logits": logits, "u": u, "seen": seen}
     wanted = {"logits", *(["u"] if kind.drawn else []), *(["seen"] if kind.penalized else [])}
     return made.run(inputs={n: inputs[n] for n in wanted} | how.arrays(rows))["token"]
@@ -107,6 +107,31 @@ def test_rows_of_any_settings(rows: list[Sampling], seed: int):
     seen = rng.random((ROWS, SIZE)) < 0.3
     want = [expected(*x) for x in zip(rows, logits, u, seen, strict=True)]
     assert run(rows, logits, u, seen).tolist() == want
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_the_coldest_draw_is_the_most_likely(backend: Any):
+    """Logits that are divided by next to nothing are no longer numbers."""
+    cold = [0.0, 1e-46, 1e-45, 1e-40, 1e-38, 1e-37, 1e-30, 1e-10]
+    rows = [Sampling(temperature=t) for t in cold] + [
+        Sampling(temperature=t, top_k=5, top_p=0.9, min_p=0.01) for t in cold
+    ]
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.standard_normal((len(rows), SIZE))).astype(np.float32)
+    u = rng.random(len(rows)).astype(np.float32)
+    seen = np.zeros((len(rows), SIZE), bool)
+    want = logits.argmax(1).tolist()
+    assert run(rows, logits, u, seen, backend=backend).tolist() == want
+
+
+def test_a_penalty_of_next_to_nothing_still_draws():
+    """Every token that was there is then as likely as another, and no other is."""
+    rows = [Sampling(repetition_penalty=1e-45, temperature=1.0)] * 20
+    rng = np.random.default_rng(0)
+    logits = 1 + rng.random((20, SIZE)).astype(np.float32)
+    seen = np.arange(SIZE) < np.full((20, 1), 2)
+    drawn = run(rows, logits, rng.random(20).astype(np.float32), seen)
+    assert set(drawn.tolist()) == {0, 1}
 
 
 @settings(max_examples=60)

@@ -205,7 +205,8 @@ def test_config_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as told:
         run.write_config({"lr": 1})
+    assert told.value.filename == str(run.path / "config.json")
     assert run.read_config() == before
     assert [p.name for p in run.path.iterdir()] == ["config.json"]

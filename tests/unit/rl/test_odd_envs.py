@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import recurra as rc
 from recurra import cli
+from recurra.rl.episodes import episodes
 from recurra.rl.gym_spaces import odd_part
+from recurra.rl.vector import Spec
 
 BOX = "gymnasium.spaces.Box(-np.inf, np.inf"
 GOOD = np.zeros(3, np.float32)
@@ -31,11 +35,28 @@ STEPS: dict[str, Any] = {
     "rewards": (GOOD, np.zeros(2), False, False, {}),
     "shape": (np.zeros((3, 1), np.float32), 0.0, False, False, {}),
     "objects": (np.array([None] * 3), 0.0, False, False, {}),
+    "exits": SystemExit(0),
+}
+NUMBERS: dict[str, tuple[Any, str]] = {  # the reward, and how it is told
+    "nothing": (None, "None"),
+    "text": ("1.5", "'1.5'"),
+    "bytes": (b"1", "b'1'"),
+    "date": (np.datetime64("2020-01-01"), "np.datetime64('2020-01-01')"),
+    "complex": (1j, "1j"),
+    "a list": ([1.0], "[1.0]"),
+    "an array": (np.zeros(1), "array([0.])"),
+    "too large": (10**400, "1000000000"),
+}
+TRUTHS: dict[str, tuple[Any, str]] = {  # truncated
+    "text": ("no", "'no'"),
+    "half": (0.5, "0.5"),
+    "nan": (float("nan"), "nan"),
+    "two": (np.array([True, False]), "array([ True, False])"),
 }
 
 
 def given(x: Any) -> Any:
-    if isinstance(x, Exception):
+    if isinstance(x, BaseException):
         raise x
     return x
 
@@ -45,8 +66,9 @@ class Odd(gym.Env[Any, Any]):
     action_space = gym.spaces.Discrete(2)
     metadata: dict[str, Any] = {}  # noqa: RUF012 - as Gymnasium has it
 
-    def __init__(self, reset: str = "", step: str = "", make: bool = True):
-        self.bad = RESETS.get(reset, (GOOD, {})), STEPS.get(step, (GOOD, 1.0, True, False, {}))
+    def __init__(self, reset: str = "", step: str = "", make: bool = True, close: Any = None):
+        start, going_on = (GOOD, {}), (GOOD, 1.0, True, False, {})
+        self.bad = RESETS.get(reset, start), STEPS.get(step, going_on), close
         if not make:
             raise ValueError("cannot be made")
 
@@ -57,6 +79,25 @@ class Odd(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         return given(self.bad[1])
 
+    def close(self) -> None:
+        given(self.bad[2])
+
+
+class OddRow(Odd):
+    """The third step of the second row gives what it is made with."""
+
+    made = 0
+
+    def __init__(self, **gives: Any):
+        super().__init__()
+        self.gives, self.steps = gives, 0
+        self.row = OddRow.made = OddRow.made + 1
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        given = self.gives if self.row == OddRow.made and self.steps == 3 else {}
+        return GOOD, given.get("reward", 1), False, given.get("truncated", np.False_), {}
+
 
 @pytest.fixture
 def odd() -> Iterator[str]:
@@ -66,8 +107,10 @@ def odd() -> Iterator[str]:
         gym.register(f"{name}-v0", Odd, kwargs={word: kind})
     gym.register("odd/make-v0", Odd, kwargs={"make": False})
     gym.register("odd/fine-v0", Odd)
+    gym.register("odd/close-v0", Odd, kwargs={"close": RuntimeError("no end")})
+    gym.register("odd/row-v0", OddRow)
     yield "odd"
-    for name in (*names, "odd/make", "odd/fine"):
+    for name in (*names, "odd/make", "odd/fine", "odd/close", "odd/row"):
         del gym.registry[f"{name}-v0"]
 
 
@@ -80,7 +123,7 @@ def train(algo: str, out: Path, *more: str) -> int:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algo", ["ppo", "reinforce"])
 @pytest.mark.parametrize(
-    "name", ["make", *(f"reset-{k}" for k in RESETS), *(f"step-{k}" for k in STEPS)]
+    "name", ["make", "close", *(f"reset-{k}" for k in RESETS), *(f"step-{k}" for k in STEPS)]
 )
 def test_what_fails_is_told(
     odd: str, name: str, algo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -92,12 +135,60 @@ def test_what_fails_is_told(
     if name.endswith("shape"):
         shape = {"reset": (4,), "step": (3, 1)}[name.split("-")[0]]
         assert f"it gives an observation of shape {shape}, and its observation_space is Box" in said
-        assert f"(3,), float32)\n  hint: write the shape that it has: {BOX}, {shape})" in said
-    else:
+        assert "(3,), float32)\n  called at i=0" in said
+        assert f"\n  hint: write the shape that it has: {BOX}, {shape})" in said
+    elif name not in ("step-text", "step-rewards"):  # no numbers: told row by row
         assert "check_env(env) says what an environment must give" in said
-    if name.endswith(("raises", "make", "shape")):
+    if name.endswith(("raises", "make", "close", "exits", "shape")):
         assert "test_odd_envs.py:" in said
     assert "Traceback" not in said
+
+
+CASES = [("reward", *x) for x in NUMBERS.values()] + [("truncated", *x) for x in TRUTHS.values()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("episodes", ["absorbing", "autoreset"])
+def test_what_is_no_number_is_told_with_row_and_step(odd: str, episodes: str):
+    """NumPy would take None for NaN, and any text for true."""
+    for word, x, shown in CASES:
+        ctx = rc.Context(dims="b i t")
+        with ctx as ((b, B), (i, I), (t, T)):
+            options = {"vectorization_mode": "sync", word: x}
+            env = rc.rl.env.make(f"{odd}/row-v0", episodes=episodes, **options)
+            o = rc.like(env.observation_space, domain=(b, i, t))
+            o[b, i, 0] = env.reset(domain=(b, i))
+            o[b, i, t + 1], r, _ = env.step((o.sum() > 0.0).cast("i32"))
+            rc.log(score=r[0:B, i, 0:T].mean())
+        with pytest.raises(rc.RecurraError) as e:
+            ctx.run({B: 2, I: 2, T: 5}, backend="numpy")
+        first, place, facts, at, _ = str(e.value).splitlines()
+        assert first.endswith(" fails in step")
+        assert "test_odd_envs.py:" in place
+        assert facts.startswith(f"  {word} of row 1 is {shown}")
+        assert at == "  called at i=0, t=2"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_a_number(odd: str):
+    for x in (2, True, np.bool_(True), np.float16(1.5), Fraction(3, 2), np.array(1.5), np.int64(3)):
+        spec = Spec(f"{odd}/row-v0", {"reward": x, "vectorization_mode": "sync"})
+        env = episodes(spec)
+        env.reset(np.zeros(2), 1, 0)
+        rewards = [float(env.step(np.zeros(1, np.int32), t)[1][0]) for t in (1, 2, 3)]
+        assert rewards == [1.0, 1.0, float(x)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_what_an_environment_prints_is_not_in_the_json(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Odd, "close", lambda _: print("closed"))
+    assert train("ppo", tmp_path, "--env", f"{odd}/fine-v0", "--minibatches", "1", "--json") == 0
+    out, err = capsys.readouterr()
+    assert "run" in json.loads(out)
+    assert "closed" in err
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -453,3 +454,10 @@ def test_a_cache_that_cannot_be_written(
     assert refused.value.what == "the answer cannot be kept"
     assert str(folder) in refused.value.facts
     assert refused.value.hint == "make room, or name another folder: RECURRA_CACHE=/folder"
+
+
+def test_a_module_has_a_name_that_python_loads(monkeypatch: pytest.MonkeyPatch):
+    """Whatever `sysconfig` says: Ctrl-C while it is read for the first time leaves half of it."""
+    monkeypatch.setattr("sysconfig.get_config_var", lambda _: None)
+    named = Extension("name", "a module", Path("name.cpp"), ()).file
+    assert spec_from_file_location("name", named) is not None

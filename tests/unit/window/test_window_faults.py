@@ -332,3 +332,24 @@ def test_fork_inside_a_kernel() -> None:
         "print('parent')\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "parent\n", "")
+
+
+def test_an_interrupt_while_a_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not hidden by a thread that cannot be joined yet."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        thread._started.wait = lambda timeout=None: 1 / 0  # type: ignore[attr-defined]
+        try:
+            start(thread)
+        except ZeroDivisionError:
+            raise KeyboardInterrupt from None
+
+    x = np.ones(4)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Executor(threads=2, policy="always") as run:
+        run.launch(add, x, 1.0, x)
+    monkeypatch.undo()
+    with Executor(threads=2, policy="always") as run:
+        run.launch(add, x, 1.0, x)
+    assert x.tolist() in ([2.0] * 4, [3.0] * 4)

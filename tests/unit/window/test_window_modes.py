@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from random_torch import bits
@@ -257,6 +258,45 @@ def by_a_nested_tensor() -> Results:
 )
 def test_kernels_in_python_and_of_other_layouts(program: Callable[[], Results]) -> None:
     equal(program)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nested": lambda x: torch.nested.nested_tensor([x[:3], x[3:5]]),
+    "jagged": lambda x: torch.nested.nested_tensor([x[:3], x[3:5]], layout=torch.jagged),
+    "sparse": lambda x: x.relu().to_sparse(),
+    "compressed": lambda x: x.relu().to_sparse_csr(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:Sparse CSR")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_programs_that_begin_with_unusual_tensors(name: str) -> None:
+    """A program is known by the shapes that it begins with; these have none, or ask Python."""
+    x = LAYOUTS[name](SLOW)
+    with concurrent(2, policy="learn"):
+        found = [x + x for _ in range(15)]
+    expected = str(x + x)
+    assert [str(y) for y in found] == [expected] * 15
+
+
+def traced() -> None:
+    make_fx(lambda x: x * 2)(torch.ones(3))
+
+
+def exported() -> None:
+    torch.export.export(torch.nn.Linear(3, 3), (torch.ones(3),))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own
+@pytest.mark.parametrize("trace", [traced, exported])
+def test_what_traces_leaves_the_window_as_it_was(trace: Callable[[], object]) -> None:
+    """Tracers end modes by other functions than those that began them."""
+    with concurrent(2, policy="always") as block:
+        before = in_flight()
+        trace()
+        after = [in_flight() for _ in range(3)]
+    assert block.counts["deferred"] > 12
+    assert bits(after) == bits([before] * 3)
 
 
 @pytest.fixture

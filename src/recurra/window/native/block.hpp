@@ -326,7 +326,8 @@ void meet(const c10::OperatorHandle& op, const Stack* stack) {
   mix(beginning, reinterpret_cast<std::uint64_t>(&op.schema()));
   const std::size_t count = op.schema().arguments().size();
   for (std::size_t k = stack->size() - count; k < stack->size(); ++k) {
-    if ((*stack)[k].isTensor()) mix(beginning, (*stack)[k].toTensor());
+    const c10::IValue& v = (*stack)[k];
+    if (v.isTensor() && plain(v.toTensor())) mix(beginning, v.toTensor());  // others ask Python
   }
   if (++met < kMeets) return;
   if (programs.size() > kPrograms) programs.clear();

@@ -13,7 +13,7 @@ using namespace recurra;
 namespace {
 
 thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
-thread_local bool observed = true;
+thread_local bool entered = false, observed = true;
 
 // Views need not come here at all.
 void let_pass() {
@@ -78,6 +78,7 @@ NB_MODULE(_recurra_torch, m) {
     since = seconds_now();
   });
   m.def("enter", [] {
+    entered = true;
     inside = pthread_self();
     included = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(kKey);
     observed = at::isRecordFunctionEnabled();
@@ -89,11 +90,28 @@ NB_MODULE(_recurra_torch, m) {
       at::reenableCallback(other_threads);
     }
   });
-  m.def("leave", [] {
-    at::disableCallback(other_threads);
-    listen(observed);
-    included.reset();
-    inside = 0;
+  m.def("leave", [] {  // all of it, also if a block was interrupted before it was entered
+    if (std::exchange(entered, false)) {
+      at::disableCallback(other_threads);
+      listen(observed);
+      included.reset();
+      inside = 0;
+    }
+    program = nullptr;
+    if (!engine) return;
+    settle();
+    engine->end();
+    engine->open(false);
+  });
+  m.def("put", [](const nb::list& attributes) {  // (owner, name, value), or to be inherited again
+    for (nb::handle one : attributes) {
+      const auto row = nb::cast<nb::tuple>(one);
+      PyObject* value = row.size() == 3 ? nb::object(row[2]).ptr() : nullptr;
+      if (PyObject_SetAttr(nb::object(row[0]).ptr(), nb::object(row[1]).ptr(), value)) {
+        if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
+        PyErr_Clear();  // it was not put
+      }
+    }
   });
   m.def("listen", listen);
   m.def("account", [] {
@@ -108,13 +126,6 @@ NB_MODULE(_recurra_torch, m) {
   m.def("finish", [] {
     auto why = engine ? engine->end() : nullptr;
     if (why) raise_in_python(why->error);
-  });
-  m.def("end", [] {
-    program = nullptr;
-    if (!engine) return;
-    settle();
-    engine->end();
-    engine->open(false);
   });
   m.def("forked", [] {
     new std::shared_ptr<Engine>(std::move(engine));  // its threads are the parent's

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,7 @@ LOOKS_BETWEEN: tuple[tuple[Any, str], ...] = tuple(
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
-_lock = threading.Lock()  # of the block that is open
+_open: dict[str, Block] = {}  # the block that is open
 _native: list[Any] = []  # the module, while a block is open
 _registered: set[str] = set()  # the kernels in Python that the module was told of
 
@@ -206,30 +206,43 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             hint="with torch.no_grad(), window.concurrent(): ..., or to train: "
             "torch.compile(model, backend=window.backend())",
         )
-    if not _lock.acquire(blocking=False):
-        yield Block({"in a block that was open": 1})
-        return
     block = Block()
-    with ExitStack() as undo:
-        undo.callback(_lock.release)
-        undo.enter_context(_replaced(module))
-        undo.enter_context(not_compiled())
+    try:
+        if _open.setdefault("block", block) is not block:
+            yield Block({"in a block that was open": 1})
+            return
+        with _replaced(module), not_compiled(), _entered(module, options):
+            yield block
+            module.drain()
+            module.account()
+            block.counts.update(module.counts())
+            fates = (Fate(*told) for told in module.fates())
+            block.fates.extend(sorted(fates, key=lambda f: -f.us))
+            if options.learn:
+                site.ended(block.counts)
+            with _as_kernel_errors():
+                module.finish()
+    finally:
+        if "block" in _open and _open["block"] is block:
+            _open.clear()
+
+
+# Ctrl-C comes where a function begins or has ended, or a loop goes on. What must be undone is
+# undone by one call of C, in a `finally` that holds from before the first change.
+@contextmanager
+def _entered(module: Any, options: Options) -> Generator[None]:
+    """Inside, operators of this thread go through the window."""
+    try:
         _tell_of_kernels_in_python(module)
         module.begin(
             options.threads, options.slots, options.learn, TINY_US, options.explain, options.check
         )
         _native.append(module)
         module.enter()
-        undo.callback(_leave, module)
-        yield block
-        module.drain()
-        module.account()
-        block.counts.update(module.counts())
-        block.fates.extend(sorted((Fate(*told) for told in module.fates()), key=lambda f: -f.us))
-        if options.learn:
-            site.ended(block.counts)
-        with _as_kernel_errors():
-            module.finish()
+        yield
+    finally:
+        module.leave()
+        _native.clear()
 
 
 @contextmanager
@@ -282,30 +295,21 @@ def without_gradients(
         yield counted
 
 
-def _leave(module: Any) -> None:
-    module.leave()
-    if _native:
-        module.end()
-        _native.clear()
-
-
 @contextmanager
 def _replaced(module: Any) -> Generator[None]:
     """Inside, what PyTorch does without operators goes by us; an attribute that a class inherits is
     inherited again at the end."""
-    own: list[tuple[Any, str, bool, Any]] = []
-    for owner, name, ours in _replacements(module):
+    ours: list[tuple[Any, ...]] = []
+    before: list[tuple[Any, ...]] = []
+    for owner, name, replaced in _replacements(module):
         method = getattr(owner, name)
-        own.append((owner, name, name in vars(owner), method))
-        setattr(owner, name, ours(method))
+        ours.append((owner, name, replaced(method)))
+        before.append((owner, name, method) if name in vars(owner) else (owner, name))
     try:
+        module.put(ours)
         yield
     finally:
-        for owner, name, its_own, method in reversed(own):
-            if its_own:
-                setattr(owner, name, method)
-            else:
-                delattr(owner, name)
+        module.put(before)
 
 
 def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
@@ -395,7 +399,8 @@ def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
     def pushing(push: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             module.drain()
-            ours.seen = [*getattr(ours, "seen", ()), module.see(False)]
+            if module.see(False):
+                ours.seen = True  # operators, before the first mode
             return push(*args, **kwargs)
 
         return call
@@ -403,9 +408,9 @@ def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
     def popping(pop: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             mode = pop(*args, **kwargs)
-            if seen := getattr(ours, "seen", ()):
-                module.see(seen[-1])
-                ours.seen = seen[:-1]
+            if getattr(ours, "seen", False) and not _any_mode():  # tracers pop some by other ways
+                module.see(True)
+                ours.seen = False
             return mode
 
         return call
@@ -414,14 +419,19 @@ def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
     yield _python_dispatch, "_pop_mode", popping
 
 
+def _any_mode() -> bool:
+    """Whether a mode is told of this thread's operators."""
+    early = torch._ops._len_torch_dispatch_stack_pre_dispatch  # pyright: ignore[reportPrivateUsage]
+    return bool(_C._len_torch_dispatch_stack() or early())
+
+
 def _before_fork() -> None:
     for module in _native:
         module.drain()
 
 
 def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # whoever held it may not be here
+    _open.clear()  # whose it is may not be here
     module = sys.modules.get(TORCH.name)
     if module is not None:
         module.forked()
