@@ -50,6 +50,8 @@ class Traceable(Protocol):
 
     def on_tensors(self, vmaps: tuple[Any, ...]) -> Any: ...
 
+    def shapes(self, vmaps: tuple[Any, ...], xs: Sequence[tuple[tuple[int, ...], str]]) -> Any: ...
+
 
 RESULTS = "results"  # in the env at run time: all of a foreign function, of whoever asked first
 
