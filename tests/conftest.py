@@ -71,6 +71,14 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
+def kept_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs share their environments, whose memory is their own: only the program's is counted."""
+    from recurra.rl.episodes import Episodes
+
+    monkeypatch.setattr(Episodes, "_begin", lambda *_: None)
+
+
+@pytest.fixture
 def hasty_xla(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """XLA takes a third less time, for slower code, here and in processes that are started here.
 

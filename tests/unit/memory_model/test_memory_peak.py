@@ -44,6 +44,7 @@ def example(name: str, backend: str) -> Executable:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("kept_environments")
 @pytest.mark.parametrize("name", sorted(PEAK_SIZES))
 def test_numpy_allocates_what_is_predicted(name: str) -> None:
     p = example(name, "numpy")

@@ -192,6 +192,7 @@ def test_chains() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("kept_environments")
 @pytest.mark.parametrize("name", sorted(PEAK_SIZES))
 def test_numpy_allocates_what_is_predicted(name: str) -> None:
     of = scope(name)
