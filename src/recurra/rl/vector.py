@@ -60,7 +60,7 @@ class Spec:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*AutoresetMode.*")  # `mode` says it better
             try:
-                return gymnasium.make_vec(self.id, num_envs=rows, **self.options)
+                return checked(gymnasium.make_vec(self.id, num_envs=rows, **self.options))
             except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
                 raise RecurraError(
                     f"Gymnasium cannot make {self}",
@@ -209,7 +209,6 @@ class Rows:
     def step(self, actions: Sequence[Array]) -> Stepped:
         """Every row by one action, given as the program has them."""
         given = self.taken.nested(actions)
-        watch(self.env)
         try:
             raw, reward, term, trunc, info = self.env.step(given)
         except NotANumber as error:
@@ -271,58 +270,56 @@ class Rows:
         return after
 
 
-WATCHED = {"_rewards": "reward", "_terminations": "terminated", "_truncations": "truncated"}
-
-
 class NotANumber(Exception):
     """One row of an environment has given something else than a number, or a truth value."""
 
 
-class GivenNumbers(np.ndarray[Any, Any]):
-    """What the rows of a SyncVectorEnv give, as it keeps it; NumPy would read None as NaN, and any
-    text as true."""
+class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A row whose rewards are numbers and whose ends are truth values: NumPy would read None as
+    NaN, and any text as true."""
 
-    word = "number"
+    def __init__(self, env: gymnasium.Env[Any, Any], row: int) -> None:
+        super().__init__(env)
+        self.row = row
 
-    def __setitem__(self, row: Any, given: Any) -> None:
-        if isinstance(row, int) and type(given) is not (bool if self.dtype == bool else float):
-            given = self._number(row, given)
-        super().__setitem__(row, given)
+    def step(self, action: Any) -> Any:
+        given: Any = self.env.step(action)
+        if not isinstance(given, tuple) or len(given) != 5:
+            return given  # Gymnasium tells of that
+        _, reward, term, trunc, _ = given
+        if type(reward) is float and type(term) is bool and type(trunc) is bool:
+            return given
+        ends = self._truth("terminated", term), self._truth("truncated", trunc)
+        return given[0], self._number(reward), *ends, given[4]
 
-    def _number(self, row: int, given: Any) -> Any:
-        if self.dtype == bool:  # what NumPy, and sloppy programs, have for it
-            found = np.asarray(given)
-            if given is None or (
-                found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)
-            ):
-                return bool(given)
-            raise NotANumber(
-                f"{self.word} of row {row} is {reprlib.repr(given)}, and no truth value"
-            )
+    def _truth(self, word: str, given: Any) -> bool:
+        """What NumPy, and sloppy programs, have for a truth value."""
+        found = np.asarray(given)
+        if given is None or (found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)):
+            return bool(given)
+        raise self._wrong(word, given, "no truth value")
+
+    def _number(self, given: Any) -> float:
         if np.ndim(given) == 0 and not isinstance(given, (str, bytes, complex, np.datetime64)):
             with suppress(TypeError, ValueError, OverflowError):
                 return float(given)
-        raise NotANumber(
-            f"{self.word} of row {row} is {reprlib.repr(given)}, and no number of 64 bits"
-        )
+        raise self._wrong("reward", given, "no number of 64 bits")
+
+    def _wrong(self, word: str, given: Any, what: str) -> NotANumber:
+        return NotANumber(f"{word} of row {self.row} is {reprlib.repr(given)}, and {what}")
+
+
+def checked(env: Vector) -> Vector:
+    """The vector; rows that are stepped one after the other are refused what is no number."""
+    inner = env.unwrapped
+    if isinstance(inner, SyncVectorEnv):
+        inner.envs = [GivesNumbers(x, k) for k, x in enumerate(inner.envs)]
+    return env
 
 
 def _line_of(method: Any) -> Loc:
     """Where a method begins."""
     return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
-
-
-def watch(env: Vector) -> None:
-    """Have a SyncVectorEnv refuse what is no number, row by row, where it would convert it."""
-    inner = env.unwrapped
-    if not isinstance(inner, SyncVectorEnv):
-        return
-    for name, word in WATCHED.items():
-        found = getattr(inner, name, None)  # its full reset makes some of them anew
-        if type(found) is np.ndarray:
-            kept = found.view(GivenNumbers)
-            kept.word = word
-            setattr(inner, name, kept)
 
 
 def _with_rows(x: Array, which: Array, rows: Array) -> Array:
