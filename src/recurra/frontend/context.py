@@ -170,8 +170,7 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
-        more = by_new_names(knobs)
-        expect_known(more, [d.name.upper() for d in self.tracer.dims])
+        expect_known(more := by_new_names(knobs), [d.name.upper() for d in self.tracer.dims])
         options = CompileOptions(
             backend=backend,
             memory=memory,

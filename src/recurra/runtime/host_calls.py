@@ -40,10 +40,8 @@ def called(
     blanks = _blanks(plan, node, backend) if shards is None else []
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
-    homes = [plan.stores[plan.store_of(node.args[k].name)] for k in kept]
-    rows = [
-        k for k, s in zip(kept, homes, strict=True) if s.room and statement in samplers(plan, s)
-    ]
+    homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
+    rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
     stored = [k for k in kept if k not in rows]
     sampler = Sampler(plan, node, seed) if rows else None
 
