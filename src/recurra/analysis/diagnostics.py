@@ -407,10 +407,11 @@ def _calls_one_by_one(
 ) -> tuple[list[str], str]:
     """What calls of the host have to do with a cycle, of which some is told; and a way out."""
     for call in (graph[n] for n in equations):
-        outer, *inner = (*call.domain.dims, "")
+        if not isinstance(call.op, Call) or not call.op.has_state or len(call.domain) < 2:
+            continue
+        dims, outer = ", ".join(call.domain.dims), call.domain.dims[0]
         whole = next((n for n in told if outer not in n.domain), None)
-        if isinstance(call.op, Call) and call.op.has_state and any(inner) and whole is not None:
-            dims = ", ".join(call.domain.dims)
+        if whole is not None:
             fact = (
                 f"{called(graph, call.name)} is made at one point of ({dims}) after the other, "
                 f"all of one {outer} before the next, but {whole.name} is of all {outer}"

@@ -75,9 +75,8 @@ class PassManager:
                     _or_same(step.run(before, self.cx), before), self.verified
                 )
             except Exception as error:
-                if isinstance(error, PassError) or not isinstance(
-                    error, RecurraError
-                ):  # those are about the program
+                about_us = isinstance(error, PassError) or not isinstance(error, RecurraError)
+                if about_us:  # not about the user's program
                     error.add_note(f"in the pass {name}")
                 raise
         ms = (time.perf_counter() - start) * 1e3

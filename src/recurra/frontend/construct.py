@@ -116,7 +116,7 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
     widest = _common_shape(op, tensors, rank)
     for k, x in enumerate(tensors):
         for axis, c in enumerate(LETTERS[rank - len(x.shape) : rank]):
-            tensors[k] = sized(tensors[k], axis, widest[c])
+            tensors[k] = with_size(tensors[k], axis, widest[c])
     ins: list[str] = []
     for k, x in enumerate(tensors):
         axes = LETTERS[rank - len(x.shape) : rank]
@@ -217,7 +217,7 @@ def always_equal(a: Expr | int, b: Expr | int) -> bool:
     return isl.always(compare("==", a, b), box, tuple(bounds))
 
 
-def sized(x: RecurrentTensor, axis: int, size: Expr | int) -> RecurrentTensor:
+def with_size(x: RecurrentTensor, axis: int, size: Expr | int) -> RecurrentTensor:
     """`x`, whose axis has this size, with the size written like that."""
     if 1 in (size, x.shape[axis]) or x.shape[axis] == size:
         return x

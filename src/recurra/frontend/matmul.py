@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import always_equal, points_for_elements, promote, sized
+from recurra.frontend.construct import always_equal, points_for_elements, promote, with_size
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
@@ -32,7 +32,7 @@ def matmul(a: Any, b: Any) -> RecurrentTensor:
             or f"transpose or reshape one of them; a layer's inputs are to be {have}",
             loc=here(),
         )
-    b = sized(b, max(len(b.shape) - 2, 0), have)
+    b = with_size(b, max(len(b.shape) - 2, 0), have)
     row = _ROW if len(a.shape) > 1 else ""
     column = _COLUMN if len(b.shape) > 1 else ""
     batches = _batch_sizes(a, b)

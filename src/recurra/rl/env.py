@@ -19,7 +19,8 @@ from recurra.frontend.context import jax_fn
 from recurra.frontend.operators import expecting
 from recurra.ir.types import Type
 from recurra.rl.space import Space
-from recurra.rl.transitions import Env, Stepped, TraceableEnv, Transition, require_known
+from recurra.rl.traceable import StatefulEnv, TraceableEnv
+from recurra.rl.transitions import Env, Stepped, Transition, require_known
 from recurra.support.optional_packages import needed_by
 
 __all__ = [
@@ -86,7 +87,6 @@ def traceable(
     count: Any = width if draws is None else draws
     if episodes == "absorbing":
         return TraceableEnv(reset, step, observation, space, reward, count, via)
-    from recurra.rl.traceable import StatefulEnv
 
     def first(u: Any) -> Any:
         state = reset(u)

@@ -108,14 +108,17 @@ class Episodes:
 
     def _begin(self, token: Array) -> None:
         """Lets every run have an environment of its own: wrappers remember what they have seen."""
-        if int(token) == 0 and self.rows is not None:
-            self.rows.env.close()
+        if int(token) == 0:
+            self._close()
+
+    def _close(self) -> None:
+        if self.rows is not None:
+            self.spec.close(self.rows.env)
             self.rows = None
 
     def _rows(self, count: int) -> Rows:
         if self.rows is None or self.rows.env.num_envs != count:
-            if self.rows is not None:
-                self.spec.close(self.rows.env)
+            self._close()
             self.rows = Rows(self.spec, self.spec.make(count), self.seen, self.taken)
         return self.rows
 

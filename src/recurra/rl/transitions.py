@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index
-from recurra.frontend.functions import dims_of, uniform, where
-from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.rl.acting import Exchange
-from recurra.rl.space import AnySpace, Space, leaves, tensors_of
+from recurra.rl.space import AnySpace, leaves, tensors_of
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
 
@@ -87,51 +86,6 @@ class HasLast:
                 loc=here(),
             )
         return self._last
-
-
-class TraceableEnv(HasLast):
-    """An environment in jax.numpy whose state is what it shows; `rl.env.traceable` makes it.
-
-    From the step that ends an episode on all stays as it is.
-    """
-
-    def __init__(
-        self,
-        reset: Callable[..., Any],
-        step: Callable[..., Any],
-        observation: Type,
-        action_space: Space,
-        reward: float,
-        draws: int,
-        via: Callable[..., Any],
-    ):
-        self.observation_space, self.action_space = Space(observation), action_space
-        self.actions, self.reward, self.draws = action_space.actions, reward, draws
-        self._reset, self._step = via(reset), via(step)
-
-    def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
-        """The first observation of one episode per point: f32[obs] over `domain`."""
-        self._domain, self._last = dims_of(domain), None
-        self._start = self._reset(uniform(domain, (self.draws,)))
-        return self._start
-
-    def step(self, a: RecurrentTensor) -> Stepped:
-        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        domain, t = stepped_domain(self._domain, [as_tensor(a)])
-        state = recurrence("state", domain, self.observation_space.type, t, self._start)
-        alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
-        moved, *paid, done = self._step(state.detach(), a)
-        going = where(done, 0.0, alive)
-        live = alive > 0.0
-        after = where(live, moved, state).detach()
-        follow(state, t, after)
-        follow(alive, t, going)
-        given = where(live, paid[0], 0.0) if paid else alive * self.reward
-        reward, ended = given.detach(), going == 0.0
-        self._last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
-        start = [self._start]
-        plain_exchange("a traceable environment", t, self, [a], start, self._last).note(current())
-        return after, reward, ended
 
 
 def plain_exchange(

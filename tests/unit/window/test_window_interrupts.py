@@ -16,7 +16,6 @@ from recurra.window.torch.concurrent import DOORS, READERS, SETTERS, concurrent
 pytestmark = [
     pytest.mark.needs_compiler,
     pytest.mark.usefixtures("pytorch_in_windows"),
-    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends signals"),
 ]
 REPLACED = [*((torch.Tensor, name) for name in READERS), *DOORS, *SETTERS]
 X = torch.randn(120, 120, generator=torch.Generator().manual_seed(0)) / 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from math import log, pi
@@ -48,27 +49,27 @@ def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> Recu
     return sample
 
 
-class Distribution:
+class Distribution(ABC):
     """What a policy returns: `sample`, `log_prob`, `entropy`, and `mode` to act greedily."""
 
+    @abstractmethod
     def sample(self, domain: Sequence[Any] | None = None) -> Any:
         """A value; the draws differ at every point of `domain`, by default where the parameters do.
 
         No gradient passes through it; through `Gaussian.rsample` it does.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def mode(self) -> Any:
         """The likeliest value"""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_prob(self, a: Any) -> RecurrentTensor:
         """ln p[a], f32[]"""
-        raise NotImplementedError
 
+    @abstractmethod
     def entropy(self) -> RecurrentTensor:
         """-E ln p, f32[]"""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{k}={x!r}" for k, x in vars(self).items())

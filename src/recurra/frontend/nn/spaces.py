@@ -100,11 +100,11 @@ class Shaped(Distribution):
 
     def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
         """A value of the type"""
-        return self._shaped(self.vector.sample(domain))
+        return self._of_type(self.vector.sample(domain))
 
     def mode(self) -> RecurrentTensor:
         """The likeliest value of the type"""
-        return self._shaped(self.vector.mode())
+        return self._of_type(self.vector.mode())
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
@@ -113,7 +113,7 @@ class Shaped(Distribution):
     def entropy(self) -> RecurrentTensor:
         return self.vector.entropy()
 
-    def _shaped(self, x: RecurrentTensor) -> RecurrentTensor:
+    def _of_type(self, x: RecurrentTensor) -> RecurrentTensor:
         return x.reshape(*self.type.shape).cast(self.type.dtype)
 
 
