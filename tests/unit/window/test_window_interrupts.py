@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import eval_frame
 
 from random_torch import bits
 from recurra.window.torch.concurrent import DOORS, READERS, SETTERS, concurrent
@@ -52,6 +53,7 @@ def test_nothing_is_left_of_a_block_that_was_interrupted(
     dice = random.Random(rounds)
     expected = bits([program()])
     before = [getattr(owner, name) for owner, name in REPLACED]
+    stance = eval_frame._stance  # pyright: ignore
     interrupted = 0
     for _ in range(150):
         results: list[torch.Tensor] = []
@@ -67,5 +69,6 @@ def test_nothing_is_left_of_a_block_that_was_interrupted(
             interrupted += 1
         assert all(bits([y]) == expected for y in results)
         assert [getattr(owner, name) for owner, name in REPLACED] == before
+        assert eval_frame._stance == stance  # pyright: ignore
         defers()
     assert interrupted > 10

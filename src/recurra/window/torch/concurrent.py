@@ -211,7 +211,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
         if _open.setdefault("block", block) is not block:
             yield Block({"in a block that was open": 1})
             return
-        with _replaced(module), not_compiled(), _entered(module, options):
+        with _replaced(module), not_compiled(module.put), _entered(module, options):
             yield block
             module.drain()
             module.account()
