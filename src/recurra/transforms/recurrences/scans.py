@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 
 from recurra.ir.expr import Sym, compare
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
-from recurra.ir.op import Op
+from recurra.ir.op import LETTERS, Op
 from recurra.ir.types import Range, Type, is_shift
 from recurra.ops.control import Merge
-from recurra.ops.elementwise import Add
+from recurra.ops.elementwise import Add, Mul
+from recurra.ops.reduction import Reduction, identity
+from recurra.ops.scan import DiscountedSum
 from recurra.ops.source import Const
 from recurra.transforms.rewriter.rewriting import Rewriting
 
@@ -46,6 +48,80 @@ class ScanDirection:
 
     range: Range
     direction: int
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction over a range of the points that an equation reads, and over axes of a point.
+
+    A point counts γ times what the one before it counts.
+    """
+
+    node: Node
+    axis: int  # which of the ranges that are read
+    range: Range  # of what is read
+    monoid: Monoid
+    gamma: float = 1.0
+    rest: tuple[int, ...] = ()  # axes of a point
+
+    @property
+    def place(self) -> int:
+        return [k for k, e in enumerate(self.node.args[0].index) if isinstance(e, Slice)][self.axis]
+
+    @property
+    def slice(self) -> Slice:
+        found = self.node.args[0].index[self.place]
+        assert isinstance(found, Slice)
+        return found
+
+    def point(self, rewriting: Rewriting) -> Ref:
+        """Return the read of one point of the range, its axes reduced."""
+        (a,), k, node = self.node.args, self.place, self.node
+        point = Ref(a.name, (*a.index[:k], self.range.sym, *a.index[k + 1 :]))
+        if not self.rest:
+            return point
+        assert isinstance(node.op, Reduction)
+        return rewriting.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
+
+
+def folded(node: Node, rewriting: Rewriting) -> Fold | None:
+    """Return an equation as a reduction over a range, whose other indices do not move with it."""
+    if not isinstance(node.op, Reduction | DiscountedSum):
+        return None
+    (a,), axis, gamma, rest, monoid = node.args, 0, 1.0, (), "add"
+    match node.op:
+        case DiscountedSum(axis=axis, gamma=gamma):
+            pass
+        case Reduction(axes=axes, monoid=str(monoid)) if 0 in axes and len(a.slices) == 1:
+            rest = tuple(k - 1 for k in axes if k)
+        case _:
+            return None
+    places = [k for k, e in enumerate(a.index) if isinstance(e, Slice)]
+    if axis >= len(places):
+        return None
+    assert isinstance(node.type, Type)
+    r = rewriting.source(a).domain.ranges[places[axis]]
+    unit = identity(monoid, node.type.dtype)
+    fold = Fold(node, axis, r, Monoid(monoid, unit), gamma, rest)
+    others = (e for k, e in enumerate(a.index) if k != fold.place)
+    moves = any(r.dim in index_symbols(e) for e in others)
+    return None if moves or fold.slice.step != 1 or fold.slice.pad is not None else fold
+
+
+def discounted(node: Node, rewriting: Rewriting, gamma: float, value: Ref) -> Ref:
+    """Return γ times a value that is of the type of an equation."""
+    assert isinstance(node.type, Type)
+    axes = LETTERS[: node.type.rank]
+    by = rewriting.emit(Const(value=gamma, dtype=node.type.dtype), (), node.domain, "gamma")
+    op = Mul(labels=f",{axes}->{axes}" if axes else "")
+    return rewriting.emit(op, (by, value), node.domain, "discounted")
+
+
+def constant(node: Node, rewriting: Rewriting, value: float, stem: str) -> Ref:
+    """Return a number of the type of an equation."""
+    assert isinstance(node.type, Type)
+    number = Const(value=value, dtype=node.type.dtype, shape=node.type.shape)
+    return rewriting.emit(number, (), node.domain, stem)
 
 
 def scanned(
@@ -90,11 +166,8 @@ def grows(
 
 def neighbor(node: Node, rewriting: Rewriting, way: ScanDirection, unit: float) -> Ref:
     """Return the value of `node` one step behind; `unit` at the first point."""
-    assert isinstance(node.type, Type)
     r, direction = way.range, way.direction
-    start = rewriting.emit(
-        Const(value=unit, dtype=node.type.dtype, shape=node.type.shape), (), node.domain, "start"
-    )
+    start = constant(node, rewriting, unit, "start")
     edge = r.lo if direction > 0 else r.hi
     edge = edge if direction > 0 else edge - 1
     when = (compare("==", r.sym, edge), compare(">" if direction > 0 else "<", r.sym, edge))

@@ -1,0 +1,146 @@
+"""Reductions over windows of a fixed length: blocks of 1, 2, 4, .. points, each made of two halves.
+
+   y[t<T] = sum(x[max(t-4,0):t+1])
+→  y = x4[t] + x[t-4];  x4 = x2[t] + x2[t-2];  x2 = x[t] + x[t-1]      what is before 0 is 0
+
+So a window of L points takes some log L sums of whole arrays along t, in place of a loop over t;
+and no subtraction is introduced, so nothing cancels. Where t is the dim of a loop, for a recurrence
+that something else has, the window stays: a step of that loop reads it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from recurra.ir.expr import Expr, Ext, compare
+from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.op import Op
+from recurra.ir.types import Range, is_shift
+from recurra.ops.control import Merge
+from recurra.ops.reduction import Reduction
+from recurra.ops.scan import DiscountedSum
+from recurra.transforms.recurrences.scans import Fold, constant, discounted, folded
+from recurra.transforms.rewriter.pattern_rewriter import apply, rule
+from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.vectorize.plan import loops
+
+
+@dataclass(frozen=True)
+class Window:
+    """The points t+begin .. t+end-1 of a dim's range, those of them that there are."""
+
+    range: Range
+    begin: int
+    end: int
+
+
+def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Reductions over windows along dims that order nothing become joins of shifted arrays."""
+    rewriting = Rewriting.of(graph, sizes)
+    read = [_window(fold) for n in graph.nodes.values() if (fold := folded(n, rewriting))]
+    found = {w.range.dim for w in read if w is not None}
+    if not found:
+        return graph
+    ordered = loops(graph)
+
+    @rule(Reduction, DiscountedSum)
+    def split_window(node: Node, rewriting: Rewriting) -> Node | None:
+        """x[t] ∘ .. ∘ x[t+3] → y[t] ∘ y[t+2], y[t] = x[t] ∘ x[t+1]"""
+        fold = folded(node, rewriting)
+        window = fold and _window(fold)
+        if fold is None or window is None or ordered[window.range.dim]:
+            return None
+        return _Blocks(rewriting, fold, window.range).joined(window)
+
+    return apply(graph, (split_window,), sizes)
+
+
+def _window(fold: Fold) -> Window | None:
+    """Return the window that is reduced, if it moves with a dim, a point a step."""
+    r, s = fold.range, fold.slice
+    if r.dim not in fold.node.domain or fold.node.domain[r.dim] != r:
+        return None
+    begin, end = _shift(s.lo, r.dim, "max", r.lo), _shift(s.hi, r.dim, "min", r.hi)
+    if begin is None or end is None or end - begin < 2:
+        return None
+    if fold.gamma != 1 and begin < 0:
+        return None  # the first point that there is counts whole, and that is not always the same
+    return Window(r, begin, end)
+
+
+def _shift(end: Expr | int, dim: str, op: str, edge: Expr | int) -> int | None:
+    """c if an end of a range is dim + c, or where the dim ends if that is nearer."""
+    match end:
+        case Ext(op=name, args=(moving, last)) if name == op and last == edge:
+            return is_shift(moving, dim)
+        case Ext(op=name, args=(last, moving)) if name == op and last == edge:
+            return is_shift(moving, dim)
+        case _:
+            return is_shift(end, dim)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Joins of 1, 2, 4, .. points from every point of a range on, those of them that there are."""
+
+    rewriting: Rewriting
+    fold: Fold
+    range: Range
+
+    def joined(self, window: Window) -> Node:
+        """Return the equation as a join of blocks."""
+        if window.begin >= 0:
+            parts = self.parts(window.begin, window.end - window.begin, 1)
+        elif window.end <= 1:
+            parts = self.parts(window.end - 1, window.end - window.begin, -1)
+        else:
+            parts = [*self.parts(0, 1 - window.begin, -1), *self.parts(1, window.end - 1, 1)]
+        op, unit = Op.registry[self.fold.monoid.op](), self.unit
+        first, *others = [*parts, unit, unit][: max(len(parts), 2)]  # where there are few points
+        return replace(self.fold.node, op=op, args=(first, reduce(self.both, others)))
+
+    @property
+    def unit(self) -> Ref:
+        return constant(self.fold.node, self.rewriting, self.fold.monoid.unit, "unit")
+
+    def parts(self, first: int, length: int, step: int) -> list[Ref]:
+        """Return reads of blocks that make up `length` points from t + `first` on, or back."""
+        out: list[Ref] = []
+        block, size, at = self.fold.point(self.rewriting), 1, first
+        while True:
+            left = length - abs(at - first)
+            largest = 2 * size >= length
+            for _ in range(left // size if largest else left // size % 2):
+                out += self.shifted(block, at, self.fold.gamma ** abs(at - first))
+                at += step * size
+            if largest:
+                return out
+            later = self.shifted(block, step * size, self.fold.gamma**size)
+            block, size = reduce(self.both, later, block), 2 * size
+
+    def both(self, one: Ref, other: Ref) -> Ref:
+        """Return the read of a new equation that joins two."""
+        return self.rewriting.emit(
+            Op.registry[self.fold.monoid.op](),
+            (one, other),
+            self.fold.node.domain,
+            "block",
+            whole=True,
+        )
+
+    def shifted(self, block: Ref, steps: int, weight: float) -> list[Ref]:
+        """Return the read of a block so many steps on, the unit where there is none, weighted."""
+        r, node, rewriting = self.range, self.fold.node, self.rewriting
+        if abs(steps) >= r.size(rewriting.sizes):
+            return []
+        if steps:
+            edge = r.hi - steps if steps > 0 else r.lo - steps
+            there, gone = ("<", ">=") if steps > 0 else (">=", "<")
+            when = (compare(there, r.sym, edge), compare(gone, r.sym, edge))
+            at = Ref(block.name, node.domain.point(r.dim, r.sym + steps))
+            block = rewriting.emit(
+                Merge(when=when), (at, self.unit), node.domain, "shifted", whole=True
+            )
+        return [block if weight == 1 else discounted(node, rewriting, weight, block)]
