@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from recurra.ir.dims import Dim, Role
-from recurra.ir.expr import Expr, Sym, lin, minimum
+from recurra.ir.expr import Expr, Sym, lin, minimum, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.order import topological
 from recurra.ir.types import Domain, Range
@@ -94,10 +94,11 @@ def strip(
 
 
 def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph where products read ranges up to a loop's step with anything past their ends.
+    """The graph where products read ranges up to a step with anything past their ends.
 
-    What lies there is written later: it is finite. So not all of a window is masked, only what is
-    reduced over it.
+    What lies there is another point's, written later where the steps are a loop's: it is finite. So
+    not all of a window is masked, only what is reduced over it; and what orders nothing reads the
+    same of all points, as one array.
     """
     along = GrowingAxes(graph, sizes, None)
 
@@ -107,11 +108,17 @@ def loosened(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         pairs = zip(ref.index, graph[ref.name].domain, strict=True)
         index = (
             replace(e, loose=True)
-            if isinstance(e, Slice) and grows(e, r, along.dims) and along.in_order(node, e.lo, e.hi)
+            if isinstance(e, Slice)
+            and grows(e, r, along.dims)
+            and (along.in_order(node, e.lo, e.hi) or is_unordered(e, r))
             else e
             for e, r in pairs
         )
         return Ref(ref.name, tuple(index))
+
+    def is_unordered(part: Slice, extent: Range) -> bool:
+        moving = symbols(part.hi) & along.dims
+        return part.lo == extent.lo and not any(along.ordered.get(d) for d in moving)
 
     nodes = {k: replace(n, args=tuple(loose(n, a) for a in n.args)) for k, n in graph.nodes.items()}
     return Graph(nodes, graph.outputs, graph.dims)
