@@ -34,6 +34,7 @@ from recurra.transforms.padding.state import (
     shape_of,
     unused_name,
 )
+from recurra.transforms.padding.widen import widened
 from recurra.transforms.rewriter.rewriting import Rewriting
 
 
@@ -245,7 +246,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Give axes whose length changes with a dim one length, and a mask where it matters."""
-    return pad(graph, cx.sizes)
+    return pad(widened(graph), cx.sizes)
 
 
 PAD = Pass("pad", run, applies)

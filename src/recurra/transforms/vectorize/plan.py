@@ -17,7 +17,7 @@ from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTE
 from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
-from recurra.ir.graph import Graph, Node, merge_condition
+from recurra.ir.graph import Graph, Node, index_symbols, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
@@ -168,6 +168,8 @@ def batch_last(
     if last and taken > MAX_BATCH_LAST_GAIN * work:
         return False, "rows that are taken by their numbers lie in one piece then"
     most = max(layers, key=lambda x: x.work)
+    if not most.shared:
+        return last, "most products are of rows with rows, not with weights that rows share"
     return last, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
@@ -184,11 +186,12 @@ def _sampled_rows(sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A product over the batch."""
+    """A product over the batch, with weights that all rows share unless each has its own."""
 
     rows: int
     widest: int
     work: float
+    shared: bool
 
     @property
     def last(self) -> bool:
@@ -200,7 +203,7 @@ class _Layer:
         | 128 | | 1.12 | 1.05 | 1.00 | 0.88 | |
         | 512 | 1.6 | 1.3 | 1.12 | 1.10 | 1.04 | 0.97 |
         """
-        return self.widest <= self.rows >= MIN_VECTOR_ROWS
+        return self.shared and self.widest <= self.rows >= MIN_VECTOR_ROWS
 
 
 def _layer(
@@ -215,7 +218,8 @@ def _layer(
         prod(p for d, p in points.items() if (d in dims) is yes) for yes in (True, False)
     )
     work = compute_ns(graph, node, sizes) * max(rows, MIN_VECTOR_ROWS) * steps
-    return _Layer(rows, widest, work) if widest else None
+    shared = not all(any(index_symbols(e) & set(dims) for e in a.index) for a in node.args)
+    return _Layer(rows, widest, work, shared) if widest else None
 
 
 def granularity(
