@@ -65,6 +65,6 @@ def test_there_is_no_loop(gradients: bool) -> None:
     assert [line.strip() for line in equations if "for t" in line] == ["for t:"], equations
     ctx, sizes = attention(biased=False, gradients=gradients)
     longer = {dim: size * 8 for dim, size in sizes.items()}
-    peak = ctx.compile(longer, backend="numpy").memory.bytes
+    peak = ctx.compile(longer, backend="numpy").memory.nbytes
     scores = 8 * N * (8 * LENGTH) ** 2 * HEADS * 4
     assert peak < (8 if gradients else 4) * scores
