@@ -40,12 +40,14 @@ def expecting(
     name: str,
     hint: str | Callable[[str], str],
     by_keyword: Callable[[str], str] | None = None,
+    is_method: bool = False,
 ) -> F:
     """Refuse a call whose arguments do not fit as ours, with a line that does.
 
     Args:
         hint: that line, or what makes it of the arguments as they were written.
         by_keyword: makes it of a keyword that the function does not have.
+        is_method: the first argument stands before the name, also where it is not called self.
     """
 
     @wraps(f)
@@ -57,7 +59,7 @@ def expecting(
                 signature(f).bind(*args, **given)
             except TypeError as misfit:
                 own = signature(f).parameters
-                skip = int(name[1:2] == "." or next(iter(own), "") == "self")
+                skip = int(is_method or next(iter(own), "") == "self")
                 written = [shown(x) for x in args[skip:]]
                 known = {k: v for k, v in given.items() if k in own}
                 strange = [k for k in given if k not in own]

@@ -56,7 +56,9 @@ def operator(
         row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
-        named = expecting(_by_any_name(f), row.key, f"write {ours}")
+        named = expecting(
+            _by_any_name(f), row.key, f"write {ours}", is_method=not ours.startswith("rc.")
+        )
         return named if positions is None else _one_result(named, row, positions)
 
     return enter
