@@ -138,7 +138,9 @@ def checked(options: CompileOptions) -> CompileOptions:
     return replace(options, tuning=named)
 
 
-def expect_known(names: Mapping[str, object], bounds: Sequence[str]) -> None:
+def expect_known(
+    names: Mapping[str, object], bounds: Sequence[str], inputs: Sequence[str] = ()
+) -> None:
     """Raises RecurraError, with a name that is near, if one of them is no option."""
     known = [f.name for f in (*fields(CompileOptions), *fields(Tuning))]
     for name, value in names.items():
@@ -149,6 +151,8 @@ def expect_known(names: Mapping[str, object], bounds: Sequence[str]) -> None:
                 facts=f"its options are {', '.join(known)}",
                 hint=f"bounds go into a dict: compile({{{name}: {value!r}}})"
                 if name in bounds
+                else f'inputs go into a dict: inputs={{"{name}": {name}}}, of run'
+                if name in inputs
                 else f"perhaps you meant {close[0]}"
                 if close
                 else "leave it out",

@@ -54,7 +54,8 @@ def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
 
 
 def _array(x: Any, dtype: str | None) -> np.ndarray:
-    to = dtype or array_type(x)
+    no_number = x is None or array_of(x, "the constant").dtype.kind in "OUSV"
+    to = array_type(x) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
     return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
 
@@ -65,7 +66,8 @@ def array_type(x: Any) -> str:
         raise ShapeError(
             "None is no tensor",
             facts="x.grad is None before backward(), and where the loss does not depend on x",
-            hint="leave it out, or call backward(wrt=[x]) of a loss that x is part of",
+            hint="write `x is None` to ask for it, or call backward(wrt=[x]) of a loss that x is "
+            "part of",
             loc=here(),
         )
     array = array_of(x, "the constant")

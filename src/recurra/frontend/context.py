@@ -170,7 +170,9 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
-        expect_known(more := by_new_names(knobs), [d.name.upper() for d in self.tracer.dims])
+        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
+        bounds_named = [d.name.upper() for d in self.tracer.dims]
+        expect_known(more := by_new_names(knobs), bounds_named, inputs)
         options = CompileOptions(
             backend=backend,
             memory=memory,

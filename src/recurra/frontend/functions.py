@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from keyword import iskeyword
 from math import prod
 from string import ascii_letters
 from typing import Any
 
+from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.construct import as_tensor, elementwise, promote
@@ -78,6 +80,7 @@ def type_of(of: Type | Any) -> Type:
     return found
 
 
+@partial(expecting, name="rc.like", hint="write x = rc.like(rc.f32[3], (t,))")
 def like(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
     """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
 
@@ -110,11 +113,12 @@ def bound(name: str) -> Index:
     """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
     tracer = current()
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
-    if not is_word(name) or name in taken:
+    given: Any = name
+    if not isinstance(given, str) or not is_word(name) or name in taken:
         raise RecurraError(
             f"a bound cannot be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
-            if is_reserved(name)
+            if str(name) == name and is_reserved(name)
             else f"it needs a word of its own, of a..z, digits and _; taken are "
             f"{', '.join(sorted(taken)) or 'none'}",
             hint='N = rc.bound("N")',
@@ -135,6 +139,7 @@ def value(x: Any, dtype: str | Dtype = "f32") -> RecurrentTensor:
     return as_tensor(x, dtype)
 
 
+@partial(expecting, name="rc.input", hint='write x = rc.input(rc.f32[3], (t,), name="x")')
 def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
     """A tensor that the caller gives at every point of its domain.
 
@@ -220,15 +225,27 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
 def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along an axis, in the type in which they meet."""
-    xs = promote(*xs)
+    xs = promote(*_several("concat", xs))
     return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
 def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along a new axis."""
-    tensors = map(as_tensor, xs)
+    tensors = map(as_tensor, _several("stack", xs))
     return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
+
+
+def _several(name: str, xs: Any) -> Sequence[RecurrentTensor]:
+    """The tensors of a list. Raises ShapeError for one tensor, and where there is none."""
+    if isinstance(xs, RecurrentTensor) or not len(xs):
+        raise ShapeError(
+            f"rc.{name} takes a list of tensors",
+            facts=f"it was given {xs!r}",
+            hint=f"write rc.{name}([x, y], axis=0); points of a dim are an axis as x[0:T]",
+            loc=here(),
+        )
+    return xs
 
 
 @operator('rc.einsum("ab,bc->ac", x, y)', "np.einsum", "torch.einsum")
@@ -240,6 +257,14 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     """
     from recurra.ops.contraction import Einsum
 
+    given: Any = labels
+    if not isinstance(given, str) or not xs:
+        raise ShapeError(
+            "rc.einsum takes labels, then the tensors",
+            facts=f"it was given {', '.join(map(repr, (labels, *xs)))}",
+            hint='write rc.einsum("ab,bc->ac", x, x.T)',
+            loc=here(),
+        )
     labels = labels.replace(" ", "")
     if "->" not in labels:  # as in NumPy: those that stand once, in the order of the alphabet
         labels += f"->{''.join(sorted(c for c in set(labels) - {','} if labels.count(c) == 1))}"

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from recurra.analysis.arguments import WrongCall
 from recurra.analysis.demanded_points import branch_conditions
 from recurra.analysis.tracer import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
-from recurra.frontend.operators import WrongCall
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import TRUE, both, compare, negate

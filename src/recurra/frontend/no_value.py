@@ -46,6 +46,8 @@ class Opaque:
         )
 
     def __format__(self, spec: str) -> str:
+        if spec and type(self).__index__ is Opaque.__index__:
+            raise _no_number(self, "a number", "write rc.output(x=x), and format what a run gives")
         return format(operator.index(self), spec) if spec else str(self)
 
     def __int__(self) -> NoReturn:

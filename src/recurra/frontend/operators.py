@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from inspect import Parameter, signature
-from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
-from recurra.errors import RecurraError, here
-
-F = TypeVar("F", bound=Callable[..., Any])
+from recurra.analysis.arguments import F, WrongCall, expecting
+from recurra.errors import here
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,6 @@ ELSEWHERE = {  # arguments by their names in torch, or in older NumPy
 }
 
 
-class WrongCall(RecurraError, TypeError):
-    """Arguments that a function does not have; a TypeError too, as Python has it."""
-
-
 def operator(
     ours: str, numpy: str = "", torch: str = "", positions: str | None = None
 ) -> Callable[[F], F]:
@@ -63,39 +56,12 @@ def operator(
         row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
-        named = expecting(_by_any_name(f), row.key, f"write {ours}")
+        named = expecting(
+            _by_any_name(f), row.key, f"write {ours}", is_method=not ours.startswith("rc.")
+        )
         return named if positions is None else _one_result(named, row, positions)
 
     return enter
-
-
-def expecting(f: F, name: str, hint: str | Callable[[str], str]) -> F:
-    """Refuse a call whose arguments do not fit as ours, with a line that does.
-
-    Args:
-        hint: that line, or what makes it of the arguments as they were written.
-    """
-
-    @wraps(f)
-    def call(*args: Any, **given: Any) -> Any:
-        try:
-            return f(*args, **given)
-        except TypeError as error:
-            try:
-                signature(f).bind(*args, **given)
-            except TypeError as misfit:
-                skip = int(name.startswith("x.") or next(iter(signature(f).parameters)) == "self")
-                written = [_shown(x) for x in args[skip:]]
-                written += [f"{k}={_shown(v)}" for k, v in given.items()]
-                raise WrongCall(
-                    f"{name}({', '.join(written)}) does not fit: {misfit}",
-                    facts=f"its arguments are {_arguments(f, skip)}",
-                    hint=hint if isinstance(hint, str) else hint(", ".join(written)),
-                    loc=here(),
-                ) from None
-            raise error
-
-    return call  # pyright: ignore[reportReturnType]
 
 
 def _one_result(f: F, row: Operator, positions: str) -> F:
@@ -116,23 +82,6 @@ def _one_result(f: F, row: Operator, positions: str) -> F:
         return f(*args, **given)
 
     return single  # pyright: ignore[reportReturnType]
-
-
-def _arguments(function: Callable[..., Any], skip: int) -> str:
-    """The arguments of a function, without their types."""
-    own = list(signature(function).parameters.values())[skip:]
-    return ", ".join(map(_argument, own)) or "none"
-
-
-def _argument(parameter: Parameter) -> str:
-    plain = parameter.replace(annotation=Parameter.empty, default=Parameter.empty)
-    has_default = parameter.default is not Parameter.empty
-    return f"{plain}={_shown(parameter.default)}" if has_default else str(plain)
-
-
-def _shown(x: Any) -> str:
-    """An argument as text: a function by its name."""
-    return x.__name__ if isinstance(x, FunctionType) else repr(x)
 
 
 def _by_any_name(f: F) -> F:

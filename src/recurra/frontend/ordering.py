@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import as_float, as_tensor, promote
 from recurra.frontend.dims import unwrap, wrap
@@ -74,6 +76,16 @@ def cummax(x: Tensor, axis: int = 0) -> Tensor:
 @operator("x.discounted_sum(gamma=0.99, axis=0)")
 def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
     """Σₖ γᵏ x[k] along an axis."""
+    given: Any = gamma
+    if not isinstance(given, int | float | np.integer | np.floating):
+        raise ShapeError(
+            f"discounted_sum discounts by one number, not by {gamma!r}",
+            facts="element k counts γᵏ; what differs from step to step, and is 0 where an episode "
+            "ends, is a recurrence",
+            hint="write g = rc.like(x.type, domain=(t,)); g[T - 1] = x[T - 1]; "
+            "g[t] = x + 0.99 * rc.where(y > 1.0, 0.0, g[t + 1])",
+            loc=here(),
+        )
     x = as_float(x)
     return x.apply(scan.DiscountedSum(gamma=float(gamma), axis=axis_of(x, axis)), x)
 

@@ -46,14 +46,21 @@ class Read:
 
     @property
     def called(self) -> str:
-        """The variable of the user's that holds it, if there is one, else what it reads."""
+        """The variable of the user's that holds it, if there is one, else what it reads: "(..)"
+        for an equation that he has not named."""
         frame = users_frame()
         mine = {k: v for k, v in (frame.f_locals if frame else {}).items() if isinstance(v, Read)}
         held = next((k for k, v in mine.items() if v is self), None)
         if held is not None or not self.indexed:
-            return held or self.name
+            return held or self._own_name
         whole = (k for k, v in mine.items() if not v.indexed and v.name == self.name)
-        return str(Ref(next(whole, self.name), self.ref.index))
+        return str(Ref(next(whole, self._own_name), self.ref.index))
+
+    @property
+    def _own_name(self) -> str:
+        """The name of the equation, if it has one of the user's."""
+        named = self.tracer.final | set(self.tracer.logs.values())
+        return self.name if self.name in named else "(..)"
 
     @cached_property
     def type(self) -> Any:

@@ -6,9 +6,11 @@ Domains are unioned when tensors meet; shapes broadcast from the right, as label
 
 from __future__ import annotations
 
+from functools import partial
 from math import pi
 from typing import Any, Literal
 
+from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
 from recurra.frontend import indexing as brackets
 from recurra.frontend import layouts, ordering, reductions
@@ -357,6 +359,12 @@ class RecurrentTensor(Read, OpaqueTensor):
             return out
         return out.apply(movement.Transpose(order=tuple(left.index(c) for c in want)), out)
 
+    @partial(
+        expecting,
+        name="loss.backward",
+        hint="write x[0:T].sum().backward(wrt=[x]) for the gradients of x; without wrt they are "
+        "those of all parameters",
+    )
     def backward(self, wrt: Any = None, *, through_updates: bool = False) -> None:
         """Gradients of (the sum over its domain of) this tensor; each of `wrt` gets a `.grad`."""
         from recurra.frontend.autodiff import backward

@@ -11,6 +11,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 from recurra.errors import RecurraError, here
@@ -82,7 +83,7 @@ ALIKE = (  # words, and the line that each of them is written as
         "h = rc.like(x.type, domain=(t,)); h[0] = x[0]; h[t] = h[t - 1] + x[t]",
     ),
     ("func udf", "rc.call(np.sqrt, rc.f32[2, 3], x.square())"),
-    ("grad value_and_grad", "x[0:T].sum().backward(wrt=[x])"),
+    ("grad retain_grad value_and_grad", "x[0:T].sum().backward(wrt=[x])"),
     (
         "GroupNorm InstanceNorm2d",
         "(x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-5)",
@@ -102,7 +103,7 @@ ALIKE = (  # words, and the line that each of them is written as
     ("mse_loss MSELoss", "(x - 1.0).square().mean()"),
     ("nelement numel", "math.prod(x.shape)"),
     ("nll_loss NLLLoss", "-x.take(k, axis=-1)"),
-    ("no_grad stop_gradient", "x.detach()"),
+    ("data no_grad stop_gradient", "x.detach()"),
     (
         "placeholder RecurrentTensor",
         "h = rc.like(rc.f32[3], domain=(t,)); h[0] = 0.0; h[t] = h[t - 1] + 1.0",
@@ -236,17 +237,40 @@ WORDS = {
 }
 
 
+OF_MODULES = {  # words of torch's modules that mean something else of a tensor, or nothing
+    **dict.fromkeys(
+        ("to", "cuda"), 'ctx.compile({T: 3}, backend="jax")  # a program is made for a device'
+    ),
+    **dict.fromkeys(
+        ("train", "eval"), "net(x)  # a module has no mode: what differs is written twice"
+    ),
+    **dict.fromkeys(("apply", "children", "modules", "named_modules"), "dict(net.named_params())"),
+    **dict.fromkeys(
+        ("requires_grad", "requires_grad_"),
+        "net(x).sum().backward(wrt=[net.weight])  # what is not named has no gradient",
+    ),
+    **dict.fromkeys(("bfloat16", "double", "float", "half"), 'net(x).cast("f16")'),
+    "register_buffer": "rc.constant([1.0, 2.0])",
+}
+"""The line that each of them is written as."""
+
+
 class NoSuchName(RecurraError, AttributeError):
     """A word that is none of ours; an AttributeError too, as `hasattr` expects."""
 
 
-def hint(name: str, known: Iterable[str] = ()) -> str:
+def hint(
+    name: str, known: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """What to write for a word, or for a function as np.sum or torch.cat; it may be none.
 
     Args:
         known: the words that there are, of which one may be meant.
+        own: lines for words that mean something of their own here.
     """
     word = name.rpartition(".")[2]
+    if word in own:
+        return f"write {own[word]}"
     mine = (o for o in OPERATORS.values() if name in (o.numpy, o.torch))
     near = (o for o in OPERATORS.values() if word in _last_words(o))
     found = next(mine, None) or next(near, None)
@@ -263,26 +287,31 @@ def hint(name: str, known: Iterable[str] = ()) -> str:
     )
 
 
-def unknown(what: str, name: str, known: Iterable[str] = ()) -> NoSuchName:
+def unknown(
+    what: str, name: str, known: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
+) -> NoSuchName:
     """What is raised where a tensor, or a module of the package, has no such name.
 
     Args:
         known: the names that it has.
+        own: lines for words that mean something of their own there.
     """
     return NoSuchName(
         f"{what} has no {name!r}",
         facts=f"{name} is a word of another library, or of none",
-        hint=hint(name, known),
+        hint=hint(name, known, own),
         loc=here(),
     )
 
 
-def no_attribute(what: str, owner: object, name: str) -> AttributeError:
+def no_attribute(
+    what: str, owner: object, name: str, own: Mapping[str, str] = MappingProxyType({})
+) -> AttributeError:
     """What is raised where an object of ours, such as "the module" Linear, has no such name."""
     kind = type(owner)
     if name.startswith("_"):  # Python asks for these
         return AttributeError(f"{kind.__name__} has no attribute {name!r}")
-    return unknown(f"{what} {kind.__name__}", name, dir(kind))
+    return unknown(f"{what} {kind.__name__}", name, dir(kind), own)
 
 
 def only(

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from recurra.analysis.arguments import expecting
 from recurra.frontend.context import jax_fn
-from recurra.frontend.operators import expecting
 from recurra.ir.types import Type
 from recurra.rl.space import Space
 from recurra.rl.traceable import StatefulEnv, TraceableEnv

@@ -12,7 +12,6 @@ one i to the next; with autoreset the environment does, and only the first i is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from recurra.analysis.tracer import Tracer, current
@@ -20,7 +19,6 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, unwrap, wrap
 from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order
-from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Graph
@@ -50,7 +48,6 @@ class HostEnv(HasLast):
         """How many actions there are, if they are discrete."""
         return self.action_space.actions
 
-    @partial(expecting, name="env.reset", hint="write o[b, i, 0] = env.reset(domain=(b, i))")
     def reset(self, domain: Sequence[Index], rows: Index | tuple[()] | None = None) -> Any:
         """The first observation at each point of `domain`: a tensor, or a tree as the space is.
 
@@ -115,7 +112,7 @@ class HostEnv(HasLast):
         self._exchange(t, actions, results).note(current())
         if self.episodes.has_unreal_steps and self.episodes.carried:
             current().checks.append(self._live_is_read)
-        return self._last.next_o, self._last.reward, self._last.done
+        return self._last.stepped
 
     def _exchange(
         self, text: str, actions: Sequence[RecurrentTensor], results: Sequence[RecurrentTensor]

@@ -77,7 +77,7 @@ class TraceableEnv(HasLast):
         self._last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
         start = [self._start]
         plain_exchange("a traceable environment", t, self, [a], start, self._last).note(current())
-        return after, reward, ended
+        return self._last.stepped
 
 
 class StatefulEnv(HasLast):
@@ -156,7 +156,7 @@ class StatefulEnv(HasLast):
         else:
             self._last = self._to_the_end(domain, now, moved, reward, ended, t)
         plain_exchange(self.name, t, self, actions, self._begin[n:], self._last).note(current())
-        return self._last.next_o, self._last.reward, self._last.done
+        return self._last.stepped
 
     def _to_the_end(
         self,

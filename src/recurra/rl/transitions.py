@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from recurra.analysis.arguments import expecting, names_unpacked
 from recurra.analysis.tracer import current
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, caller, here
 from recurra.frontend.dims import Index
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
@@ -16,6 +17,26 @@ from recurra.rl.acting import Exchange
 from recurra.rl.space import AnySpace, leaves, tensors_of
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
+
+
+_STEP = "o[b, i, t + 1], r, d = env.step(a)"
+
+
+class StepResult(tuple[Any, RecurrentTensor, RecurrentTensor]):
+    """What a step gives: three parts, which names of another number are not unpacked from."""
+
+    def __iter__(self) -> Iterator[Any]:
+        count = names_unpacked(caller())
+        if count not in (None, len(self)):
+            raise RecurraError(
+                f"env.step gives three parts, and {count} names are there for them",
+                facts="they are the next observation, the reward and `done`, the end by a terminal "
+                "state or by a limit of time",
+                hint=f"write {_STEP}; which of the ends it was is told by "
+                "env.last.term and env.last.trunc",
+                loc=here(),
+            )
+        return super().__iter__()
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,11 @@ class Transition:
     trunc: RecurrentTensor
     live: RecurrentTensor
     final_o: Any
+
+    @property
+    def stepped(self) -> Stepped:
+        """What `step` returns of it."""
+        return StepResult((self.next_o, self.reward, self.done))
 
 
 class Env(Protocol):
@@ -73,6 +99,12 @@ class HasLast:
     """Keeps the transition that `step` wrote."""
 
     _last: Transition | None = None
+
+    def __init_subclass__(cls) -> None:
+        own: dict[str, Any] = dict(vars(cls))
+        written = {"reset": "o[b, i, 0] = env.reset(domain=(b, i))", "step": _STEP}
+        for word in written.keys() & own.keys():
+            setattr(cls, word, expecting(own[word], f"env.{word}", f"write {written[word]}"))
 
     @property
     def last(self) -> Transition:

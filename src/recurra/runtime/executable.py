@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer
 from recurra.compiler.options import CompileOptions
+from recurra.errors import RecurraError, here
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
@@ -27,6 +30,12 @@ class Executable(InspectableProgram):
         super().__init__(compile_program(tracer, sizes, options))
         self.runner = Runner(self.compilation)
 
+    @partial(
+        expecting,
+        name="program.run",
+        hint='write program.run(seed=0, inputs={"x": x}): all but the seed goes by its name',
+        by_keyword=lambda word: f'give inputs in a dict: program.run(inputs={{"{word}": {word}}})',
+    )
     def run(
         self,
         seed: int = 0,
@@ -64,6 +73,17 @@ class Executable(InspectableProgram):
         if folder is None:
             return self.runner.run(request)
         return record(self.runner, self, folder, request)
+
+    def __call__(self, *args: Any, **given: Any) -> NoReturn:
+        names = [*given, *self.inputs][: len(args) + len(given)]
+        inputs = ", ".join(f'"{k}": {k}' for k in names)
+        raise RecurraError(
+            "a compiled program is no function",
+            facts="it is run with a seed and with inputs by their names, and gives a dict of all "
+            "that is put out",
+            hint=f"write program.run({f'inputs={{{inputs}}}' if inputs else ''})",
+            loc=here(),
+        )
 
     def islands(
         self, seed: int = 0, *, inputs: Mapping[str, Any] | None = None, steps: int = 8

@@ -16,10 +16,12 @@ import torch
 import torch.nn.functional as F
 
 import recurra as rc
+from recurra.analysis.arguments import KEYWORDS, WrongCall
 from recurra.errors import RecurraError
 from recurra.frontend.operators import OPERATORS
-from recurra.frontend.words import WORDS
+from recurra.frontend.words import OF_MODULES, WORDS
 
+PI = "pi = rc.nn.Categorical(x.index(0)); a = pi.sample(); pi.log_prob(a)"
 OWNERS = "x rc rc.nn rc.optim rc.rl"  # where a word is looked for
 
 
@@ -78,6 +80,52 @@ def test_the_line_works(word: str) -> None:
     works(refuse)
 
 
+@pytest.mark.parametrize("word", KEYWORDS)
+def test_the_line_of_a_keyword_works(word: str) -> None:
+    def refuse(given: dict[str, Any]) -> list[str]:
+        with pytest.raises(WrongCall, match=f"unexpected keyword argument '{word}'") as refused:
+            given["z"].backward(**{word: 1})
+        assert refused.value.hint == f"write {KEYWORDS[word]}"
+        return [KEYWORDS[word]]
+
+    works(refuse)
+
+
+@pytest.mark.parametrize("word", OF_MODULES)
+def test_the_line_of_a_word_of_modules_works(word: str) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        net, x = rc.nn.Linear(3, 2, domain=(t,)), rc.normal((t,), 3)
+        rc.output(first=x)
+        with pytest.raises(RecurraError, match=f"the module Linear has no '{word}'") as refused:
+            getattr(net, word)
+        assert refused.value.hint == f"write {OF_MODULES[word]}"
+        given = {"net": net, "x": x, "rc": rc, "ctx": ctx, "t": t, "T": T}
+        made = eval(OF_MODULES[word], given)
+        if isinstance(made, rc.Tensor):
+            rc.output(made=made)
+    assert "first" in ctx.compile({T: 3}, backend="numpy").run()
+
+
+def test_a_tensor_without_a_name_of_the_users_is_called_by_none() -> None:
+    with rc.Context(dims="t") as (t, _):
+        x = rc.normal((t,), 3)
+        with pytest.raises(RecurraError) as refused:
+            (x * 2.0)[0, 1]
+        assert refused.value.what == "(..) is indexed with 2 expressions"
+        assert refused.value.hint == "write (..)[0][1]"
+        y = x * 2.0
+        with pytest.raises(RecurraError, match="y is indexed"):
+            y[0, 1]
+
+
+def test_a_large_argument_is_told_by_its_shape() -> None:
+    zeros: Any = rc.zeros
+    with rc.Context(dims="t"), pytest.raises(RecurraError) as refused:
+        zeros(np.zeros((40, 30)), 1, 2)
+    assert "rc.zeros(<array of [40, 30]>, 1, 2) does not fit" in refused.value.what
+
+
 OF_INTEGERS = ("x & y", "x | y", "x ^ y", "x << y", "x >> y", "~x")
 
 
@@ -104,6 +152,36 @@ WRITTEN = {  # what is written first: lines of the hint, each of which works
     'x.type("f32")': ['x.cast("f32")'],
     'x.to("cuda")': ['x.cast("f32")'],
     "x.detach().numpy()": ["rc.output(x=x)"],
+    "x[0:T].sum().backward(retain_graph=True)": ["x[0:T].sum().backward(wrt=[x])"],
+    "x[0:T].sum().backward(inputs=[x])": ["x[0:T].sum().backward(wrt=[x])"],
+    "x[0:T].sum().backward([x], True)": ["x[0:T].sum().backward(wrt=[x])"],
+    "x[0:T].sum().backward(gradient=y)": ["(x * y)[0:T].sum().backward(wrt=[x])"],
+    "x[t:T].discounted_sum(0.99 * (x > 0.0))": [
+        "g = rc.like(x.type, domain=(t,)); g[T - 1] = x[T - 1]; "
+        "g[t] = x + 0.99 * rc.where(y > 1.0, 0.0, g[t + 1])"
+    ],
+    "x[t:T].discounted_sum('a')": [],
+    "x == None": ["x is None"],
+    "None != x": ["x is None"],
+    "x + None": ["x is None"],
+    "rc.where(x > 0.0, x)": ["rc.where(x > 0.0, x, y)"],
+    "rc.concat(x, x)": ["rc.concat([x, y], axis=0)"],
+    "rc.concat([])": ["rc.concat([x, y], axis=0)"],
+    "rc.stack([])": ["rc.stack([x, y], axis=0)"],
+    "rc.stack(x)": ["rc.stack([x, y], axis=0)"],
+    "rc.einsum(x, x)": ['rc.einsum("ab,bc->ac", x, x.T)'],
+    'rc.einsum("a,a")': ['rc.einsum("ab,bc->ac", x, x.T)'],
+    "rc.input()": [],
+    "rc.like()": [],
+    "rc.bound(3)": ['N = rc.bound("N")'],
+    "i.one_hot()": ["i.one_hot(size=3)"],
+    "rc.nn.Categorical(probs=x)": ["rc.nn.Categorical(x.index(0).log())"],
+    "rc.nn.Categorical()": [PI],
+    "rc.nn.Categorical(x.index(0)).log_prob()": [PI],
+    "rc.nn.MLP([3, 2], (t,), activation='relu')": ["rc.nn.MLP([3, 2], (t,))"],
+    "rc.optim.Adam(net.params, lr=lambda k: 0.1)": [],
+    "rc.optim.Adam(net.params, lr=None)": [],
+    "f'{x:.3f}'": ["rc.output(x=x)"],
     "len(x)": ["x.shape[0]"],
     "[v for v in x]": ["x.index(0, axis=0)", "x[t]"],
     "x if x > 0 else 0.0": ["rc.where(x > 0.0, x, 0.0)"],

@@ -346,3 +346,26 @@ def test_what_is_no_array_is_refused(given: Any, said: str, backend: str) -> Non
     with pytest.raises(RecurraError, match=said) as refused:
         program.run(inputs=given)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("program.run(x=x)", 'program.run(inputs={"x": x})'),
+        ("program.run(0, None, x)", 'program.run(seed=0, inputs={"x": x})'),
+        ("program(x)", 'program.run(inputs={"x": x})'),
+        ("program(x=x)", 'program.run(inputs={"x": x})'),
+        ("ctx.run({T: 3}, x=x)", 'inputs={"x": x}'),
+    ],
+)
+def test_inputs_by_keyword_are_told_how_they_are_given(call: str, line: str) -> None:
+    with (ctx := rc.Context(dims="t")) as (_, T):
+        rc.output(y=rc.input(rc.f32, (_,), name="x") * 2.0)
+    program, x = ctx.compile({T: 3}, backend="numpy"), np.arange(3, dtype="f4")
+    given = {"program": program, "ctx": ctx, "T": T, "x": x}
+    with pytest.raises(RecurraError) as refused:
+        eval(call, given)
+    assert refused.value.facts
+    assert line in refused.value.hint
+    if line.startswith("program"):
+        np.testing.assert_array_equal(eval(line, given)["y"], 2.0 * x)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Drawn, current
 from recurra.errors import ShapeError, here
 from recurra.frontend.creation import zeros
@@ -49,6 +50,9 @@ def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> Recu
     return sample
 
 
+_WRITTEN = "write pi = rc.nn.Categorical(x.index(0)); a = pi.sample(); pi.log_prob(a)"
+
+
 class Distribution(ABC):
     """What a policy returns: `sample`, `log_prob`, `entropy`, and `mode` to act greedily."""
 
@@ -70,6 +74,12 @@ class Distribution(ABC):
     @abstractmethod
     def entropy(self) -> RecurrentTensor:
         """-E ln p, f32[]"""
+
+    def __init_subclass__(cls) -> None:
+        for word in ("__init__", "log_prob", "sample"):
+            if word in vars(cls):
+                called = f"rc.nn.{cls.__name__}" if word == "__init__" else f"pi.{word}"
+                setattr(cls, word, expecting(vars(cls)[word], called, _WRITTEN))
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{k}={x!r}" for k, x in vars(self).items())

@@ -9,6 +9,7 @@ from itertools import pairwise
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
+from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, condition, wrap
@@ -18,9 +19,8 @@ from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
-from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.words import no_attribute
+from recurra.frontend.words import OF_MODULES, no_attribute
 from recurra.ir.effects import Checkpoint
 from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.types import Domain, Range
@@ -262,7 +262,7 @@ class Module:
     if not TYPE_CHECKING:  # a type checker knows the names
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise no_attribute("the module", self, name)
+            raise no_attribute("the module", self, name, OF_MODULES)
 
     def __getitem__(self, at: Any) -> Any:
         """The module with its parameters read at other points, net[i, 0, 0](o); or, given a

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from recurra.analysis.arguments import expecting, shown
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.nn.modules import Parameter, start, steps_of
-from recurra.frontend.operators import expecting
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
@@ -26,7 +26,7 @@ class Optimizer:
             cls.__init__ = expecting(cls.__init__, name, hint)
 
     def __init__(self, params: Sequence[Parameter], lr: Any):
-        self.params, self.lr = parameters(params), lr
+        self.params, self.lr = parameters(params), _rate(lr)
 
     if not TYPE_CHECKING:  # a type checker knows the names
 
@@ -63,6 +63,23 @@ def parameters(given: Any) -> list[Parameter]:
             loc=here(),
         )
     return found
+
+
+def _rate(given: Any) -> Any:
+    """A learning rate. Raises RecurraError for a function of the step, and for what is no number.
+
+    A list or an array has rates for each element of the parameters.
+    """
+    if given is not None and not isinstance(given, str) and not callable(given):
+        return given
+    raise RecurraError(
+        "a learning rate is a number or a tensor"
+        + (", no function of the step" if callable(given) else ""),
+        facts=f"lr is {shown(given)}; a schedule is an expression of the dim that parameters step "
+        "along",
+        hint="write lr=1e-3, or with the dim t lr=1e-3 * 0.99**t",
+        loc=here(),
+    )
 
 
 def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> None:
