@@ -19,9 +19,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
-from recurra.support import safetensors_file
+from recurra.support import atomic_write, safetensors_file
 from recurra.support.safetensors_file import Arrays
 
 FORMAT = "recurra-checkpoint-2"
@@ -68,11 +67,11 @@ def save(
             kept = sorted({n for n in known if n <= number} | {number})[-keep:]
             atomic_write.retire(directory, [known[n] for n in sorted(known) if n not in kept])
     except OSError as error:
-        raise RecurraError(
+        raise atomic_write.NotWrittenError(
             f"the checkpoint could not be saved in {directory}",
-            facts=f"{error.strerror or error}; it takes {sum(map(len, packed))} bytes, "
+            error,
+            f"it takes {sum(map(len, packed))} bytes, "
             f"and {len(saved(directory))} earlier ones are untouched",
-            hint="free some space or choose another directory",
         ) from error
     return Path(path)
 

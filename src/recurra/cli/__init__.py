@@ -7,7 +7,6 @@ traceback.
 from __future__ import annotations
 
 import difflib
-import errno
 import importlib
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Any, TextIO, cast
 
 import recurra
 from recurra.errors import Interrupted, RecurraError
+from recurra.support.atomic_write import WRONG_PATHS
 from recurra.support.optional_packages import missing_package
 
 # name → (where its options are, or a program of the benchmarks; what it does)
@@ -82,17 +82,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "bench": ("benchmarks", "measure us beside programs written by hand"),
 }
-
-# What the system says of a path that was written wrong: too long, nowhere, or another's.
-WRONG_PATHS = (
-    errno.EACCES,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EPERM,
-)
 
 EXAMPLES = """\
 examples:

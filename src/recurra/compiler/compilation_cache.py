@@ -30,7 +30,6 @@ from threading import Lock
 from typing import IO, Any, TypeVar
 
 from recurra import errors
-from recurra.checkpoint import atomic_write
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import Target
 from recurra.errors import Loc
@@ -38,7 +37,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.resource import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
-from recurra.support import cpu, private_files
+from recurra.support import atomic_write, cpu, private_files
 from recurra.support.notices import told_if_long
 from recurra.support.private_files import NotPrivateError
 

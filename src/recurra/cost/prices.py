@@ -10,7 +10,7 @@ from typing import Any
 
 from recurra.config import config
 from recurra.errors import RecurraError
-from recurra.support import cpu
+from recurra.support import atomic_write, cpu
 
 SCHEMA = "recurra-prices/2"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
@@ -83,13 +83,10 @@ def of_machine(backend: str) -> Prices:
 
 
 def write(path: Path, machine: str, prices: Mapping[str, Prices]) -> None:
-    """Prices by backend, of a machine; raises RecurraError where they cannot be written."""
+    """Prices by backend, of a machine; raises NotWrittenError."""
     made = {name: asdict(p) for name, p in prices.items()}
     text = json.dumps({"schema": SCHEMA, "machine": machine, "prices": made}, indent=1)
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise RecurraError(f"{path} could not be written", facts=str(error)) from None
+    atomic_write.save(path, text)
 
 
 def read(path: Path, machine: str) -> dict[str, Prices]:

@@ -15,6 +15,7 @@ from recurra.llm.checkpoint import INDEX, ONE
 from recurra.llm.config import DecoderConfig
 from recurra.llm.presets import preset, tiny
 from recurra.llm.weights import DTYPES, WeightPart, parts
+from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
 from recurra.support.safetensors_file import write
 
@@ -57,7 +58,7 @@ def init(
         raise RecurraError(
             f"{out} cannot be made", facts=str(error.strerror), hint="name another folder"
         ) from None
-    tokenizer.save(str(out / "tokenizer.json"))
+    atomic_write.save(out / "tokenizer.json", tokenizer.to_str(pretty=True))
     words = dict(zip(("bos_token", "eos_token", "pad_token"), SPECIAL, strict=True))
     _write(out / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **words})
     save(out, c, dtype, seed, shard)
@@ -122,4 +123,4 @@ def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int])
 
 
 def _write(path: Path, given: Any) -> None:
-    path.write_text(json.dumps(given, indent=2) + "\n", encoding="utf-8")
+    atomic_write.save(path, json.dumps(given, indent=2) + "\n")

@@ -18,6 +18,7 @@ from tyro.conf import Positional, arg
 from recurra.errors import RecurraError
 from recurra.mapping.engine_choice import Engine, Which
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution
+from recurra.support import atomic_write
 
 if TYPE_CHECKING:
     from recurra.mapping.bounds import Bound
@@ -440,9 +441,5 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path | None, content: Callable[[], bytes]) -> None:
-    if path is None:
-        return
-    try:
-        path.write_bytes(content())
-    except OSError as error:
-        raise RecurraError(f"{path} cannot be written", facts=str(error)) from None
+    if path is not None:
+        atomic_write.save(path, content())

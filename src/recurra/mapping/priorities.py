@@ -39,6 +39,7 @@ from recurra.mapping.solvers.learned import SECONDS, place_by_weights
 from recurra.mapping.solvers.priority import best_weights, first_weights
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import ProblemError
+from recurra.support import atomic_write
 
 CHOSEN = 24  # vectors
 
@@ -194,7 +195,4 @@ class Priorities:
             },
             indent=1,
         )
-        try:
-            out.write_text(text + "\n")
-        except OSError as error:
-            raise RecurraError(f"{out} cannot be written", facts=str(error)) from None
+        atomic_write.save(out, text + "\n")

@@ -6,6 +6,7 @@ to the last bit. A table is an oracle, too: `best` is what no policy exceeds.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
 from recurra.nest.state import WIDTH, Vector, loop_row, vector
 from recurra.nest.text import parse
+from recurra.support import atomic_write
 
 FORMAT = 1
 
@@ -113,15 +115,16 @@ class Table:
             "orders": self.orders,
             "peak": self.peak,
         }
-        with path.open("wb") as file:
-            np.savez_compressed(
-                file,
-                about=json.dumps(about),
-                cursors=self.cursors,
-                after=self.after,
-                legal=self.legal,
-                gflops=self.gflops,
-            )
+        packed = io.BytesIO()
+        np.savez_compressed(
+            packed,
+            about=json.dumps(about),
+            cursors=self.cursors,
+            after=self.after,
+            legal=self.legal,
+            gflops=self.gflops,
+        )
+        atomic_write.save(path, packed.getvalue())
 
 
 def load(path: Path) -> Table:

@@ -30,6 +30,7 @@ from recurra.nest.search import FoundNest, strategy
 from recurra.nest.search import search as searched
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import shared
+from recurra.support import atomic_write
 
 Tell = Callable[[float, float, int], None]
 
@@ -260,7 +261,7 @@ class Tune:
                 seed=self.seed,
             )
         if self.out is not None:
-            self.out.write_text(f"{best.nest}\n")
+            atomic_write.save(self.out, f"{best.nest}\n")
         failed: RecurraError | None = None
         kept = None
         try:

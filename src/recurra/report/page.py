@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recurra.checkpoint import atomic_write
 from recurra.report.curves import Points, charts
 from recurra.report.html import COLORED, Row, code, colored, number, size, style, table
 from recurra.report.over_time import over_time
 from recurra.report.timeline import Span, concurrency_text, timeline
+from recurra.support import atomic_write
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError
 from recurra.report import page
 from recurra.report.html import Row
 from recurra.report.runs import RunFolder, curves
+from recurra.support import atomic_write
 
 NAME = "compiled.json"
 Rows = Sequence[Row]

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from recurra.checkpoint import atomic_write
 from recurra.errors import RecurraError, here
 from recurra.report.html import folds_html, sparkline, table
+from recurra.support import atomic_write
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
@@ -209,10 +209,8 @@ class RunFolder:
                 os.ftruncate(self._file.fileno(), before)
                 raise OSError(f"only {written} of {len(line)} bytes fitted")
         except OSError as error:
-            raise RecurraError(
-                f"{self.metrics} could not be written",
-                facts=str(error.strerror or error),
-                hint="free some space; the rows before are whole",
+            raise atomic_write.NotWrittenError(
+                f"{self.metrics} cannot be written", error, "the rows before are whole"
             ) from error
 
 

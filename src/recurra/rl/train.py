@@ -253,6 +253,13 @@ def resumed(settings: R, config: Mapping[str, Any]) -> R:
                 facts=f"the run in {settings.resume} has {flag(name, theirs)}",
                 hint="leave it out, or start a new run",
             )
+    path = settings.resume
+    if path is not None and settings.out not in (type(settings)().out, path, path.parent):
+        raise RecurraError(
+            f"a resumed run goes on in its folder, but {flag('out', settings.out)} was given",
+            facts=f"its folder is {path}",
+            hint=f"leave it out, or copy that folder to {settings.out} and resume the copy",
+        )
     if settings.iterations != default.iterations:
         own = replace(own, iterations=settings.iterations)
     return own

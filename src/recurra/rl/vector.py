@@ -60,7 +60,7 @@ class Spec:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*AutoresetMode.*")  # `mode` says it better
             try:
-                return checked(gymnasium.make_vec(self.id, num_envs=rows, **self.options))
+                return checked(gymnasium.make_vec(self.id, num_envs=rows, **self._checking()))
             except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
                 raise RecurraError(
                     f"Gymnasium cannot make {self}",
@@ -75,6 +75,12 @@ class Spec:
             except RAISED as error:
                 raise self.failed("make", error) from error
 
+    def _checking(self) -> Mapping[str, Any]:
+        """The options; rows in processes of their own are checked there."""
+        if self.options.get("vectorization_mode") not in ("async", gymnasium.VectorizeMode.ASYNC):
+            return self.options
+        return {**self.options, "wrappers": (*self.options.get("wrappers", ()), GivesNumbers)}
+
     def close(self, env: Vector) -> None:
         """Close an environment that is not needed any more."""
         try:
@@ -84,6 +90,10 @@ class Spec:
 
     def failed(self, what: str, error: BaseException) -> RecurraError:
         """The error that says what was raised, by the environment or about it, and where."""
+        if isinstance(error, NotANumber):
+            told = error.args[0] if isinstance(error.args[0], NotANumber) else error
+            facts, hint, loc = told.args
+            return RecurraError(f"{self} fails in {what}", facts=facts, hint=hint, loc=loc)
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [x for x in frames if not x.filename.startswith(OTHERS)] or frames
         if what in ("reset", "step") and (odd := self._odd_shape(what)) is not None:
@@ -211,14 +221,6 @@ class Rows:
         given = self.taken.nested(actions)
         try:
             raw, reward, term, trunc, info = self.env.step(given)
-        except NotANumber as error:
-            raise RecurraError(
-                f"{self.spec} fails in step",
-                facts=str(error),
-                hint="return observation, reward, terminated, truncated, info: one number and two "
-                "truth values",
-                loc=_line_of(self.env.unwrapped.envs[0].unwrapped.step),
-            ) from error
         except RAISED as error:
             raise self.spec.failed("step", error) from error
         o = final = self.seen.arrays(raw)
@@ -271,26 +273,53 @@ class Rows:
 
 
 class NotANumber(Exception):
-    """One row of an environment has given something else than a number, or a truth value."""
+    """One row of an environment has given something else than a number, or a truth value.
+
+    Its arguments are facts, hint and place; from another process it comes as that of another.
+    """
 
 
 class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A row whose rewards are numbers and whose ends are truth values: NumPy would read None as
-    NaN, and any text as true."""
+    """A row whose observations and rewards are numbers and whose ends are truth values: NumPy would
+    read None as NaN, any text as true, and what is behind a mask."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], row: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], row: int | None = None) -> None:
         super().__init__(env)
-        self.row = row
+        self.of_row = "" if row is None else f" of row {row}"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        given: Any = self.env.reset(seed=seed, options=options)
+        if isinstance(given, tuple) and len(given) == 2:
+            self._expect_seen(given[0], "reset")
+        return given
 
     def step(self, action: Any) -> Any:
         given: Any = self.env.step(action)
         if not isinstance(given, tuple) or len(given) != 5:
             return given  # Gymnasium tells of that
-        _, reward, term, trunc, _ = given
+        seen, reward, term, trunc, _ = given
+        if type(seen) is not np.ndarray or seen.dtype.kind not in "biuf":
+            self._expect_seen(seen, "step")
         if type(reward) is float and type(term) is bool and type(trunc) is bool:
             return given
         ends = self._truth("terminated", term), self._truth("truncated", trunc)
         return given[0], self._number(reward), *ends, given[4]
+
+    def _expect_seen(self, seen: Any, method: str, where: str = "") -> None:
+        """Raises NotANumber for None and masked elements, in any part of an observation."""
+        if isinstance(seen, (dict, tuple)):
+            parts = seen.items() if isinstance(seen, dict) else enumerate(seen)
+            for k, x in parts:
+                self._expect_seen(x, method, f"{where}[{k!r}]")
+            return
+        none = not isinstance(seen, str) and any(x is None for x in np.ravel(_objects(seen)))
+        if none or np.ma.is_masked(seen):
+            what = "has no number" if none else "is masked in part"
+            raise NotANumber(
+                f"observation{where}{self.of_row} is {_short(seen)}, and {what}",
+                "give a number for every element; x.filled(0) of a masked array",
+                _line_of(getattr(self.env.unwrapped, method)),
+            )
 
     def _truth(self, word: str, given: Any) -> bool:
         """What NumPy, and sloppy programs, have for a truth value."""
@@ -306,14 +335,30 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
         raise self._wrong("reward", given, "no number of 64 bits")
 
     def _wrong(self, word: str, given: Any, what: str) -> NotANumber:
-        return NotANumber(f"{word} of row {self.row} is {reprlib.repr(given)}, and {what}")
+        return NotANumber(
+            f"{word}{self.of_row} is {_short(given)}, and {what}",
+            "return observation, reward, terminated, truncated, info: one number and two "
+            "truth values",
+            _line_of(self.env.unwrapped.step),
+        )
+
+
+def _short(given: Any) -> str:
+    """What it is, in one short line."""
+    return " ".join(reprlib.repr(given).split())
+
+
+def _objects(given: Any) -> Array:
+    """What is in it, if that may be something else than numbers."""
+    array = given if isinstance(given, np.ndarray) else np.array(given, object)
+    return array if array.dtype.kind == "O" else np.empty(0, object)
 
 
 def checked(env: Vector) -> Vector:
     """The vector; rows that are stepped one after the other are refused what is no number."""
     inner = env.unwrapped
     if isinstance(inner, SyncVectorEnv):
-        inner.envs = [GivesNumbers(x, k) for k, x in enumerate(inner.envs)]
+        inner.envs = [GivesNumbers(x, row=k) for k, x in enumerate(inner.envs)]
     return env
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.checkpoint import atomic_write, checkpoint
+from recurra.checkpoint import checkpoint
 from recurra.checkpoint.background_writer import Behind
 from recurra.codegen.host_program import Program
 from recurra.cost.thresholds import MIN_LAUNCH_STEPS
@@ -41,7 +41,7 @@ from recurra.reference.interpreter import Oracle
 from recurra.report.runs import differs, expect_no_run
 from recurra.runtime.executor import Resume, Step
 from recurra.storage.store import store_key
-from recurra.support import safetensors_file
+from recurra.support import atomic_write, safetensors_file
 
 STATE, HOST = "state/", "host/"
 
@@ -450,13 +450,9 @@ _CONSEQUENCE = (
 def _write(file: Path, packed: list[bytes]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write.replace(file, packed)
     except OSError as error:
-        raise RecurraError(
-            f"{file} could not be written",
-            facts=str(error.strerror or error),
-            hint="free some space or choose another directory",
-        ) from error
+        raise atomic_write.NotWrittenError(f"{file} cannot be written", error) from error
+    atomic_write.save(file, packed)
 
 
 def _owner(op: Call) -> Any:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError
+from recurra.support import atomic_write
 
 DTYPES = {
     "bool": "BOOL",
@@ -59,9 +60,8 @@ class FileLayout:
 
 
 def write(path: Path, arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> None:
-    """A file of arrays, with words beside them."""
-    with path.open("wb") as file:
-        file.writelines(pack(arrays, words))
+    """A file of arrays, with words beside them; raises NotWrittenError."""
+    atomic_write.save(path, pack(arrays, words))
 
 
 def pack(arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> list[bytes]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
 from recurra.window import paper
 from recurra.window.gpu import GPUS, Gpu
@@ -132,7 +133,7 @@ class Simulate:
         names = _policies(self.policies)
         trace = read(self.program, machine.gpu, self.kernels, self.batch)
         if self.save is not None:
-            _write(self.save, str(trace))
+            atomic_write.save(self.save, str(trace))
         runs = [simulate(trace, name, machine) for name in names]
         rows = [
             {
@@ -328,24 +329,17 @@ def _draw(path: Path, runs: Sequence[Any]) -> None:
             raise WindowError(
                 f"{path} can hold one policy", facts=f"{len(runs)} are asked for", hint="--policies"
             )
-        _write(path, runs[0].chrome())
+        atomic_write.save(path, runs[0].chrome())
         return
     if path.suffix != ".html":
         raise WindowError(f"{path} is neither .html nor .json")
     body = "".join(f"<section>{run._repr_html_()}</section>" for run in runs)
-    _write(
+    atomic_write.save(
         path,
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>kernels over time'
         "</title><style>body{font:14px system-ui;margin:2em}section{margin-bottom:2em}</style>"
         f"</head><body>{body}</body></html>\n",
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise WindowError(f"{path} cannot be written", facts=str(error)) from None
 
 
 def _report(machine: SimulatedGpu) -> dict[str, Any]:

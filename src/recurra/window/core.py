@@ -7,7 +7,9 @@ A task enters the window when a slot is free, and is compared with all that is t
 follow are its upstream set. With an empty upstream set it is ready. A task that retires leaves all
 upstream sets, and its slot to the head of the FIFO (ACS, sections III-C, III-D, IV-B).
 
-This is the twin of the native window, and its oracle: plain, and never faster than it must be.
+This is the twin of the native window, and its oracle: plain, and never faster than it must be. What
+Ctrl-C interrupts here goes on at the next call: no call, after which it may come, stands between
+changes that belong together.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ class Window:
         self._state: dict[int, State] = {}
         self._upstream: dict[int, set[int]] = {}
         self._next = 0
+        self._last = -1  # the newest that the window has had
 
     def offer(self, task: Task) -> int | None:
         """Takes the next task of the program, or None if the FIFO is full: run something first."""
@@ -99,6 +102,7 @@ class Window:
 
     def take(self) -> int | None:
         """The oldest ready task, now executing; None if none is ready."""
+        self._fill()  # should it have been interrupted
         for ticket, state in self._state.items():
             if state is State.READY:
                 self._state[ticket] = State.EXECUTING
@@ -116,12 +120,11 @@ class Window:
         """An executing task is done. Raises WindowError for any other."""
         if self._state.get(ticket) is not State.EXECUTING:
             raise not_executing(ticket, self._next, self.slots())
-        for kind in (self._tasks, self._state, self._upstream):
-            del kind[ticket]
         for other, upstream in self._upstream.items():
             upstream.discard(ticket)
             if not upstream and self._state[other] is State.PENDING:
                 self._state[other] = State.READY
+        del self._tasks[ticket], self._state[ticket], self._upstream[ticket]
         self._fill()
 
     def slots(self) -> tuple[Slot, ...]:
@@ -143,10 +146,13 @@ class Window:
     def _fill(self) -> None:
         """FIFO → free slots, in order: all that a task may depend on is in the window or done."""
         while self._fifo and len(self._tasks) < self.size:
-            ticket, task = self._fifo.popleft()
-            upstream = {t for t, other in self._tasks.items() if task.must_follow(other)}
-            self._tasks[ticket], self._upstream[ticket] = task, upstream
-            self._state[ticket] = State.PENDING if upstream else State.READY
+            ticket, task = self._fifo[0]
+            if ticket > self._last:
+                upstream = {t for t, other in self._tasks.items() if task.must_follow(other)}
+                state = State.PENDING if upstream else State.READY
+                self._tasks[ticket], self._upstream[ticket] = task, upstream
+                self._state[ticket], self._last = state, ticket
+            self._fifo.popleft()
 
 
 def check_size(size: int, queue: int) -> None:

@@ -118,9 +118,12 @@ class Executor:
         """Through the window; or at once, while that is timed or something is unusual about it."""
         stretch = self._stretch
         if stretch.straight and self._outer is None:
-            with self._turn:
-                if stretch.straight:
-                    return self._straight(stretch, kernel, args, kwargs)
+            again = self._turn.mine()
+            done = self._turn.during(
+                lambda: self._straight(stretch, kernel, args, kwargs, again=again)
+            )
+            if done is not None:
+                return done
         if self._outer is not None:
             return self._outer.launch(kernel, *args, **kwargs)
         wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
@@ -265,8 +268,7 @@ class Executor:
     def _after_straight(self, then: Callable[[], None]) -> None:
         """When what another thread runs without the window is over, if it does."""
         if self._stretch.straight and not self._turn.mine():
-            with self._turn:
-                then()
+            self._turn.during(then)
 
     def _straight(
         self,
@@ -274,10 +276,17 @@ class Executor:
         kernel: Wrapper | Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Launch:
-        """One kernel after the other, in the order of their launches; it is this thread's turn."""
-        if self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
-            return self._straight_slowly(kernel, args, kwargs)
+        *,
+        again: bool,
+    ) -> Launch | None:
+        """One kernel after the other, in the order of their launches; it is this thread's turn.
+
+        Nothing, if another thread has turned the window on; `again` inside a kernel.
+        """
+        if not stretch.straight:
+            return None
+        if again or self.record or not isinstance(kernel, Wrapper) or kernel.threaded:
+            return self._straight_slowly(kernel, args, kwargs, again=again)
         try:
             kernel.function(*args, **kwargs)
         except BaseException as cause:
@@ -290,11 +299,16 @@ class Executor:
         return RAN
 
     def _straight_slowly(
-        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        kernel: Wrapper | Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        again: bool,
     ) -> Launch:
         """A part of a kernel, or what is recorded, told how many threads, or may touch anything."""
         launch = launch_of(kernel, args, kwargs)
-        if self._turn.again():
+        if again:
             launch.wrapper.function(*args, **kwargs)
             launch.done, launch.arguments = True, ((), {})
             return launch
@@ -324,14 +338,24 @@ class Executor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        lifetime.end_block(self)
+        try:
+            lifetime.end_block(self)
+        finally:
+            self._end(failed=kind is not None)
+
+    def _end(self, *, failed: bool) -> None:
         if self._outer is not None:
             outer, self._outer, self._crew.state = self._outer, None, "closed"
-            outer.settle() if kind else outer.drain()
-        elif kind:
+            outer.settle() if failed else outer.drain()
+        elif failed:
             self.stop()
         else:
             self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be launched any more."""
+        return self._crew.state == "closed"
 
     def close(self) -> None:
         """Runs everything launched and lets the workers go. Raises as `drain` does."""

@@ -20,7 +20,14 @@ class Lives(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
-E = TypeVar("E", bound=Lives)
+class Nests(Lives, Protocol):
+    """What is entered by `with`."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
+E = TypeVar("E", bound=Nests)
 _alive: weakref.WeakSet[Lives] = weakref.WeakSet()
 _entered = threading.local()
 _forking: list[Lives] = []
@@ -38,6 +45,7 @@ def entered(executor: E) -> E | None:
     the outer one.
     """
     stack: list[E] = _stack()
+    stack[:] = [one for one in stack if not one.closed]  # Ctrl-C came where its block ended
     outer = stack[0] if stack else None
     stack.append(executor)
     return outer
@@ -45,7 +53,9 @@ def entered(executor: E) -> E | None:
 
 def end_block(executor: Lives) -> None:
     """The block ends."""
-    _stack().remove(executor)
+    stack = _stack()
+    if executor in stack:
+        stack.remove(executor)
 
 
 def _stack() -> list[Any]:

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from recurra.window.core import Scheduler, Window
+from recurra.window.core import Scheduler, State, Window
 from recurra.window.failures import KernelError, Spoiled, failed
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
 from recurra.window.launch import Counts, Launch, Ran
 from recurra.window.native.twin import NativeWindow
+from recurra.window.sleepers import Sleepers, without
 from recurra.window.task import Task
 
 LAST = 4096  # spans that are kept
@@ -44,9 +45,9 @@ class PoolState:
 
     def fresh(self) -> None:
         """Locks and no workers: at birth, and in a forked child."""
-        self.lock = threading.Lock()
-        self._ready = threading.Condition(self.lock)  # workers sleep here
-        self._done = threading.Condition(self.lock)  # who waits, here
+        self.lock = threading.RLock()
+        self._ready = Sleepers(self.lock)  # workers sleep here
+        self._done = Sleepers(self.lock)  # who waits, here
         self._waiting: list[Callable[[], bool]] = []  # what they wait for
         self._idle, self._woken = 0, 0.0  # workers that sleep; when one was last woken
         self.workers: list[threading.Thread] = []
@@ -63,8 +64,8 @@ class PoolState:
     def enter(self, launch: Launch, ticket: int) -> None:
         """The window has given it a ticket."""
         launch.ticket = ticket
-        self.launches[ticket] = launch
         self.number(launch)
+        self.launches[ticket] = launch
 
     def call(self, but: int = 0) -> None:
         """Workers are to run what is ready, but for so many."""
@@ -84,9 +85,12 @@ class PoolState:
             self._wake(self.window.ready())
             self.run(ticket)
             return
-        self._waiting.append(over)
+        if not self.held:
+            self._give_up()
+            return
         try:
-            self._done.wait()
+            self._waiting.append(over)
+            self._done.sleep()
         finally:
             self._waiting.remove(over)
 
@@ -95,23 +99,35 @@ class PoolState:
         while self.launches:
             self.help(lambda: not self.launches)
 
+    def _give_up(self) -> None:
+        """Nothing is ready, and nobody runs anything: what the window has let go was somebody's to
+        run who was interrupted, or whose thread has died. It has failed."""
+        for slot in self.window.slots():
+            if slot.state is State.EXECUTING:
+                self._finish(slot.ticket, None, KeyboardInterrupt("who should run it was stopped"))
+
     # running
 
     def run(self, ticket: int) -> None:
         """Runs a kernel that the window has let go; the lock is held, but not meanwhile."""
-        me, launch = threading.get_ident(), self.launches[ticket]
+        launch = self.launches.get(ticket)
+        if launch is None:  # Ctrl-C came before it had entered: it was not launched
+            self.window.retire(ticket)
+            return
+        me = threading.get_ident()
         blame = self.spoiled.blame(launch.task.reads)
         alone = launch.wrapper.threaded and self._all_threads(launch)
-        self.held[me] = (ticket, launch)
-        self.note("start", launch)
-        self.lock.release()
+        seconds, cause = None, None
         try:
-            seconds, cause = self.timed(launch, alone) if blame is None else (None, None)
+            self.held[me] = (ticket, launch)
+            self.note("start", launch)
+            if blame is None:
+                seconds, cause = without(self.lock, lambda: self.timed(launch, alone))
         finally:
-            self.lock.acquire()
+            self.held.pop(me, None)
         if seconds is not None and not alone:
             self.judgment.durations.learn(launch.kind, seconds)
-        self._finish(me, blame, cause)
+        self._finish(ticket, blame, cause)
         if isinstance(cause, KeyboardInterrupt):
             raise cause
 
@@ -159,15 +175,17 @@ class PoolState:
         if self.record:
             self.events.append(Event(kind, launch.number))
 
-    def _finish(self, thread: int, blame: KernelError | None, cause: BaseException | None) -> None:
-        ticket, launch = self.held.pop(thread)
-        self.settle(launch, blame, cause)
+    def _finish(self, ticket: int, blame: KernelError | None, cause: BaseException | None) -> None:
+        """A kernel leaves the window. What is interrupted here is done again by `_give_up`."""
+        launch = self.launches.get(ticket)
+        if launch is not None and not launch.done:
+            self.settle(launch, blame, cause)
+        self.launches.pop(ticket, None)
         self.window.retire(ticket)
-        del self.launches[ticket]
         ready = self.window.ready()
         self._wake(ready - 1)  # who has finished takes the next one, if nobody else does
-        if self._waiting and (ready or any(over() for over in self._waiting)):
-            self._done.notify_all()
+        if self._waiting and (ready or not self.held or any(over() for over in self._waiting)):
+            self._done.call()
 
     def _all_threads(self, launch: Launch) -> bool:
         """Whether a kernel that could use many threads should: nothing else is there to run."""
@@ -181,7 +199,7 @@ class PoolState:
         count = min(most, self._idle)
         if count > 0:
             self._woken = time.perf_counter()
-            self._ready.notify(count)
+            self._ready.call(count)
 
     def _work(self) -> None:
         """Run kernels until the window closes or somebody ends this thread: the counts tell."""
@@ -205,7 +223,7 @@ class PoolState:
             return
         self._idle += 1
         try:
-            self._ready.wait()
+            self._ready.sleep()
         finally:
             self._idle -= 1
         if self._woken:
@@ -219,18 +237,16 @@ class PoolState:
         if worker in self.workers:
             self.workers.remove(worker)
         self.counts.workers_replaced += 1
-        if threading.get_ident() in self.held:
-            self._finish(threading.get_ident(), None, RuntimeError("its thread died"))
         self.call()
-        self._done.notify_all()
+        self._done.call()
 
     def close(self) -> list[KernelError]:
         """Everything runs, and workers may go; the errors that nobody has heard of."""
         if self.state == "open":
             self.empty()
             self.state = "closed"
-            self._ready.notify_all()
-            self._done.notify_all()
+            self._ready.call()
+            self._done.call()
         return self.spoiled.untold()
 
 

@@ -8,28 +8,35 @@ away and put back instead, which Python's own lock makes one step.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from recurra.window.sleepers import Sleepers
+
+Result = TypeVar("Result")
 
 
 class Turn:
-    """Taken by `take`, or as below, and again by who has it; no signal comes in between.
+    """Taken by `during`, or as below; no call comes between the token and the holder, so that
+    Ctrl-C does not either.
 
     try:
         del turn.free
     except AttributeError:
         .. another thread has it, or this one
     else:
-        try: ..
-        finally: turn.give()
+        try: turn.holder = get_ident() ..
+        finally: turn.holder = 0; turn.free = True; if turn.asleep: turn.call()
     """
 
-    __slots__ = ("_changed", "_depth", "asleep", "free", "holder")
+    __slots__ = ("_lock", "_sleepers", "asleep", "free", "holder")
 
     def __init__(self) -> None:
         self.free = True  # the token: it is there, or not
         self.holder = 0  # the thread that has it
         self.asleep = 0  # threads that wait for it
-        self._depth = 0  # how often who has it took it again
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.RLock()
+        self._sleepers = Sleepers(self._lock)
 
     def mine(self) -> bool:
         """Whether this thread has it."""
@@ -39,48 +46,36 @@ class Turn:
         """Whether any thread has it."""
         return self.holder != 0
 
-    def again(self) -> bool:
-        """Whether who has it took it again."""
-        return self._depth != 0
-
-    def take(self) -> None:
-        """When nobody else has it."""
+    def during(self, work: Callable[[], Result]) -> Result:
+        """Do the work when nobody else has it; who has it does so at once."""
         me = threading.get_ident()
         if self.holder == me:
-            self._depth += 1
-            return
-        with self._changed:
+            return work()
+        try:
+            self._take(me)
+            return work()
+        finally:
+            if self.holder == me:
+                self.holder = 0
+                self.free = True
+            if self.asleep:
+                self.call()
+
+    def _take(self, me: int) -> None:
+        with self._lock:
             self.asleep += 1
             try:
-                self._changed.wait_for(self._taken_now)
+                while True:
+                    try:
+                        del self.free
+                        self.holder = me
+                        return
+                    except AttributeError:
+                        self._sleepers.sleep()
             finally:
                 self.asleep -= 1
-        self.holder = me
-
-    def _taken_now(self) -> bool:
-        try:
-            del self.free
-        except AttributeError:
-            return False
-        return True
-
-    def give(self) -> None:
-        """The next one's."""
-        if self._depth:
-            self._depth -= 1
-            return
-        self.holder = 0
-        self.free = True
-        if self.asleep:
-            self.call()
 
     def call(self) -> None:
         """Somebody waits for it, and it is free."""
-        with self._changed:
-            self._changed.notify()
-
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_: object) -> None:
-        self.give()
+        with self._lock:
+            self._sleepers.call(1)

@@ -249,7 +249,8 @@ def test_write_that_runs_out_of_room(tmp_path: Path):
 SAVER = """
 import itertools, sys, time
 import numpy as np
-from recurra.checkpoint import atomic_write as atomic, checkpoint
+from recurra.checkpoint import checkpoint
+from recurra.support import atomic_write as atomic
 
 def slowly(chunks):  # most kills shall fall into the writing
     for chunk in chunks:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recurra.checkpoint import atomic_write, checkpoint
+from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
+from recurra.support import atomic_write
 
 LEASES = atomic_write._LEASE  # elsewhere nothing is written over, and all of this holds as well
 

@@ -184,7 +184,8 @@ try:
     for done in range(100):
         run.log(done, x=1.0)
 except RecurraError as error:
-    assert "could not be written" in str(error)
+    assert "cannot be written" in str(error)
+    assert error.exit_code == 1
     assert [r["step"] for r in read_metrics(run.metrics)] == list(range(done))
     sys.exit(7)
 """

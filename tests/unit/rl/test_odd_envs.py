@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from documents import env
 from recurra import cli
 from recurra.rl.episodes import episodes
 from recurra.rl.gym_spaces import odd_part
@@ -52,6 +55,14 @@ TRUTHS: dict[str, tuple[Any, str]] = {  # truncated
     "half": (0.5, "0.5"),
     "nan": (float("nan"), "nan"),
     "two": (np.array([True, False]), "array([ True, False])"),
+}
+
+
+MASKED = np.ma.masked_array(GOOD, mask=[False, True, False])
+OBSERVATIONS: dict[str, tuple[Any, str]] = {
+    "a list with none": ([1.0, None, 2.0], "[1.0, None, 2.0]"),
+    "an array with none": (np.array([1.0, None, 2.0]), "array([1.0, "),
+    "a mask": (MASKED, "masked_array("),
 }
 
 
@@ -96,7 +107,8 @@ class OddRow(Odd):
     def step(self, action: Any) -> Any:
         self.steps += 1
         given = self.gives if self.row == OddRow.made and self.steps == 3 else {}
-        return GOOD, given.get("reward", 1), False, given.get("truncated", np.False_), {}
+        o = given.get("observation", GOOD)
+        return o, given.get("reward", 1), False, given.get("truncated", np.False_), {}
 
 
 @pytest.fixture
@@ -137,14 +149,15 @@ def test_what_fails_is_told(
         assert f"it gives an observation of shape {shape}, and its observation_space is Box" in said
         assert "(3,), float32)\n  called at i=0" in said
         assert f"\n  hint: write the shape that it has: {BOX}, {shape})" in said
-    elif name not in ("step-text", "step-rewards"):  # no numbers: told row by row
+    elif name not in ("step-text", "step-rewards", "step-objects"):  # no numbers: told row by row
         assert "check_env(env) says what an environment must give" in said
     if name.endswith(("raises", "make", "close", "exits", "shape")):
         assert "test_odd_envs.py:" in said
     assert "Traceback" not in said
 
 
-CASES = [("reward", *x) for x in NUMBERS.values()] + [("truncated", *x) for x in TRUTHS.values()]
+GIVEN = {"reward": NUMBERS, "truncated": TRUTHS, "observation": OBSERVATIONS}
+CASES = [(word, *x) for word, some in GIVEN.items() for x in some.values()]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -162,11 +175,60 @@ def test_what_is_no_number_is_told_with_row_and_step(odd: str, episodes: str):
             rc.log(score=r[0:B, i, 0:T].mean())
         with pytest.raises(rc.RecurraError) as e:
             ctx.run({B: 2, I: 2, T: 5}, backend="numpy")
-        first, place, facts, at, _ = str(e.value).splitlines()
+        *_, first, place, facts, at, _ = str(e.value).splitlines()
         assert first.endswith(" fails in step")
         assert "test_odd_envs.py:" in place
         assert facts.startswith(f"  {word} of row 1 is {shown}")
         assert at == "  called at i=0, t=2"
+
+
+ELSEWHERE = """
+import logging, sys
+import gymnasium as gym
+import numpy as np
+from recurra.errors import RecurraError
+from recurra.rl.episodes import episodes
+from recurra.rl.vector import Spec
+gym.logger.min_level = 50
+class Corridor(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    def __init__(self, word="", x=0):
+        self.given = {word: x}
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.given.get("reset", np.zeros(3, np.float32)), {}
+    def step(self, action):
+        seen = self.given.get("step", np.zeros(3, np.float32))
+        return seen, self.given.get("reward", 1.0), False, False, {}
+gym.register("odd/corridor-v0", Corridor)
+mask = np.ma.masked_array(np.zeros(3, np.float32), mask=[False, True, False])
+if __name__ == "__main__":
+    none = [0, None, 0]
+    for word, x in (("reward", None), ("step", none), ("reset", none), ("step", mask)):
+        spec = Spec("odd/corridor-v0", {"vectorization_mode": "async", "word": word, "x": x})
+        env = episodes(spec)
+        try:
+            env.reset(np.zeros(2), 1, 0)
+            print(env.step(np.zeros(1, np.int32), 1))
+        except RecurraError as error:
+            print(error)
+"""
+
+
+@pytest.mark.slow
+def test_rows_in_processes_of_their_own_give_numbers_too(tmp_path: Path):
+    script = tmp_path / "corridor.py"
+    script.write_text(ELSEWHERE)
+    command = [sys.executable, "-W", "ignore", str(script)]
+    said = subprocess.run(
+        command, env=env(), capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    assert "  reward is None, and no number of 64 bits" in said
+    assert said.count("  observation is [0, None, 0], and has no number") == 2
+    assert "and is masked in part" in said
+    assert said.count("fails in step\n  --> corridor.py:") == 3
+    assert said.count("fails in reset\n  --> corridor.py:") == 1
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -429,7 +429,7 @@ sys.path.insert(0, sys.argv[2])
 from test_resume import OTHERS, learner
 from walks import registered
 from recurra.errors import RecurraError
-from recurra.checkpoint import atomic_write as atomic
+from recurra.support import atomic_write as atomic
 with registered():
     program = learner(Path(sys.argv[1]), OTHERS[0])
 create, count = atomic.create, 0

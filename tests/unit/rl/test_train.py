@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import recurra as rc
+from recurra import cli
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError
 from recurra.report.runs import RunFolder
@@ -180,3 +181,16 @@ def test_it_trains_with_torch(tmp_path: Path):
     with pytest.raises(RecurraError, match="a resumed run keeps its settings, but --backend "):
         train(replace(SMALL, iterations=12, resume=run, backend="numpy"))
     assert train(replace(SMALL, iterations=12, resume=run))["run"] == done["run"]
+
+
+def test_a_run_that_goes_on_does_so_in_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = Path(train(replace(SMALL, out=tmp_path), Interpreted)["run"])
+    elsewhere = tmp_path / "elsewhere"
+    words = ["train", "reinforce", "--resume", str(run), "--iterations", "9"]
+    assert cli.main([*words, "--out", str(elsewhere)]) == 2
+    said = capsys.readouterr().err
+    assert f"goes on in its folder, but --out {elsewhere} was given" in said
+    assert f"its folder is {run}" in said
+    assert not elsewhere.exists()

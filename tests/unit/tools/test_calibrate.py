@@ -133,4 +133,4 @@ def test_the_command(
     assert cli.main(["calibrate", "--backend", "cupy", "--out", str(path)]) == 2
     assert "there is no backend 'cupy'" in capsys.readouterr().err
     assert cli.main(["calibrate", "--out", str(tmp_path / "none" / "prices.json")]) == 2
-    assert "could not be written" in capsys.readouterr().err
+    assert "cannot be written" in capsys.readouterr().err

@@ -24,14 +24,16 @@ def together(count: int, work: Callable[[], None]) -> None:
 def test_one_thread_at_a_time() -> None:
     turn, inside, most = Turn(), [0], [0]
 
+    def alone(k: int) -> None:
+        inside[0] += 1
+        if k % 30 == 0:
+            time.sleep(1e-4)  # another thread runs meanwhile
+        most[0] = max(most[0], inside[0])
+        inside[0] -= 1
+
     def work() -> None:
         for k in range(300):
-            with turn:
-                inside[0] += 1
-                if k % 30 == 0:
-                    time.sleep(1e-4)  # another thread runs meanwhile
-                most[0] = max(most[0], inside[0])
-                inside[0] -= 1
+            turn.during(lambda: alone(k))  # noqa: B023 it is called at once
 
     together(4, work)
     assert most == [1]
@@ -41,25 +43,30 @@ def test_one_thread_at_a_time() -> None:
 
 def test_again_by_who_has_it() -> None:
     turn = Turn()
-    with turn:
+
+    def work() -> None:
         assert turn.mine()
-        assert not turn.again()
-        with turn:
-            assert turn.again()
+        turn.during(lambda: None)
         assert turn.mine()
         seen: list[bool] = []
         together(1, lambda: seen.append(turn.mine()))
         assert seen == [False]
+
+    turn.during(work)
     assert not turn.mine()
     assert not turn.taken()
 
 
 def test_it_is_given_back_when_something_is_raised() -> None:
-    turn = Turn()
-    with pytest.raises(KeyError), turn:
+    turn, seen = Turn(), list[bool]()
+
+    def fails() -> None:
         raise KeyError
-    together(1, lambda: turn.take())
-    assert turn.taken()
+
+    with pytest.raises(KeyError):
+        turn.during(fails)
+    together(1, lambda: seen.append(turn.during(turn.mine)))
+    assert seen == [True]
 
 
 def off(threads: int = 2) -> Executor:

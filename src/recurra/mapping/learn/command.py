@@ -17,6 +17,7 @@ from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, AgentSettings, Planning
 from recurra.mapping.search import Search, solver
 from recurra.storage.mapping_problem import Solution
+from recurra.support import atomic_write
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
 
@@ -70,11 +71,12 @@ class MapTrainCommand:
         chosen = engine(self.engine)
         print(f"{problem}\n{chosen.told}", file=sys.stderr)
         curve, checkpoint = self.begun()
+        lines = curve.read_text().splitlines() if curve.exists() else []
         total = max(1, problem.total)
 
         def told(spent: float, reward: int, solution: Solution) -> None:
-            with curve.open("a") as file:
-                file.write(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}) + "\n")
+            lines.append(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}))
+            atomic_write.save(curve, "".join(f"{line}\n" for line in lines))
 
         @solver
         def solve(search: Search) -> None:
@@ -82,7 +84,7 @@ class MapTrainCommand:
 
         with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
             answer = solve(problem, self.seconds, self.seed, told, chosen)
-        (self.folder / "answer.json").write_text(solution_to_json(problem, answer))
+        atomic_write.save(self.folder / "answer.json", solution_to_json(problem, answer))
         share = answer.reward(problem) / total
         if self.json:
             found = {"problem": problem.name, "agent": self.agent, "seed": self.seed}

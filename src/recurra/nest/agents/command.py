@@ -26,7 +26,7 @@ from recurra.nest.measure import Evaluator, Protocol, peak
 from recurra.nest.problem import NestProblem
 from recurra.nest.table import Table, load, tabulate
 from recurra.nest.target import VectorTarget, target
-from recurra.support import cpu
+from recurra.support import atomic_write, cpu
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
 
@@ -164,8 +164,7 @@ class TuneTrainCommand:
                     of_best_elsewhere=float(np.median(others)),
                 )  # fmt: skip
                 points.append(point)
-                with self.curve.open("a") as file:
-                    file.write(json.dumps(point) + "\n")
+                self.draw(points)
                 if point["mean_of_best"] > best:
                     replace(x.policy, about=about).save(self.kept)
                 bar(x.rounds, rounds)
@@ -209,7 +208,7 @@ class TuneTrainCommand:
         if not self.resume:
             for path in (self.checkpoint, self.kept):
                 path.unlink(missing_ok=True)
-            self.curve.write_text("")
+            self.draw([])
             return []
         if not (self.checkpoint.exists() and self.curve.exists() and self.kept.exists()):
             raise RecurraError(
@@ -221,8 +220,12 @@ class TuneTrainCommand:
             json.loads(line) for line in self.curve.read_text().splitlines()
         ]
         known = [x for x in points if x["rounds"] <= done(self.checkpoint)]
-        self.curve.write_text("".join(json.dumps(x) + "\n" for x in known))
+        self.draw(known)
         return known
+
+    def draw(self, points: list[CurvePoint]) -> None:
+        """Write the curve."""
+        atomic_write.save(self.curve, "".join(json.dumps(x) + "\n" for x in points))
 
     @property
     def settings(self) -> LearnerSettings:

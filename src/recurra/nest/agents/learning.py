@@ -7,8 +7,8 @@ their way, "adam/mean/W0", and JSON; nothing in it is executed when it is loaded
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ from recurra.nest.agents.network import AdamState
 from recurra.nest.agents.policy import AnyWeights, GreedyPolicy, initial
 from recurra.nest.agents.vector_env import Floats, World
 from recurra.nest.table import Table
+from recurra.support import atomic_write
 
 FORMAT = 1
 Settings = TypeVar("Settings", bound=LearnerSettings)
@@ -169,14 +170,13 @@ class Trainer(Generic[Settings]):
 
 
 def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
-    """Writes a checkpoint, beside the one before and then in its place."""
+    """Writes a checkpoint in place of the one before."""
     arrays, words = dict[str, np.ndarray](), dict[str, object]()
     _flatten(state, "", arrays, words)
     head = {"format": FORMAT, "done": past, "about": dict(about), "words": words}
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
-        np.savez(file, head=json.dumps(head), **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(beside, path)
+    packed = io.BytesIO()
+    np.savez(packed, head=json.dumps(head), **arrays)  # pyright: ignore[reportArgumentType]
+    atomic_write.save(path, packed.getvalue())
 
 
 def done(path: Path) -> int:

@@ -18,6 +18,7 @@ from recurra.nest.einsum import from_sizes
 from recurra.nest.problem import Post
 from recurra.nest.target import target
 from recurra.nest.tune import read_sizes
+from recurra.support import atomic_write
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Edit:
         bench = Bench(nest, on)
         s = self.edited(bench, bench.begin(nest))
         if self.out is not None:
-            self.out.write_text(f"{s.nest}\n")
+            atomic_write.save(self.out, f"{s.nest}\n")
         print(json.dumps(described(bench, s)) if self.json else f"{s.nest}\n\n{s.status}")
         return 0
 

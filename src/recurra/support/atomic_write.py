@@ -1,5 +1,6 @@
 """Files that are either the old or the new, whenever the process dies or the disk is full.
 
+save      `replace` a file that the user has named; who cannot is told why
 replace   write a temporary file → fsync it → rename it over the target → fsync the directory
 create    write a temporary file, or over a spare one → rename it → fsync it and the directory
 retire    rename what is no longer needed to be the spare one
@@ -7,12 +8,16 @@ retire    rename what is no longer needed to be the spare one
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+
+from recurra.errors import RecurraError
 
 try:
     import fcntl
@@ -21,7 +26,49 @@ except ImportError:  # Windows has neither flock nor a directory fsync
 
 _LEASE = hasattr(fcntl, "F_SETLEASE")  # without, nobody knows who reads a file
 TEMPORARY, SPARE = ".part-", ".spare"
+# What the system says of a path that was written wrong: too long, nowhere, or another's.
+WRONG_PATHS = (
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+)
 LARGEST = 1 << 24  # bytes of a spare file: it takes their room for as long as the folder is there
+
+
+class NotWrittenError(RecurraError):
+    """A file cannot be written: its path is wrong (exit code 2), or the disk full (1).
+
+    What was there before is as it was.
+    """
+
+    def __init__(self, what: str, error: OSError, more: str = ""):
+        wrong = error.errno in WRONG_PATHS
+        self.exit_code = 2 if wrong else 1
+        facts = "; ".join(filter(None, (str(error.strerror or error), more)))
+        hint = "name another place" if wrong else "free some space or choose another directory"
+        super().__init__(what, facts=facts, hint=hint)
+
+
+def save(path: str | Path, content: str | bytes | Iterable[bytes]) -> None:
+    """Replaces what is at `path`, or where that links to, all or nothing.
+
+    A pipe or a terminal is written to. Raises NotWrittenError.
+    """
+    chunks = content.encode() if isinstance(content, str) else content
+    chunks = (chunks,) if isinstance(chunks, bytes) else chunks
+    try:
+        if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "wb", buffering=0) as there:
+                for chunk in chunks:
+                    there.write(chunk)
+        else:
+            replace(os.path.realpath(path), chunks)
+    except OSError as error:
+        raise NotWrittenError(f"{path} cannot be written", error) from error
 
 
 def replace(path: str | Path, chunks: Iterable[bytes]) -> None:
