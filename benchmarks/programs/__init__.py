@@ -32,4 +32,5 @@ NAMES = (
     "delta_net",
     "soft_dtw_gradient",
     "gaussian_mixture",
+    "alibi_gradient",
 )
