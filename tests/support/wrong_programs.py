@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
         "y is not defined at every point of its domain\n"
         "  --> train.py:3   y = rc.like(rc.f32[()], (t,))\n"
         "  its domain is 0 <= t < T, its branches hold where t < T-1; at t=3, T=4 none does\n"
-        "  hint: define the rest after the other branches: y[t] = ...",
+        "  hint: define it there, too: y[T-1] = ...",
     ),
     "two equations that need each other": (
         X + Y + "z = y * 2.0\ny[t] = z + x",

@@ -15,15 +15,18 @@ from recurra.ir.expr import (
     TRUE,
     Expr,
     compare,
+    either,
     evaluate,
     maximum,
     minimum,
+    negate,
     substitute,
     symbols,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols, merge_condition
 from recurra.ir.types import NUMPY_NAME, Domain, Range, Type, is_shift
 from recurra.ops.control import Call, Item, Merge
+from recurra.polyhedral import isl
 
 
 def line_of(node: Node, index: int = -1) -> Loc | None:
@@ -115,7 +118,6 @@ def uncovered(
     named = set(node.domain.dims).union(*map(symbols, when))
     named |= {s for r in node.domain for e in (r.lo, r.hi) for s in symbols(e)}
     every = ", ".join(_range(r, r.dim) for r in node.domain)
-    place = ", ".join(node.domain.dims)
     if _is_one_choice(node):
         return DomainError(
             "what is chosen is not defined at every point where it is chosen",
@@ -128,9 +130,23 @@ def uncovered(
         facts=f"its domain is {every or 'one point'}, its branches hold where "
         f"{' or '.join(f'({c})' if len(when) > 1 else str(c) for c in when)}; "
         f"{at(point, bounds, named)}none does",
-        hint=f"define the rest after the other branches: {node.name}[{place or '...'}] = ...",
+        hint=_definition_of_the_rest(node, when),
         loc=node.loc,
     )
+
+
+def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
+    """Tell to define what no branch does: the first or last point of a dim, or all that is left."""
+    covered = either(*when)
+    for r in node.domain:
+        for end in (r.lo, r.hi - 1):
+            there = compare("==", r.sym, end)
+            alone = isl.always(covered, node.domain, (negate(there),))
+            if alone and isl.always(negate(covered), node.domain, (there,)):
+                place = ", ".join(map(str, node.domain.point(r.dim, end)))
+                return f"define it there, too: {node.name}[{place}] = ..."
+    place = ", ".join(node.domain.dims) or "..."
+    return f"define the rest after the other branches: {node.name}[{place}] = ..."
 
 
 def negative_slice(

@@ -311,10 +311,17 @@ def test_layers_of_two_frequencies_are_a_dim():
 def test_layers_of_two_patterns_keep_what_each_asks_for():
     c, _, w = models.in_memory("llama-2", 4)
     c = with_patterns(c, patterns.parse_mix("causal,window:9", 4))
-    written = case(Weights(c, w.arrays), unrolled=False, length=32)
-    program = written.ctx.compile(written.bounds, backend="numpy")
+    ctx = rc.Context(dims="b l t")
+    with ctx as (row, layer, (t, T)):
+        dims = (row[0], layer[0], t)
+        tok = rc.like(rc.i32, (row[0], t), name="tok")
+        tok[row[0], 0] = 1
+        logits = Model(Weights(c, w.arrays).config, dims, rc.value(t, "i32")).logits(tok)
+        tok[row[0], t + 1] = logits.argmax(-1)
+        rc.output(tok=tok)
+    program = ctx.compile({row[1]: ROWS, layer[1]: len(c.layers), T: 32}, backend="numpy")
     found = {r["store"]: r["slots"] for r in program.store_rows}
-    assert (found["k_0"], found["k_1"]) == ("t: 32", "t: 9 + 9")
+    assert (found["k_0"], found["k_1"]) == ("t: 32, lr: 2", "t: 9 + 9, lr: 2")
 
 
 def test_what_cannot_be_written_is_refused():
