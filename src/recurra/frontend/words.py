@@ -55,12 +55,14 @@ ALIKE = (  # words, and the line that each of them is written as
     ),
     ("clone contiguous copy Identity real values", "x"),
     ("collect Rollout rollout RolloutBuffer", "x[0:T]"),
+    ("bincount index_add scatter_add segment_sum", 'rc.einsum("ab,abc->c", x, i.one_hot(2))'),
     ("cond if_ select_n", "rc.where(x > 0.0, x, 0.0)"),
     ("Conv1d conv1d", "rc.nn.Conv2d(2, 4, (1, 3), domain=())(x.reshape(2, 1, 3))"),
     (
         "cross_entropy CrossEntropyLoss",
         "-x.log_softmax(axis=-1).take(k, axis=-1)",
     ),
+    ("cumlogsumexp logcumsumexp", "x[0 : t + 1].logsumexp(axis=0)"),
     ("cuda device is_cuda", 'ctx.compile({T: 3}, backend="jax")'),
     ("DataLoader Dataset", 'data = rc.input(rc.f32[3], (t,), name="data")'),
     ("DDPG DDQN DQN QNetwork SAC TD3", "q = rc.nn.MLP([3, 16, 2], domain=(t,)); target = q.copy()"),
@@ -86,7 +88,8 @@ ALIKE = (  # words, and the line that each of them is written as
     ("grad retain_grad value_and_grad", "x[0:T].sum().backward(wrt=[x])"),
     (
         "GroupNorm InstanceNorm2d",
-        "(x - x.mean(axis=-1, keepdims=True)) / (x.std(axis=-1, keepdims=True) + 1e-5)",
+        "(x - x.mean(axis=-1, keepdims=True)) / (x.var(axis=-1, keepdims=True) + 1e-5).sqrt()"
+        "  # a group is an axis: x.reshape(2, -1)",
     ),
     ("H mT t", "x.T"),
     ("Hardtanh hardtanh", "x.clip(-1.0, 1.0)"),
@@ -97,6 +100,7 @@ ALIKE = (  # words, and the line that each of them is written as
     ("jit Program", "ctx.compile({T: 3})"),
     ("key manual_seed PRNGKey seed set_seed", "ctx.run({T: 3}, seed=7)"),
     ("kl_div KLDivLoss", "(y * (y.log() - x)).sum()"),
+    ("LogSigmoid logsigmoid", "-(rc.maximum(-x, 0.0) + ((-x.abs()).exp() + 1.0).log())"),
     ("l1_loss L1Loss", "(x - 1.0).abs().mean()"),
     ("leaky_relu LeakyReLU", "rc.maximum(x, 0.01 * x)"),
     ("make make_env make_vec SyncVectorEnv VecEnv", 'rc.rl.env.make("CartPole-v1")'),
@@ -163,6 +167,7 @@ WORDS = {
     "state_dict": "rc.output(**dict(net.named_params()))",
     "train": "net(x)",
     "expand_as": "x.broadcast_to((2, 3))",
+    "exp2": "2.0**x",
     "expm1": "x.exp() - 1.0",
     "ExponentialLR": "0.1 * 0.99**t",
     "eye": 'rc.constant(np.eye(3, dtype="f4"))',
@@ -189,6 +194,7 @@ WORDS = {
         "rc.optim.from_optax(optax.lion(1e-3), [p]).step()"
     ),
     "log1p": "(x + 1.0).log()",
+    "logaddexp": "rc.stack([x, y]).logsumexp(axis=0)",
     "log2": "x.log() / math.log(2.0)",
     "LogSoftmax": "x.log_softmax(axis=-1)",
     "long": 'x.cast("i64")',
