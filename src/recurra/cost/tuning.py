@@ -33,7 +33,7 @@ class Tuning:
     strip: int | None = None
     """Points of a tile of a range that grows (0: no tiles); isl's scheduler takes none."""
     attention: bool | None = None
-    """A loop's attention is one call of the backend's kernel; if false, equations; None: by cost."""
+    """Attention in loops is a call of the backend's kernel; if false, equations; None: by cost."""
     given: int = MIN_PEELED_POINTS
     """Points that wait for nothing of their loop are computed at once if they are this many
     (0: never)."""
