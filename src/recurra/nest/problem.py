@@ -88,6 +88,17 @@ class TensorAccess:
         return frozenset(i for axis in self.at for i, _ in axis.terms)
 
 
+def expect_seconds(given: object, name: str) -> None:
+    """Raises ShapeError where what is to be spent is no number."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ShapeError(
+            f"recurra.nest.{name} is given seconds={given!r:.60}",
+            facts=f"it takes a number, not a {type(given).__name__}",
+            hint="seconds=1.0",
+            loc=here(),
+        )
+
+
 def expect_problem(given: object, name: str) -> None:
     """Raises ShapeError where another value is given for a contraction with its sizes."""
     if not isinstance(given, NestProblem):

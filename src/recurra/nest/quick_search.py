@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from recurra.errors import ScheduleError
+from recurra.errors import ScheduleError, here
 from recurra.nest.actions import Actions
 from recurra.nest.default_schedule import tiles
 from recurra.nest.loops import Nest, scheduled
 from recurra.nest.measure import Evaluator, Protocol
 from recurra.nest.native import NestKernel
 from recurra.nest.packing import packings
+from recurra.nest.problem import expect_seconds
 from recurra.nest.search import FEW, Clock, search, strategy
 from recurra.nest.target import VectorTarget, target
 from recurra.nest.threads import Team
@@ -43,6 +44,14 @@ def improved(
 
     Without `tiled`, what `actions` reach from `begin`, and nothing else.
     """
+    if not isinstance(begin, Nest):  # pyright: ignore[reportUnnecessaryIsInstance] a user's
+        raise ScheduleError(
+            f"recurra.nest.improved is given {begin!r:.60}",
+            facts=f"it takes a Nest, not a {type(begin).__name__}",
+            hint="begin with recurra.nest.untiled(problem)",
+            loc=here(),
+        )
+    expect_seconds(seconds, "improved")
     on = on or target()
     once = Protocol(seconds=min(Protocol.seconds, seconds * ONCE))
     run = _QuickSearch(Evaluator(begin.problem, on, once, keep=FEW), seconds, clock)

@@ -25,7 +25,7 @@ from recurra.nest.kernel_store import StoredNest, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
-from recurra.nest.problem import Combine, NestProblem, Post, expect_problem
+from recurra.nest.problem import Combine, NestProblem, Post, expect_problem, expect_seconds
 from recurra.nest.search import FoundNest, strategy
 from recurra.nest.search import search as searched
 from recurra.nest.target import VectorTarget, target
@@ -113,6 +113,7 @@ def tuned(
     Every finalist's answer is compared with the oracle first; raises KernelError if one is wrong.
     """
     expect_problem(problem, "tuned")
+    expect_seconds(seconds, "tuned")
     on = on or target()
     budget = Budget(seconds)
     evaluate = Evaluator(problem, on)

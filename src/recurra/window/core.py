@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from recurra.window.task import Task, WindowError
+from recurra.window.task import Task, WindowError, is_count
 
 LARGEST = 64  # slots: the native window's upstream sets are words of 64 bits
+MOST_QUEUED = 2**31  # tasks of the input FIFO: more than fit into memory
 
 
 class State(Enum):
@@ -157,14 +158,18 @@ class Window:
 
 def check_size(size: int, queue: int) -> None:
     """Raises WindowError for windows that cannot be."""
-    if not 1 <= size <= LARGEST:
+    if not is_count(size, LARGEST):
         raise WindowError(
-            f"a window of {size} slots",
+            f"a window of {size!r} slots",
             facts=f"it has 1 to {LARGEST}: upstream sets are words of {LARGEST} bits",
             hint="16 and 32 are common; more slots find parallelism that lies farther apart",
         )
-    if queue < 1:
-        raise WindowError(f"an input FIFO of {queue} tasks", facts="it holds at least one")
+    if not is_count(queue, MOST_QUEUED):
+        raise WindowError(
+            f"an input FIFO of {queue!r} tasks",
+            facts=f"it holds a whole number, 1 to {MOST_QUEUED}",
+            hint="queue=256",
+        )
 
 
 def not_executing(ticket: int, offered: int, slots: tuple[Slot, ...]) -> WindowError:

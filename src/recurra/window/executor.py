@@ -26,7 +26,7 @@ from recurra.window.gain_model import Judgment, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.twin import there
 from recurra.window.stretches import Stretch
-from recurra.window.task import MOST_THREADS, Task, WindowError, overlap
+from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap
 from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.turn_lock import Turn
 from recurra.window.wrapper import Wrapper, named
@@ -59,9 +59,9 @@ class Executor:
         stretch: Stretch | None = None,
         patient: bool = False,
     ):
-        if not 1 <= threads <= MOST_THREADS:
+        if not is_count(threads, MOST_THREADS):
             raise WindowError(
-                f"{threads} threads",
+                f"{threads!r} threads",
                 facts=f"there are 1 to {MOST_THREADS}, the caller's own too",
                 hint="threads=2",
             )

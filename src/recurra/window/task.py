@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 
 from recurra.errors import RecurraError
 
@@ -20,6 +21,12 @@ END = 2**64 - 1  # addresses are 64 bits wide; the last byte belongs to nobody
 
 class WindowError(RecurraError):
     """A task, trace or machine that cannot be, or a window used against its rules."""
+
+
+def is_count(given: object, most: float) -> bool:
+    """Tell whether it is a whole number from 1 to `most`."""
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
+    return whole and 1 <= given <= most
 
 
 @dataclass(frozen=True, order=True)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.errors import RecurraError, ShapeError
+from recurra.errors import RecurraError, ScheduleError, ShapeError
 from recurra.nest.target import runnable
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -128,6 +128,18 @@ def test_words_are_no_problem_yet() -> None:
             of_problem(cast("Any", "mk,kn->mn"))
     with pytest.raises(ShapeError, match="5 is not an einsum"):
         rc.nest.contraction(cast("Any", 5), (3, 4, 5))
+
+
+def test_what_is_no_nest_and_no_time() -> None:
+    problem = rc.nest.contraction("mk,kn->mn", (4, 4, 4))
+    with pytest.raises(ScheduleError, match=r"improved is given 3\n  it takes a Nest, not a int"):
+        rc.nest.improved(cast("Any", 3))
+    for search in (
+        rc.nest.tuned,
+        lambda p, seconds: rc.nest.improved(rc.nest.untiled(p), seconds=seconds),
+    ):
+        with pytest.raises(ShapeError, match="is given seconds='a'.*\n.*a number"):
+            search(problem, seconds=cast("Any", "a"))
 
 
 WRONG: dict[str, Any] = {"sizes": 5, "schedule": 5, "threads": 1.5}

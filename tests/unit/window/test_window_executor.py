@@ -325,7 +325,13 @@ def test_kernels_that_use_threads_are_told_how_many() -> None:
         (lambda: Executor(0), "0 threads"),
         (lambda: Executor(10**20), "100000000000000000000 threads"),
         (lambda: Executor(2, slots=65), "1 to 64"),
-        (lambda: Executor(2, queue=0), "at least one"),
+        (lambda: Executor(2, queue=0), "an input FIFO of 0 tasks"),
+        (lambda: Executor(2, queue=2.5), "an input FIFO of 2.5 tasks"),  # pyright: ignore
+        (lambda: Executor("2"), "'2' threads"),  # pyright: ignore
+        (lambda: Executor(2.5), "2.5 threads"),  # pyright: ignore
+        (lambda: Executor(True), "True threads"),
+        (lambda: Executor(2, slots="3"), "a window of '3' slots"),  # pyright: ignore
+        (lambda: Executor(2, queue=2**40), "1 to 2147483648"),
     ],
 )
 def test_executors_that_cannot_be(make: Callable[[], object], says: str) -> None:

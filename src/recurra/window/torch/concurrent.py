@@ -27,11 +27,12 @@ from torch._ops import HigherOrderOperator
 from torch.utils import _python_dispatch, dlpack
 
 from recurra.report.html import table_html
+from recurra.window.core import LARGEST
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
-from recurra.window.task import MOST_THREADS, WindowError
+from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
@@ -271,10 +272,11 @@ def load_native(threads: int, slots: int, folder: Path | None) -> Any:
 
     Raises WindowError for numbers that cannot be, BuildError where it cannot be built.
     """
-    if not 1 <= slots <= 64 or not 1 <= threads <= MOST_THREADS:
+    if not (is_count(slots, LARGEST) and is_count(threads, MOST_THREADS)):
         raise WindowError(
-            f"{threads} threads and {slots} slots",
-            facts=f"there are 1 to {MOST_THREADS} threads, the caller's own too, and 1 to 64 slots",
+            f"{threads!r} threads and {slots!r} slots",
+            facts=f"there are 1 to {MOST_THREADS} threads, the caller's own too, and 1 to {LARGEST} "
+            "slots",
             hint="threads=2, slots=32",
         )
     return load(folder, TORCH)
