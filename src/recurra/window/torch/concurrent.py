@@ -275,8 +275,8 @@ def load_native(threads: int, slots: int, folder: Path | None) -> Any:
     if not (is_count(slots, LARGEST) and is_count(threads, MOST_THREADS)):
         raise WindowError(
             f"{threads!r} threads and {slots!r} slots",
-            facts=f"there are 1 to {MOST_THREADS} threads, the caller's own too, and 1 to {LARGEST} "
-            "slots",
+            facts=f"there are 1 to {MOST_THREADS} threads, the caller's own too, and 1 to {LARGEST}"
+            " slots",
             hint="threads=2, slots=32",
         )
     return load(folder, TORCH)
