@@ -138,7 +138,7 @@ def test_what_is_no_nest_and_no_time() -> None:
         rc.nest.tuned,
         lambda p, seconds: rc.nest.improved(rc.nest.untiled(p), seconds=seconds),
     ):
-        with pytest.raises(ShapeError, match=r"is given seconds='a'.*\n.*a number"):
+        with pytest.raises(ShapeError, match=r"is given seconds='a'(.*\n)+.*a number"):
             search(problem, seconds=cast("Any", "a"))
 
 
