@@ -132,7 +132,7 @@ def test_words_are_no_problem_yet() -> None:
 
 def test_what_is_no_nest_and_no_time() -> None:
     problem = rc.nest.contraction("mk,kn->mn", (4, 4, 4))
-    with pytest.raises(ScheduleError, match=r"improved is given 3\n.*\n  it takes a Nest, not a int"):
+    with pytest.raises(ScheduleError, match="it takes a Nest, not a int"):
         rc.nest.improved(cast("Any", 3))
     for search in (
         rc.nest.tuned,
