@@ -71,7 +71,12 @@ class PoolState:
         """Workers are to run what is ready, but for so many."""
         while len(self.workers) < self.threads - 1:
             worker = threading.Thread(target=self._work, name="recurra-window", daemon=True)
-            worker.start()
+            try:
+                worker.start()
+            except RuntimeError as error:  # Ctrl-C came where Python waits for it, without its lock
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise error.__context__ from None
+                raise
             self.workers.append(worker)  # only then may it be joined: Ctrl-C comes while it starts
         self._wake(self.window.ready() - but)
 

@@ -68,3 +68,20 @@ def test_there_is_no_loop(gradients: bool) -> None:
     peak = ctx.compile(longer, backend="numpy").memory.nbytes
     scores = 8 * N * (8 * LENGTH) ** 2 * HEADS * 4
     assert peak < 8 * scores  # a copy for every t would be SIZE times that, twice
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_axis_that_begins_where_the_range_does(backend: str) -> None:
+    """What is summed for the slope of x are copies of one number, as many as there are points."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32, (t,), name="x")
+        y = x[0 : t + 1].softmax(axis=0) @ x[0 : t + 1]
+        y.backward(wrt=x)
+        rc.output(dx=x.grad)
+    given = np.random.default_rng(3).standard_normal(LENGTH, "f4")
+    leaf = torch.tensor(given, requires_grad=True)
+    sum(leaf[: k + 1].softmax(0) @ leaf[: k + 1] for k in range(LENGTH)).backward()
+    got = ctx.run({T: LENGTH}, inputs={"x": given}, backend=backend)["dx"]
+    assert leaf.grad is not None
+    np.testing.assert_allclose(got, leaf.grad.numpy(), rtol=2e-4, atol=1e-5)

@@ -49,6 +49,9 @@ def _over_all(graph: Graph, node: Node) -> Node | None:
     labels, slices = {x for x, _ in ranged}, {s for _, a in ranged for s in a.slices}
     if len(labels) != 1 or len(slices) != 1 or labels <= set(out):
         return None
+    (summed,) = labels
+    if any(x.count(summed) != len(a.slices) for x, a in zip(ins, node.args, strict=True)):
+        return None  # an operand has an axis of that length, which begins where the range does
     (s,) = slices
     extents = [_extent(graph, a) for _, a in ranged]
     lo, hi = extents[0].lo, extents[0].hi

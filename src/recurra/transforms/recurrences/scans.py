@@ -51,7 +51,7 @@ class ScanDirection:
 
 
 @dataclass(frozen=True)
-class Fold:
+class RangeFold:
     """A reduction over a range of the points that an equation reads, and over axes of a point.
 
     A point counts γ times what the one before it counts.
@@ -84,7 +84,7 @@ class Fold:
         return rewriting.emit(replace(node.op, axes=self.rest), (point,), node.domain, node.op.name)
 
 
-def folded(node: Node, rewriting: Rewriting) -> Fold | None:
+def folded(node: Node, rewriting: Rewriting) -> RangeFold | None:
     """Return an equation as a reduction over a range, whose other indices do not move with it."""
     if not isinstance(node.op, Reduction | DiscountedSum):
         return None
@@ -102,7 +102,7 @@ def folded(node: Node, rewriting: Rewriting) -> Fold | None:
     assert isinstance(node.type, Type)
     r = rewriting.source(a).domain.ranges[places[axis]]
     unit = identity(monoid, node.type.dtype)
-    fold = Fold(node, axis, r, Monoid(monoid, unit), gamma, rest)
+    fold = RangeFold(node, axis, r, Monoid(monoid, unit), gamma, rest)
     others = (e for k, e in enumerate(a.index) if k != fold.place)
     moves = any(r.dim in index_symbols(e) for e in others)
     return None if moves or fold.slice.step != 1 or fold.slice.pad is not None else fold

@@ -21,14 +21,14 @@ from recurra.ir.types import Range, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
-from recurra.transforms.recurrences.scans import Fold, constant, discounted, folded
+from recurra.transforms.recurrences.scans import RangeFold, constant, discounted, folded
 from recurra.transforms.rewriter.pattern_rewriter import apply, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.plan import loops
 
 
 @dataclass(frozen=True)
-class Window:
+class MovingWindow:
     """The points t+begin .. t+end-1 of a dim's range, those of them that there are."""
 
     range: Range
@@ -57,7 +57,7 @@ def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return apply(graph, (split_window,), sizes)
 
 
-def _window(fold: Fold) -> Window | None:
+def _window(fold: RangeFold) -> MovingWindow | None:
     """Return the window that is reduced, if it moves with a dim, a point a step."""
     r, s = fold.range, fold.slice
     if r.dim not in fold.node.domain or fold.node.domain[r.dim] != r:
@@ -67,7 +67,7 @@ def _window(fold: Fold) -> Window | None:
         return None
     if fold.gamma != 1 and begin < 0:
         return None  # the first point that there is counts whole, and that is not always the same
-    return Window(r, begin, end)
+    return MovingWindow(r, begin, end)
 
 
 def _shift(end: Expr | int, dim: str, op: str, edge: Expr | int) -> int | None:
@@ -86,10 +86,10 @@ class _Blocks:
     """Joins of 1, 2, 4, .. points from every point of a range on, those of them that there are."""
 
     rewriting: Rewriting
-    fold: Fold
+    fold: RangeFold
     range: Range
 
-    def joined(self, window: Window) -> Node:
+    def joined(self, window: MovingWindow) -> Node:
         """Return the equation as a join of blocks."""
         if window.begin >= 0:
             parts = self.parts(window.begin, window.end - window.begin, 1)
