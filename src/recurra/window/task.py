@@ -25,8 +25,9 @@ class WindowError(RecurraError):
 
 def is_count(given: object, most: float) -> bool:
     """Tell whether it is a whole number from 1 to `most`."""
-    whole = isinstance(given, Integral) and not isinstance(given, bool)
-    return whole and 1 <= given <= most
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        return False
+    return 1 <= int(given) <= most
 
 
 @dataclass(frozen=True, order=True)
