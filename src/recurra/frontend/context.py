@@ -170,9 +170,7 @@ class Context:
         if (other := _COMPILE.get()) is not None:
             return other(self, {} if bounds is None else bounds)
         sizes = self._sizes({} if bounds is None else bounds)
-        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
-        bounds_named = [d.name.upper() for d in self.tracer.dims]
-        expect_known(more := by_new_names(knobs), bounds_named, inputs)
+        more = self._known(by_new_names(knobs))
         options = CompileOptions(
             backend=backend,
             memory=memory,
@@ -187,6 +185,12 @@ class Context:
         options = options.but(more).filled(_OPTIONS.get())
         with at_the_users_line():
             return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+
+    def _known(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options; raises RecurraError if one of them is none, perhaps a bound or an input."""
+        inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
+        expect_known(options, [d.name.upper() for d in self.tracer.dims], inputs)
+        return options
 
     def _sizes(self, bounds: Any) -> dict[str, Any]:
         """The bounds by name; raises DomainError if one of them is a dim.
