@@ -162,7 +162,7 @@ class Context:
         Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
         it runs.
         """
-        from recurra.compiler.options import CompileOptions, by_new_names, expect_known
+        from recurra.compiler.options import CompileOptions, by_new_names
         from recurra.cost.tuning import Tuning
         from recurra.runtime.executable import Executable
         from recurra.runtime.memory_budget import fitted
@@ -188,6 +188,8 @@ class Context:
 
     def _known(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options; raises RecurraError if one of them is none, perhaps a bound or an input."""
+        from recurra.compiler.options import expect_known
+
         inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
         expect_known(options, [d.name.upper() for d in self.tracer.dims], inputs)
         return options
