@@ -35,6 +35,7 @@ from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
 from recurra.ir.expr import (
     FALSE,
     TRUE,
+    Cmp,
     Expr,
     Sym,
     both,
@@ -45,6 +46,7 @@ from recurra.ir.expr import (
     negate,
     substitute,
     symbols,
+    walk,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
@@ -319,7 +321,12 @@ def _share(
     cond = both(*edges, *guards)
     if cond == FALSE:
         return None
-    return _total(_guarded(d.tracer, value, cond, inv), inv, substitute(heard, inv.by), apart)
+    heard = substitute(heard, inv.by)
+    if not any(
+        isinstance(e, Cmp) and len(symbols(e) & {*value.domain.dims}) > 1 for e in walk(heard)
+    ):
+        heard = TRUE  # a box: sums over all of a dim cost little more, and keep their order free
+    return _total(_guarded(d.tracer, value, cond, inv), inv, heard, apart)
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
