@@ -322,11 +322,16 @@ def _share(
     if cond == FALSE:
         return None
     heard = substitute(heard, inv.by)
-    if not any(
-        isinstance(e, Cmp) and len(symbols(e) & {*value.domain.dims}) > 1 for e in walk(heard)
-    ):
-        heard = TRUE  # a box: sums over all of a dim cost little more, and keep their order free
+    if _is_box(heard, value.domain):
+        heard = TRUE  # sums over all of a dim cost little more, and keep their order free
     return _total(_guarded(d.tracer, value, cond, inv), inv, heard, apart)
+
+
+def _is_box(condition: Expr, domain: Domain) -> bool:
+    """Tell whether no comparison of a condition relates two dims."""
+    dims = set(domain.dims)
+    compared = (e for e in walk(condition) if isinstance(e, Cmp))
+    return not any(len(symbols(e) & dims) > 1 for e in compared)
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:

@@ -1,7 +1,7 @@
 """Reductions over windows of a fixed length: blocks of 1, 2, 4, .. points, each made of two halves.
 
    y[t<T] = sum(x[max(t-4,0):t+1])
-→  y = x4[t] + x[t-4];  x4 = x2[t] + x2[t-2];  x2 = x[t] + x[t-1]      what is before 0 is 0
+→  y = x[t] + x4[t-1];  x4 = x2[t] + x2[t-2];  x2 = x[t] + x[t-1]      what is before 0 is 0
 
 So a window of L points takes some log L sums of whole arrays along t, in place of a loop over t;
 and no subtraction is introduced, so nothing cancels. Where t is the dim of a loop, for a recurrence
@@ -17,7 +17,7 @@ from functools import reduce
 from recurra.ir.expr import Expr, Ext, compare
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
-from recurra.ir.types import Range, is_shift
+from recurra.ir.types import is_shift
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
@@ -31,7 +31,6 @@ from recurra.transforms.vectorize.plan import loops
 class MovingWindow:
     """The points t+begin .. t+end-1 of a dim's range, those of them that there are."""
 
-    range: Range
     begin: int
     end: int
 
@@ -39,9 +38,8 @@ class MovingWindow:
 def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Reductions over windows along dims that order nothing become joins of shifted arrays."""
     rewriting = Rewriting.of(graph, sizes)
-    read = [_window(fold) for n in graph.nodes.values() if (fold := folded(n, rewriting))]
-    found = {w.range.dim for w in read if w is not None}
-    if not found:
+    folds = [fold for n in graph.nodes.values() if (fold := folded(n, rewriting)) is not None]
+    if not any(map(_window, folds)):
         return graph
     ordered = loops(graph)
 
@@ -50,9 +48,9 @@ def split_windows(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         """x[t] ∘ .. ∘ x[t+3] → y[t] ∘ y[t+2], y[t] = x[t] ∘ x[t+1]"""
         fold = folded(node, rewriting)
         window = fold and _window(fold)
-        if fold is None or window is None or ordered[window.range.dim]:
+        if fold is None or window is None or ordered[fold.range.dim]:
             return None
-        return _Blocks(rewriting, fold, window.range).joined(window)
+        return _Blocks(rewriting, fold).joined(window)
 
     return apply(graph, (split_window,), sizes)
 
@@ -67,7 +65,7 @@ def _window(fold: RangeFold) -> MovingWindow | None:
         return None
     if fold.gamma != 1 and begin < 0:
         return None  # the first point that there is counts whole, and that is not always the same
-    return MovingWindow(r, begin, end)
+    return MovingWindow(begin, end)
 
 
 def _shift(end: Expr | int, dim: str, op: str, edge: Expr | int) -> int | None:
@@ -87,7 +85,6 @@ class _Blocks:
 
     rewriting: Rewriting
     fold: RangeFold
-    range: Range
 
     def joined(self, window: MovingWindow) -> Node:
         """Return the equation as a join of blocks."""
@@ -132,7 +129,7 @@ class _Blocks:
 
     def shifted(self, block: Ref, steps: int, weight: float) -> list[Ref]:
         """Return the read of a block so many steps on, the unit where there is none, weighted."""
-        r, node, rewriting = self.range, self.fold.node, self.rewriting
+        r, node, rewriting = self.fold.range, self.fold.node, self.rewriting
         if abs(steps) >= r.size(rewriting.sizes):
             return []
         if steps:
