@@ -191,18 +191,18 @@ class Commoning:
 
     def applied(self, names: Iterable[str]) -> Graph:
         """The graph with some equations read, or made of what is read, in other places."""
-        graph, new = self.graph, dict[str, Node]()
+        graph, merges, new = self.graph, dict[str, Node](), dict[str, Node]()
         refs: dict[str, Ref] = {}
         for name in names:
             equal, n = self.equal[name], graph[name]
             if isinstance(equal, Node):
-                new[name] = equal
+                merges[name] = equal
             elif name in graph.outputs:
-                new[name] = replace(n, op=Merge((TRUE,)), args=(self.read(equal),))
+                merges[name] = replace(n, op=Merge((TRUE,)), args=(self.read(equal),))
             else:
                 refs[name] = self.read(equal)
         for n in (*graph.nodes.values(), *self.made.values()):
-            n = new.get(n.name, n)
+            n = merges.get(n.name, n)
             args = tuple(
                 _through(a, graph[a.name].domain, refs[a.name]) if a.name in refs else a
                 for a in n.args
