@@ -73,8 +73,8 @@ def _on_rings(
     that read it with another i."""
     place, (e, size) = max(rings.items())
     own = source.ranges[place]
-    dims_used = symbols(e) & frozenset(x.tracer.dim_names())
-    if len(rings) == 1 or dims_used != frozenset((own.dim,)) or source != x.tracer.domain(source.dims):
+    alone = symbols(e) & frozenset(x.tracer.dim_names()) == frozenset((own.dim,))
+    if len(rings) == 1 or not alone or source != x.tracer.domain(source.dims):
         return _around(x, keys, place, e, size)
     dims = tuple(wrap(sym) for sym in source.identity)
     turned = _around(x, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
