@@ -18,6 +18,7 @@ from types import MappingProxyType
 from recurra.ir.expr import (
     FALSE,
     TRUE,
+    Cmp,
     Expr,
     Logic,
     Product,
@@ -39,6 +40,7 @@ from recurra.polyhedral.boxes import around, simplified
 from recurra.polyhedral.interval import box_of, span
 
 MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
+MAX_COMPARED = 96  # comparisons of a condition; of one with more, isl may never come to an end
 
 
 def demanded(
@@ -126,7 +128,8 @@ class _Demand:
                 more = _joined(self.found.get(a.name, FALSE), self.of_read(n, k, a))
                 if more != self.found.get(a.name, FALSE):
                     self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
-                    self.found[a.name] = more if self.rounds[a.name] <= MAX_ROUNDS else TRUE
+                    grows = self.rounds[a.name] > MAX_ROUNDS or _compared(more) > MAX_COMPARED
+                    self.found[a.name] = TRUE if grows else more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
                     else:
@@ -213,6 +216,10 @@ class _Demand:
             if symbols(condition) & set(domain.dims) <= back.keys()
             else TRUE
         )
+
+
+def _compared(condition: Expr) -> int:
+    return sum(isinstance(e, Cmp) for e in walk(condition))
 
 
 def _joined(left: Expr, right: Expr) -> Expr:

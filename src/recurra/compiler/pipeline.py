@@ -49,6 +49,7 @@ from recurra.transforms.peel.split_live_ranges import SPLIT_LIVE_RANGES
 from recurra.transforms.peel.unroll_periodic import UNROLL_PERIODIC
 from recurra.transforms.permutations.host_gather import HOST_GATHER
 from recurra.transforms.recurrences.incrementalize import INCREMENTALIZE
+from recurra.transforms.recurrences.predictive_commoning import PREDICTIVE_COMMONING
 from recurra.transforms.reductions_to_accumulators import REDUCTIONS_TO_ACCUMULATORS
 from recurra.transforms.rematerialize import REMATERIALIZE
 from recurra.transforms.shard import SHARD_ROWS
@@ -60,6 +61,7 @@ from recurra.transforms.vectorize.plan import VECTORIZE
 
 PASSES: tuple[Pass, ...] = (
     CANONICALIZE,
+    PREDICTIVE_COMMONING,
     UNROLL_PERIODIC,
     INCREMENTALIZE,
     SPLIT_LIVE_RANGES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
             loc=here(),
         )
     if len(keys) == len(source):
-        for place, key in enumerate(keys):
-            if (ring := _ring(key)) is not None:
-                return _around(x, keys, place, *ring)
+        rings = {k: ring for k, key in enumerate(keys) if (ring := _ring(key)) is not None}
+        if rings:
+            return _on_rings(x, keys, source, rings)
     if len(keys) != len(source):
         raise DomainError(
             f"{x.called} is indexed with {len(keys)} expressions",
@@ -66,6 +66,24 @@ def _ring(key: Any) -> tuple[Any, Any] | None:
     return None if size.mentions() & set(key.tracer.dim_names()) else (index.expr, size.expr)
 
 
+def _on_rings(
+    x: Any, keys: tuple[Any, ...], source: Domain, rings: Mapping[int, tuple[Any, Any]]
+) -> Any:
+    """x[(i - 1) % I, (j + 1) % J]: y[(i - 1) % I, j] of y = x[i, (j + 1) % J], turned once for all
+    that read it with another i."""
+    place, (e, size) = max(rings.items())
+    own = source.ranges[place]
+    alone = symbols(e) & frozenset(x.tracer.dim_names()) == frozenset((own.dim,))
+    if len(rings) == 1 or not alone or source != x.tracer.domain(source.dims):
+        return _around(x, keys, place, e, size)
+    dims = tuple(wrap(sym) for sym in source.identity)
+    turned = _around(x, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
+    if turned.name == x.name:  # it is never beyond the end
+        return read(x, (*keys[:place], wrap(turned.ref.index[place]), *keys[place + 1 :]))
+    whole = tensor(x.tracer, turned.ref)
+    return read(whole, (*keys[:place], wrap(own.sym), *keys[place + 1 :]))
+
+
 def _around(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> Any:
     """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
     box = x.tracer.domain(symbols(e) & set(x.tracer.dim_names()))
@@ -81,7 +99,10 @@ def _around(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> A
     cases = ((early, e + size), (late, e - size), (ex.negate(ex.either(early, late)), e))
     needed = [(when, e) for when, e in cases if not isl.always(ex.negate(when), box)]
     at = [(when, read(x, (*keys[:place], wrap(e), *keys[place + 1 :]))) for when, e in needed]
-    return at[0][1] if len(at) == 1 else choose(*at)
+    if len(at) == 1:
+        return at[0][1]
+    chosen = choose(*at)
+    return tensor(x.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
 
 
 def _turned(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> str:

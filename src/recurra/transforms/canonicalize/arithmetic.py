@@ -10,7 +10,7 @@ import numpy as np
 
 from recurra.ir.expr import FALSE, TRUE, mul
 from recurra.ir.graph import Node, Ref
-from recurra.ir.op import Elementwise, join_labels
+from recurra.ir.op import Elementwise, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops import elementwise as el
 from recurra.ops.contraction import Einsum
@@ -312,11 +312,32 @@ def reduce_reduced(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 @rule(el.Pow)
-def square_power(node: Node, rewriting: Rewriting) -> Node | None:
-    """x ^ 2 → square(x)"""
-    if is_const(rewriting, node.args[1], 2) is not None and operand(node, rewriting, 0):
-        return replace(node, op=el.Square(), args=node.args[:1])
-    return None
+def power_as_products(node: Node, rewriting: Rewriting) -> Node | Ref | None:
+    """x ^ 2 → square(x), x ^ 1.5 → x · sqrt(x), x ^ -1 → 1 / x: halves, up to 4, of f32 or f64"""
+    assert isinstance(node.type, Type)
+    x, power = operand(node, rewriting, 0), is_const(rewriting, node.args[1])
+    if x is None or power is None:
+        return None
+    if power == 2:
+        return replace(node, op=el.Square(), args=(x,))
+    halves = 2 * power
+    if node.type.dtype not in ("f32", "f64") or halves not in (*range(-8, 0), *range(1, 9)):
+        return None
+
+    def made(op: Op, *args: Ref) -> Ref:
+        return rewriting.emit(op, args, node.domain, node.name)
+
+    squares, rest = divmod(abs(int(halves)), 4)
+    square = made(el.Square(), x) if squares else x
+    factors = [made(el.Square(), square)] if squares == 2 else [square] * squares
+    factors += [x] if rest & 2 else []
+    factors += [made(el.Sqrt(), x)] if rest & 1 else []
+    y = reduce(lambda a, b: made(el.Mul(), a, b), factors)
+    if power > 0:
+        return y
+    axes = rewriting.labels(node)[1]
+    one = made(Const(value=1.0, dtype=node.type.dtype))
+    return replace(node, op=el.Div(labels=f",{axes}->{axes}"), args=(one, y))
 
 
 @rule(el.Maximum, el.Minimum)
@@ -357,5 +378,5 @@ ALGEBRA = (
     sum_of_einsum,
     sum_of_product,
     reduce_reduced,
-    square_power,
+    power_as_products,
 )
