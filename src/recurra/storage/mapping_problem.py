@@ -108,6 +108,8 @@ class Problem:
     buffers: tuple[Buffer, ...]
 
     def __post_init__(self) -> None:
+        for field, kind in (("instructions", Instruction), ("buffers", Buffer)):
+            object.__setattr__(self, field, _all_of(self.name, field, kind, getattr(self, field)))
         check(self)
 
     @property
@@ -264,6 +266,20 @@ def check(problem: Problem) -> None:
     _groups(problem)
     for t in range(problem.steps):
         _instruction(problem, t)
+
+
+def _all_of(who: str, field: str, kind: type, given: Any) -> tuple[Any, ...]:
+    """Give the parts of a problem as a tuple. Raises where one is of another kind."""
+    try:
+        parts = tuple(given)
+    except TypeError:
+        raise ProblemError(f"{who}: {field} is {given!r}, no sequence") from None
+    for k, part in enumerate(parts):
+        if not isinstance(part, kind):
+            raise ProblemError(
+                f"{who}: {field}[{k}] is {part!r}", facts=f"it must be {kind.__name__}(..)"
+            )
+    return parts
 
 
 def _expect_whole(who: str, field: str, value: Any) -> None:

@@ -7,7 +7,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,3 +235,25 @@ def test_a_csv_file_needs_to_know_the_memory(tmp_path: Path) -> None:
 def test_a_problem_prints() -> None:
     assert re.fullmatch(r"p: 2 instructions, 2 buffers of 1 tensors.*", str(GOOD))
     assert "operand" in GOOD._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("kind", [list, iter, lambda x: np.array(x, object)])
+def test_parts_may_be_any_sequence(kind: Any) -> None:
+    made = Buffer(4, True, 0, 0, None, (0, 1), 3, 10)
+    steps = (Instruction("make", 2), Instruction("wait", 2))
+    given = Problem("x", 8, kind(steps), kind((made,)))
+    assert given == Problem("x", 8, steps, (made,))
+    assert hash(given) == hash(Problem("x", 8, steps, (made,)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ((["make"], []), r"instructions\[0\] is 'make'"),
+        (([Instruction("make", 2)], [{"size": 4}]), r"buffers\[0\] is {'size': 4}"),
+        (([Instruction("make", 2)], 3), "buffers is 3, no sequence"),
+    ],
+)
+def test_parts_of_another_kind_are_refused(parts: Any, told: str) -> None:
+    with pytest.raises(ProblemError, match=told):
+        Problem("x", 8, *parts)

@@ -89,6 +89,23 @@ def data_that_change_places() -> list[Tensor]:
 
 
 @program
+def tensors_that_are_swapped_while_others_read_them() -> list[Tensor]:
+    a, b = slow(), torch.ones(N)
+    c = a @ a
+    b += 1
+    torch.utils.swap_tensors(a, b)
+    torch.manual_seed(0)
+    layer = nn.Linear(N, N, dtype=torch.float64)
+    before = layer(c.double())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        after = layer.float()(c)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    return [a, b, c, before, after]
+
+
+@program
 def a_storage_that_grows() -> list[Tensor]:
     x = slow() * 1
     before = x + 1

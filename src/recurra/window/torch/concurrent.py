@@ -51,6 +51,7 @@ GIVES = (
     "pin_memory",
 )
 READERS = (*LOOKS, *GIVES)
+HOLDERS = "_use_count"  # counts who holds a tensor, as what is in flight does
 _C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
 DOORS: tuple[tuple[Any, str], ...] = (  # functions that give memory away
     (dlpack, "to_dlpack"),
@@ -320,6 +321,7 @@ def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]
     yield from ((torch.Tensor, name, look) for name in LOOKS)
     yield from ((torch.Tensor, name, give) for name in GIVES)
     yield from ((owner, name, give) for owner, name in DOORS)
+    yield torch.Tensor, HOLDERS, look
     yield torch.Tensor, "data", partial(_set_data, module)
     yield from ((owner, name, partial(_changing, module)) for owner, name in SETTERS)
     for name, begins in PROFILERS:
