@@ -378,7 +378,8 @@ def test_divmod_is_both_and_points_are_not_deleted() -> None:
     with (ctx := rc.Context(dims="t")) as (t, T):
         x: Any = rc.input(rc.f32, (t,), "x")
         q, r = divmod(x, 2.0)
-        a, b = divmod(7, x)
+        seven: Any = 7
+        a, b = divmod(seven, x)
         c, d = divmod(t, 2)
         rc.output(q=q, r=r, a=a, b=b, c=c, d=d)
         reads: list[Any] = [x, t]
