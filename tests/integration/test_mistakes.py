@@ -211,7 +211,12 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
         "'t' is no index for dim t",
         "quasi-affine",
     ),
-    "defined twice": (DomainError, define_twice, "already has its equation", "mul(x[b,t], const"),
+    "defined twice": (
+        DomainError,
+        define_twice,
+        "already has its equation",
+        "it is f32[4] over (b, t)",
+    ),
     "never defined": (
         DomainError,
         lambda: (fresh(), current().graph()),

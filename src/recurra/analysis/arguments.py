@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
+from recurra.analysis.annotations import stranger
 from recurra.errors import RecurraError, here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +37,68 @@ class WrongCall(RecurraError, TypeError):
     """Arguments that a function does not have; a TypeError too, as Python has it."""
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A function whose calls are looked at, and the line that fits."""
+
+    function: Callable[..., Any]
+    name: str
+    hint: str | Callable[[str], str]
+    by_keyword: Callable[[str], str] | None
+    is_method: bool
+
+    @property
+    def own(self) -> Mapping[str, Parameter]:
+        return signature(self.function).parameters
+
+    @property
+    def skipped(self) -> int:
+        """How many arguments stand before the name."""
+        return int(self.is_method or next(iter(self.own), "") == "self")
+
+    def way_out(self, args: Sequence[Any], given: Mapping[str, Any]) -> str:
+        written = [shown(x) for x in args[self.skipped :]]
+        known = {k: v for k, v in given.items() if k in self.own}
+        strange = [k for k in given if k not in self.own]
+        if line := next((KEYWORDS[k] for k in strange if k in KEYWORDS), ""):
+            return f"write {line}"
+        if strange and self.by_keyword is not None:
+            return self.by_keyword(strange[0])
+        if isinstance(self.hint, str):
+            return self.hint
+        if strange and not _misfit(self.function, args, known):
+            return f"write {self.name}({_joined(written, known)})"
+        return self.hint(_joined(written, known))
+
+    def refused(
+        self, args: Sequence[Any], given: Mapping[str, Any], misfit: str, way_out: str
+    ) -> WrongCall:
+        written = _joined([shown(x) for x in args[self.skipped :]], given)
+        return WrongCall(
+            f"{self.name}({written}) does not fit: {misfit}",
+            facts=f"its arguments are {_arguments(self.function, self.skipped)}",
+            hint=way_out,
+            loc=here(),
+        )
+
+    def expect_signature(self, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+        if misfit := _misfit(self.function, args, given):
+            raise self.refused(args, given, misfit, self.way_out(args, given)) from None
+
+    def expect_kinds(self, args: Sequence[Any], given: Mapping[str, Any], are_taken: bool) -> None:
+        found = stranger(self.function, args, given, are_taken)
+        if found is None:
+            return
+        word, x, kind = found
+        default = self.own[word].default
+        way_out = (
+            self.way_out(args, given)
+            if isinstance(self.hint, str) or default is Parameter.empty
+            else f"leave {word} out: it is {shown(default)} then"
+        )
+        raise self.refused(args, given, f"{word} is {kind}, not {shown(x)}", way_out) from None
+
+
 def expecting(
     f: F,
     name: str,
@@ -44,52 +108,38 @@ def expecting(
 ) -> F:
     """Refuse a call whose arguments do not fit as ours, with a line that does.
 
+    What `f` refuses itself it says better; what it takes, or fails at, is held to its annotations.
+
     Args:
         hint: that line, or what makes it of the arguments as they were written.
         by_keyword: makes it of a keyword that the function does not have.
         is_method: the first argument stands before the name, also where it is not called self.
     """
+    checked = _Checked(f, name, hint, by_keyword, is_method)
 
     @wraps(f)
     def call(*args: Any, **given: Any) -> Any:
         try:
-            return f(*args, **given)
-        except TypeError as error:
-            try:
-                signature(f).bind(*args, **given)
-            except TypeError as misfit:
-                own = signature(f).parameters
-                skip = int(is_method or next(iter(own), "") == "self")
-                written = [shown(x) for x in args[skip:]]
-                known = {k: v for k, v in given.items() if k in own}
-                strange = [k for k in given if k not in own]
-                if line := next((KEYWORDS[k] for k in strange if k in KEYWORDS), ""):
-                    way_out = f"write {line}"
-                elif strange and by_keyword is not None:
-                    way_out = by_keyword(strange[0])
-                elif isinstance(hint, str):
-                    way_out = hint
-                elif strange and _fits(f, args, known):
-                    way_out = f"write {name}({_joined(written, known)})"
-                else:
-                    way_out = hint(_joined(written, known))
-                raise WrongCall(
-                    f"{name}({_joined(written, given)}) does not fit: {misfit}",
-                    facts=f"its arguments are {_arguments(f, skip)}",
-                    hint=way_out,
-                    loc=here(),
-                ) from None
-            raise error
+            result = f(*args, **given)
+        except Exception as error:
+            if isinstance(error, RecurraError) and not isinstance(error, WrongCall):
+                raise
+            checked.expect_signature(args, given)
+            checked.expect_kinds(args, given, are_taken=False)
+            raise
+        checked.expect_kinds(args, given, are_taken=True)
+        return result
 
     return call  # pyright: ignore[reportReturnType]
 
 
-def _fits(f: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> bool:
+def _misfit(f: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> str:
+    """How the arguments do not fit the parameters, in Python's words; "" if they do."""
     try:
         signature(f).bind(*args, **given)
-    except TypeError:
-        return False
-    return True
+    except TypeError as misfit:
+        return str(misfit)
+    return ""
 
 
 def _joined(positions: Sequence[str], keywords: Mapping[str, Any]) -> str:

@@ -8,11 +8,13 @@ import linecache
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
 from recurra.frontend.dims import Index, unwrap
@@ -72,6 +74,7 @@ class Context:
     Of one dim `as (t, T)` will do.
     """
 
+    @partial(expecting, name="rc.Context", hint='write rc.Context(dims="b t")')
     def __init__(self, num_dims: int | None = None, dims: str | Sequence[str] | None = None):
         given = dims.split() if isinstance(dims, str) else dims
         self.names = None if given is None else list(given)
@@ -397,6 +400,11 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
     tracer.rename(names)
 
 
+@partial(
+    expecting,
+    name="rc.jax_fn",
+    hint="write y = rc.jax_fn(lambda x: x * jax.numpy.sin(x))(x)",
+)
 def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
     """A pure function written in jax.numpy, as part of the program: traced into its regions.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.construct import as_tensor, counted
-from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.dims import Size, unwrap
 from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
@@ -18,7 +18,7 @@ from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
-Shape = int | Index | Sequence[int | Index]
+Shape = Size | Sequence[Size]
 MOST = 2**23  # numbers that a draw of `uniform` tells apart
 
 
@@ -46,14 +46,17 @@ def ones(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
 
 @operator("rc.arange(start=0, stop=10, step=2)", "np.arange", "torch.arange")
 def arange(
-    start: Any, stop: Any = None, step: float = 1, dtype: str | Dtype | None = None
+    start: float | Size,
+    stop: float | Size | None = None,
+    step: float | Size = 1,
+    dtype: str | Dtype | None = None,
 ) -> RecurrentTensor:
     """start, start + step, .. before stop; of one number from 0. Ends may be bounds."""
     if stop is None:
         start, stop = 0, start
-    ends = (unwrap(start), unwrap(stop), unwrap(step))
+    ends: tuple[Any, ...] = (unwrap(start), unwrap(stop), unwrap(step))
     if not any(isinstance(e, Expr) for e in ends):
-        count = (stop - start) / step if step else inf
+        count = (ends[1] - ends[0]) / ends[2] if ends[2] else inf
         if count > MAX_POINTS:
             raise RecurraError(
                 f"arange({start}, {stop}, {step}) would have {count:.3g} elements",
@@ -61,8 +64,8 @@ def arange(
                 hint="rc.arange(1000)",
                 loc=here(),
             )
-        return as_tensor(np.arange(start, stop, step), dtype)
-    if unwrap(step) != 1:
+        return as_tensor(np.arange(*ends), dtype)
+    if ends[2] != 1:
         raise RecurraError(
             f"arange({start}, {stop}, {step}) has no size that is known",
             facts="between ends that are bounds it counts by 1",

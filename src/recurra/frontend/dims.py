@@ -204,6 +204,9 @@ class Index(Opaque):
         )
 
 
+Size = int | Index | Expr  # of an axis: a number, or made of bounds
+
+
 def _is_int(other: Any) -> bool:
     return isinstance(other, Index) or type(other) is int
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.dims import Size, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
-
-Size = Index | int
 
 
 class Dtype:

@@ -13,7 +13,7 @@ from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.construct import as_tensor, elementwise, promote
-from recurra.frontend.dims import Index, condition, unwrap
+from recurra.frontend.dims import Index, Size, condition, unwrap
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
 from recurra.frontend.layouts import diagonal
@@ -223,14 +223,14 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
 
 
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
-def concat(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+def concat(xs: Sequence[Any], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along an axis, in the type in which they meet."""
     xs = promote(*_several("concat", xs))
     return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
-def stack(xs: Sequence[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+def stack(xs: Sequence[Any], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along a new axis."""
     tensors = map(as_tensor, _several("stack", xs))
     return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
@@ -331,7 +331,7 @@ def uniform(
 
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
-def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTensor:
+def permutation(size: Size, at: Size, domain: Sequence[Any] = ()) -> RecurrentTensor:
     """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
 
     Computed for each element by itself: rc.permutation(B * T, at=m * N + n, domain=(i, e)) is
@@ -339,10 +339,10 @@ def permutation(size: Any, at: Any, domain: Sequence[Any] = ()) -> RecurrentTens
     """
     tracer = current()
     key = dims_of(domain)
-    size, at = unwrap(size), unwrap(at)
-    mentioned = {d for d in tracer.dim_names() if d in symbols(at)}
+    place = unwrap(at)
+    mentioned = {d for d in tracer.dim_names() if d in symbols(place)}
     tracer.draws += 1
-    op = Permutation(id=tracer.draws, size=size, at_=at, key=key.identity)
+    op = Permutation(id=tracer.draws, size=unwrap(size), at_=place, key=key.identity)
     node = tracer.emit(op, (), tracer.domain({*key.dims, *mentioned}), "shuffled")
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from recurra.analysis.arguments import WrongCall
+from recurra.analysis.arguments import WrongCall, expecting
 from recurra.analysis.demanded_points import branch_conditions
 from recurra.analysis.tracer import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
@@ -83,6 +84,11 @@ class Host:
         return array
 
 
+@partial(
+    expecting,
+    name="rc.call",
+    hint="write y = rc.call(lambda x: np.sort(x), rc.f32[3], x), with the type of what it gives",
+)
 def call(
     fn: Callable[..., Any],
     results: Type | Any,

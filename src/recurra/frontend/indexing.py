@@ -332,7 +332,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     if x.name not in x.tracer.branches:
         raise DomainError(
             f"{x.called} already has its equation",
-            facts=f"it is {node.text(lambda _: False)}",
+            facts=f"it is {x!r}, an expression, which has a value at every point",
             hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
             "what rc.like(type, domain) declares",
             loc=here(),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import as_tensor, counted, dropped, elementwise
-from recurra.frontend.dims import unwrap, wrap
+from recurra.frontend.dims import Size, unwrap, wrap
 from recurra.frontend.operators import operator
+from recurra.frontend.read import Read
 from recurra.frontend.reductions import Axes, axes_of, axis_of
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
@@ -26,11 +30,13 @@ def _unpacked(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @operator("x.transpose(1, 0)", "np.transpose", "torch.permute")
-def transpose(x: Tensor, *order: Any) -> Tensor:
+def transpose(x: Tensor, *order: int | Sequence[int]) -> Tensor:
     """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
     rank = len(x.shape)
     axes = _unpacked(order) or tuple(range(rank))[::-1]
-    turned = tuple(a % rank if isinstance(a, int) and -rank <= a < rank else a for a in axes)
+    turned: Any = tuple(
+        int(a) % rank if isinstance(a, int | np.integer) and -rank <= a < rank else a for a in axes
+    )
     if sorted(map(str, turned)) != sorted(map(str, range(rank))):
         raise ShapeError(
             f"{axes} is no order of the axes of {x.type}",
@@ -51,13 +57,13 @@ def _full_order(axes: tuple[Any, ...], rank: int) -> str:
 
 
 @operator("x.permute(1, 0)", "np.permute_dims", "torch.permute")
-def permute(x: Tensor, *order: Any) -> Tensor:
+def permute(x: Tensor, *order: int | Sequence[int]) -> Tensor:
     """The same as `transpose`."""
     return transpose(x, *order)
 
 
 @operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
-def reshape(x: Tensor, *shape: Any) -> Tensor:
+def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
     """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left."""
     sizes = [unwrap(n) for n in _unpacked(shape)]
     if -1 in sizes:
@@ -111,7 +117,7 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 
 
 @operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
-def roll(x: Tensor, shift: Any, axis: Axes = None) -> Tensor:
+def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = None) -> Tensor:
     """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
     if axis is None and len(x.shape) != 1:
         return roll(x.reshape(-1), shift, 0).reshape(x.shape)
@@ -131,7 +137,7 @@ def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
 
 
 @operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
-def repeat(x: Tensor, times: int, *more: Any, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, times: Size, *more: Any, axis: int | None = None) -> Tensor:
     """Each element `times` times along an axis; torch's `repeat` is `tile`."""
     if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
         raise ShapeError(
@@ -145,7 +151,7 @@ def repeat(x: Tensor, times: int, *more: Any, axis: int | None = None) -> Tensor
 
 
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
-def tile(x: Tensor, *times: Any) -> Tensor:
+def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
     """The whole tensor again and again along its last axes, or new ones before them."""
     counts = _unpacked(times)
     for _ in range(len(counts) - len(x.shape)):
@@ -195,7 +201,7 @@ def outer(x: Tensor, y: Any) -> Tensor:
 
 
 @operator("x.index(at=0, axis=0)", "x[at]", "torch.select")
-def index(x: Tensor, at: Any, axis: int = 0) -> Tensor:
+def index(x: Tensor, at: Size, axis: int = 0) -> Tensor:
     """Element `at` (a number or an index expression) of an axis, proved to be on it."""
     at, axis = unwrap(at), axis_of(x, axis)
     if type(at) is not int and not isinstance(at, Expr):
@@ -211,14 +217,14 @@ def index(x: Tensor, at: Any, axis: int = 0) -> Tensor:
 
 
 @operator("x.cut(lo=0, hi=2, axis=0)", "x[lo:hi]", "torch.narrow")
-def cut(x: Tensor, lo: Any, hi: Any, axis: int = 0) -> Tensor:
+def cut(x: Tensor, lo: Size, hi: Size, axis: int = 0) -> Tensor:
     """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
-    axis, lo = axis_of(x, axis), unwrap(lo)
-    return x.apply(movement.Cut(axis=axis, start=lo, size=unwrap(hi) - lo), x)
+    start, end = unwrap(lo), unwrap(hi)
+    return x.apply(movement.Cut(axis=axis_of(x, axis), start=start, size=end - start), x)
 
 
 @operator("x.expand(size=4, axis=0)", "np.broadcast_to", "torch.Tensor.expand")
-def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
+def expand(x: Tensor, size: Size, axis: int = 0) -> Tensor:
     """Copies along a new axis of (possibly symbolic) size."""
     full = LETTERS[: len(x.shape) + 1]
     axis %= len(full)
@@ -227,24 +233,24 @@ def expand(x: Tensor, size: Any, axis: int = 0) -> Tensor:
 
 
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
-def broadcast_to(x: Tensor, shape: tuple[Expr | int, ...]) -> Tensor:
+def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
     """Copies along new axes before the others, and along axes of size 1."""
-    shape = tuple(map(unwrap, shape))
-    lead = len(shape) - len(x.shape)
-    if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, shape[lead:], strict=True)):
+    sizes: tuple[Any, ...] = tuple(map(unwrap, shape))
+    lead = len(sizes) - len(x.shape)
+    if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, sizes[lead:], strict=True)):
         raise ShapeError(
-            f"{x.type} does not fit ({', '.join(map(str, shape))})",
+            f"{x.type} does not fit ({', '.join(map(str, sizes))})",
             facts="axes are matched from the last one; an axis of size 1 fits any",
             hint="x.reshape(..) it first, as to put an axis of size 1 where one is missing",
             loc=here(),
         )
-    full = LETTERS[: len(shape)]
-    ones = tuple(k for k, n in enumerate(x.shape) if n == 1 and shape[lead + k] != 1)
+    full = LETTERS[: len(sizes)]
+    ones = tuple(k for k, n in enumerate(x.shape) if n == 1 and sizes[lead + k] != 1)
     kept = "".join(c for k, c in enumerate(full[lead:]) if k not in ones)
     if kept == full:
         return x
-    sizes = tuple(n for c, n in zip(full, shape, strict=True) if c not in kept)
-    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=sizes), dropped(x, ones))
+    new = tuple(n for c, n in zip(full, sizes, strict=True) if c not in kept)
+    return x.apply(movement.Expand(labels=f"{kept}->{full}", sizes=new), dropped(x, ones))
 
 
 def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:

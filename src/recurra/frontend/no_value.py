@@ -60,6 +60,20 @@ class Opaque:
             self, "an integer", "a loop over a dim is an equation over it: x[t + 1] = f(x[t])"
         )
 
+    def __delitem__(self, _: object) -> NoReturn:
+        raise DomainError(
+            f"points of {self!r} cannot be deleted",
+            facts="an equation gives a value at every point of its domain",
+            hint="read the points that are wanted: x[1:T]",
+            loc=here(),
+        )
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return operator.floordiv(self, other), operator.mod(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return operator.floordiv(other, self), operator.mod(other, self)
+
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise _no_number(self, "an array", "write rc.output(x=x); then ctx.run({T: 3})['x'] is one")
 

@@ -56,9 +56,8 @@ def operator(
         row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
-        named = expecting(
-            _by_any_name(f), row.key, f"write {ours}", is_method=not ours.startswith("rc.")
-        )
+        is_method = not ours.startswith("rc.")
+        named = _by_any_name(f, expecting(f, row.key, f"write {ours}", is_method=is_method))
         return named if positions is None else _one_result(named, row, positions)
 
     return enter
@@ -84,18 +83,20 @@ def _one_result(f: F, row: Operator, positions: str) -> F:
     return single  # pyright: ignore[reportReturnType]
 
 
-def _by_any_name(f: F) -> F:
+def _by_any_name(f: F, call: F) -> F:
+    """`call`, which is `f` as it is called, with the words of others, too."""
     code = f.__code__
     takes = set(code.co_varnames[: code.co_argcount])
     words = {other: own for other, own in ELSEWHERE.items() if own in takes and other not in takes}
     if not words:
-        return f
+        return call
 
     @wraps(f)
     def named(*args: Any, **given: Any) -> Any:
-        own = [words.get(k, k) for k in given]
-        if len(set(own)) < len(own):
-            raise TypeError(f"{f.__name__}() got {', '.join(given)}, of which two mean the same")
-        return f(*args, **dict(zip(own, given.values(), strict=True)))
+        own = dict(given)
+        for other in given:  # the second of two that mean the same keeps its word, and is refused
+            if words.get(other, other) not in own:
+                own[words[other]] = own.pop(other)
+        return call(*args, **own)
 
     return named  # pyright: ignore[reportReturnType]

@@ -8,7 +8,7 @@ import numpy as np
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import as_float, as_tensor, promote
-from recurra.frontend.dims import unwrap, wrap
+from recurra.frontend.dims import Size, unwrap, wrap
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Read
@@ -42,7 +42,7 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
 
 
 @operator("x.topk(k=2, axis=-1)", "", "torch.topk")
-def topk(x: Tensor, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest, or smallest, in order, and their positions; of equals the first."""
     axis = axis_of(x, axis)
     if largest:
@@ -160,6 +160,6 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
 
 
 @operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")
-def one_hot(x: Tensor, size: int, dtype: str | Dtype = "f32") -> Tensor:
+def one_hot(x: Tensor, size: Size, dtype: str | Dtype = "f32") -> Tensor:
     """1 at position i of a new last axis, else 0; all zeros where i is not on it."""
     return x.apply(indexing.OneHot(size=unwrap(size), axis=len(x.shape), to=dtype_name(dtype)), x)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
@@ -29,7 +30,7 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
     rank = len(x.shape)
     every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for a in every:
-        if not isinstance(a, int):
+        if not isinstance(a, Integral):
             raise ShapeError(
                 f"{a} is no axis",
                 facts=f"the tensor is {x!r}: axes are counted, dims are read over",
@@ -48,7 +49,7 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
                 else f"its axes are {-rank}..{rank - 1}",
                 loc=here(),
             )
-    return tuple(sorted(a % rank for a in every))
+    return tuple(sorted(int(a) % rank for a in every))
 
 
 def _read_over(x: Tensor, dim: str) -> str:

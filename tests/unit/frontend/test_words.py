@@ -371,3 +371,23 @@ def test_words_that_mix_axes_are_refused() -> None:
             rc.concat([x[0:T], t])
         with pytest.raises(RecurraError, match=r"arange\(0, 3, 0\) would have inf elements"):
             rc.arange(0, 3, 0)
+
+
+def test_divmod_is_both_and_points_are_not_deleted() -> None:
+    values: Any = np.array([1.5, -2.5, 5.0], np.float32)
+    with (ctx := rc.Context(dims="t")) as (t, T):
+        x: Any = rc.input(rc.f32, (t,), "x")
+        q, r = divmod(x, 2.0)
+        seven: Any = 7
+        a, b = divmod(seven, x)
+        c, d = divmod(t, 2)
+        rc.output(q=q, r=r, a=a, b=b, c=c, d=d)
+        reads: list[Any] = [x, t]
+        for read in reads:
+            with pytest.raises(RecurraError, match="cannot be deleted"):
+                del read[0]
+    got = ctx.run({T: 3}, inputs={"x": values}, backend="numpy")
+    counted: Any = np.arange(3)
+    pairs = [divmod(values, 2.0), divmod(7, values), divmod(counted, 2)]
+    for name, want in zip("qrabcd", [y for pair in pairs for y in pair], strict=True):
+        np.testing.assert_allclose(got[name], want, err_msg=name)

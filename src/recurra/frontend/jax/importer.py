@@ -6,15 +6,22 @@ net = rc.import_jax(lambda m, x: m(x), params=equinox_mlp, domain=(i,))
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 
 
+@partial(
+    expecting,
+    name="rc.import_jax",
+    hint="write y = rc.import_jax(lambda x: x * jax.numpy.sin(x))(x)",
+)
 def import_jax(
     fn: Callable[..., Any],
     name: str | None = None,

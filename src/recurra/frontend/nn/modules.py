@@ -35,7 +35,7 @@ class Parameter(RecurrentTensor):
     after the last e at i+1.
     """
 
-    def __init__(self, initial: RecurrentTensor, domain: Sequence[Any], name: str | None = None):
+    def __init__(self, initial: Any, domain: Sequence[Any], name: str | None = None):
         tracer, initial = current(), as_tensor(initial)
         dims, steps = _dims_and_steps(name or "a parameter", domain)
         if name is None:

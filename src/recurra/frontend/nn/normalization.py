@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recurra.errors import ShapeError, here
+from recurra.frontend.dims import Index
 from recurra.frontend.functions import uniform, where
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Module, Parameter
@@ -88,7 +89,7 @@ class Dropout(Module):
     with a recurrent tensor as `p` that is 0 there.
     """
 
-    def __init__(self, p: Any = 0.5):
+    def __init__(self, p: float | Index | RecurrentTensor = 0.5):
         self.p = p
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:

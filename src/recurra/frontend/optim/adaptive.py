@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from recurra.frontend.dims import Index
 from recurra.frontend.nn.modules import Parameter, advance
 from recurra.frontend.optim.gradient_descent import accelerated, decayed
 from recurra.frontend.optim.optimizer import Optimizer, count, state
@@ -18,7 +18,7 @@ class RMSprop(Optimizer):
     def __init__(
         self,
         params: Sequence[Parameter],
-        lr: Any = 1e-2,
+        lr: float | Index | RecurrentTensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -50,7 +50,7 @@ class Adam(Optimizer):
     def __init__(
         self,
         params: Sequence[Parameter],
-        lr: Any = 1e-3,
+        lr: float | Index | RecurrentTensor = 1e-3,
         betas: tuple[float, float] = adam.BETAS,
         eps: float = adam.EPS,
         weight_decay: float = 0.0,
@@ -76,7 +76,7 @@ class AdamW(Adam):
     def __init__(
         self,
         params: Sequence[Parameter],
-        lr: Any = 1e-3,
+        lr: float | Index | RecurrentTensor = 1e-3,
         betas: tuple[float, float] = adam.BETAS,
         eps: float = adam.EPS,
         weight_decay: float = 1e-2,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from recurra.errors import RecurraError, here
+from recurra.frontend.dims import Index
 from recurra.frontend.nn.modules import Parameter, advance
 from recurra.frontend.optim.optimizer import Optimizer, state
 from recurra.frontend.tensor import RecurrentTensor
@@ -20,7 +20,7 @@ class SGD(Optimizer):
     def __init__(
         self,
         params: Sequence[Parameter],
-        lr: Any = 1e-3,
+        lr: float | Index | RecurrentTensor = 1e-3,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,

@@ -25,7 +25,7 @@ class Optimizer:
             hint = f"write {name}(net.params, lr=1e-3), or {name}([p], lr=1e-3) of parameters"
             cls.__init__ = expecting(cls.__init__, name, hint)
 
-    def __init__(self, params: Sequence[Parameter], lr: Any):
+    def __init__(self, params: Sequence[Parameter], lr: float | Index | RecurrentTensor):
         self.params, self.lr = parameters(params), _rate(lr)
 
     if not TYPE_CHECKING:  # a type checker knows the names
