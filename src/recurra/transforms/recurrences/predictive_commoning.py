@@ -20,11 +20,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import compute_ns, keep_ns
+from recurra.cost.prices import Prices
 from recurra.ir.expr import TRUE, Expr, Sym, evaluate, lin, pinned
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, fresh_name, index_symbols
 from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Domain, Range, Tuple, is_shift
+from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
+from recurra.ops.reduction import Reduction
 from recurra.ops.source import Input
 from recurra.polyhedral.boxes import around, hull
 from recurra.polyhedral.dependence import always_inside
@@ -268,9 +271,16 @@ def pays(commoning: Commoning, name: str, cx: CompileContext) -> bool:
     """Does it take longer to compute an equation, and what only it needs, than to keep it?"""
     graph, prices = commoning.graph, cx.target.prices
     chain = [graph[n] for n in commoning.chain(name)]
-    calls = sum(not isinstance(n.op, Elementwise) for n in chain)  # others cost no more than work
+    calls = sum(_is_kernel(n, prices) for n in chain)  # others cost no more than their work
     spent = sum(compute_ns(graph, n, cx.sizes, prices) for n in chain) + calls * prices.statement
     return spent > keep_ns(graph[name], cx.sizes, prices=prices)
+
+
+def _is_kernel(node: Node, prices: Prices) -> bool:
+    """Is it more than a part of the kernels around it, as elementwise work and movement are?"""
+    if isinstance(node.op, Elementwise):
+        return False
+    return isinstance(node.op, (Einsum, Reduction)) or prices.of(node.op.name) > prices.plain
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
