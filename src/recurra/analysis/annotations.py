@@ -49,17 +49,27 @@ def stranger(
     kinds = _kinds(function)
     if not kinds:
         return None
-    own = _signature(function)
-    bound = own.bind(*args, **given)
-    for name, kind in kinds.items():
-        if name not in bound.arguments:
+    names, others = _positions(function)
+    placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
+    for name, x in (*placed, *given.items()):
+        kind = kinds.get(name, Any)
+        key = (function, name, type(x), are_taken)
+        if kind is Any or key in _ALLOWED:
             continue
-        x = bound.arguments[name]
-        is_several = own.parameters[name].kind is Parameter.VAR_POSITIONAL
-        for each in x if is_several else (x,):
-            if not _is(each, kind, are_taken):
-                return name, each, _said(kind)
+        if not _is(x, kind, are_taken):
+            return name, x, _said(kind)
+        if isinstance(x, _BY_CLASS) or type(x).__module__.partition(".")[0] == OURS.name:
+            _ALLOWED.add(key)
     return None
+
+
+@cache
+def _positions(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+    """The parameters that are found by their place, and the one of all the others, if there is."""
+    own = signature(function).parameters.values()
+    others = next((p.name for p in own if p.kind is Parameter.VAR_POSITIONAL), "")
+    by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in own if p.kind in by_place), others
 
 
 @cache
@@ -152,7 +162,8 @@ def _name(kind: Any) -> str:
     return "NoneType" if kind is None else getattr(kind, "__name__", str(kind))
 
 
-_signature = cache(signature)
+_BY_CLASS = (bool, int, float, type(None))  # what is allowed of one of them is of all
+_ALLOWED: set[tuple[Callable[..., Any], str, type, bool]] = set()
 _MADE: dict[str, Callable[[Any], bool]] = {  # what a class is made of, by functions that took it
     **dict.fromkeys(("Dtype", "Type"), lambda _: True),
     **dict.fromkeys(("Read", "RecurrentTensor"), _stands_for_tensor),

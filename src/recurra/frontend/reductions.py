@@ -40,7 +40,7 @@ def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
                 else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
                 loc=here(),
             )
-        if not -rank <= a < rank:
+        if not -rank <= int(a) < rank:
             raise ShapeError(
                 f"there is no axis {a}",
                 facts=f"the tensor is {x!r}",

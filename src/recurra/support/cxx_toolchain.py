@@ -14,9 +14,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from recurra.errors import RecurraError
 
@@ -107,32 +109,55 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
 
     Whatever ends the wait ends the command, too, and all processes that it has started.
     """
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise BuildError(f"{command[0]} cannot be run", facts=str(error)) from None
-    with process:
+    with _interrupts_held() as let_go:
         try:
-            told, _ = process.communicate(timeout=seconds)
-        except BaseException as error:
-            _kill(process)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise BuildError(
-                    f"{command[0]} hangs",
-                    facts=f"{shlex.join(command[:6])} did not end within {seconds:.0f} s",
-                    hint="set CXX to another compiler",
-                ) from None
-            raise
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BuildError(f"{command[0]} cannot be run", facts=str(error)) from None
+        with process:
+            try:
+                let_go()
+                told, _ = process.communicate(timeout=seconds)
+            except BaseException as error:
+                _kill(process)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise BuildError(
+                        f"{command[0]} hangs",
+                        facts=f"{shlex.join(command[:6])} did not end within {seconds:.0f} s",
+                        hint="set CXX to another compiler",
+                    ) from None
+                raise
     return process.returncode, told
+
+
+@contextmanager
+def _interrupts_held() -> Generator[Callable[[], None]]:
+    """Within, Ctrl-C waits until it is let go: who starts a process has to know it to end it."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: None  # Ctrl-C is none of its business
+        return
+    held: list[tuple[int, FrameType | None]] = []
+
+    def let_go() -> None:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            before(*held.pop())
+
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield let_go
+    finally:
+        let_go()
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

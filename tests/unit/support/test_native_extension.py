@@ -394,6 +394,28 @@ def test_an_interrupt_ends_the_compiler(extension: Extension, tmp_path: Path) ->
     assert cache(tmp_path) == []
 
 
+def test_an_interrupt_while_the_compiler_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs already, and who starts it does not know it yet."""
+    pid = tmp_path / "pid"
+    hung = script(tmp_path / "hung", f"echo $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 1000")
+    start = subprocess.Popen
+
+    def interrupted(*args: Any, **given: Any) -> Any:
+        made = start(*args, **given)
+        while not pid.exists():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cxx_toolchain._run([str(hung)], 60.0)
+    assert has_ended(int(pid.read_text()))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 @pytest.mark.parametrize("limit", [1, 100, 2000, 8000])
 def test_a_full_disk(extension: Extension, tmp_path: Path, limit: int) -> None:
     """Nothing is kept but what is whole; when there is room, it is built."""
