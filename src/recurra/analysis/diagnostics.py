@@ -423,19 +423,28 @@ def _calls_one_by_one(
 ) -> tuple[list[str], str]:
     """What calls of the host have to do with a cycle, of which some is told; and a way out."""
     for call in (graph[n] for n in equations):
-        if not isinstance(call.op, Call) or not call.op.has_state or len(call.domain) < 2:
+        if not isinstance(call.op, Call) or not call.op.has_state or not call.domain:
             continue
         dims, outer = ", ".join(call.domain.dims), call.domain.dims[0]
+        name, place = called(graph, call.name), f"   --> {call.loc}" if call.loc else ""
         whole = next((n for n in told if outer not in n.domain), None)
-        if whole is not None:
+        if whole is not None and len(call.domain) > 1:
             fact = (
-                f"{called(graph, call.name)} is made at one point of ({dims}) after the other, "
+                f"{name} is made at one point of ({dims}) after the other, "
                 f"all of one {outer} before the next, but {whole.name} is of all {outer}"
             )
-            return [fact + (f"   --> {call.loc}" if call.loc else "")], (
+            return [fact + place], (
                 f"let one call take every {outer}: batch=({outer},) in rc.call(..), rows={outer} "
                 "in env.reset(..); or pure=True in rc.call(..), whose calls are made in any order"
             )
+        others = [graph[n] for n in equations if n != call.args[-1].name]  # which is its state
+        every = [e for n in others for a in n.args for e in a.index]
+        steps = {is_shift(e, outer) or 0 for e in every}
+        if min(steps, default=0) == 0 < max(steps, default=0):  # all wait for later points
+            fact = (
+                f"{name} may keep a state: it is made at the points of ({dims}) from the first on"
+            )
+            return [fact + place], "if it keeps none, write pure=True in rc.call(..)"
     return [], "let one of them read an earlier point (t-1), or start the recurrence with a branch"
 
 
