@@ -162,9 +162,10 @@ class Commoning:
             if both_ is None or not _joins(r, read, self.sizes):
                 return None
             ranges.append(both_)
-        changed = [r for r, s in zip(own, ranges, strict=True) if r != s]
-        low = any(evaluate(r.lo, self.sizes) < 0 for r in ranges)
-        return Domain(tuple(ranges)) if len(changed) == 1 and not low else None
+        changed = [r for r, s in zip(ranges, own, strict=True) if r != s]
+        whole = {d.name: d.range for d in self.graph.dims}
+        inside = all(hull([r, whole[r.dim]], self.sizes) == whole[r.dim] for r in changed)
+        return Domain(tuple(ranges)) if len(changed) == 1 and inside else None
 
     def read(self, ref: Ref) -> Ref:
         """A read of what an equation is equal to, as far as that is one of another equation."""
@@ -211,12 +212,15 @@ class Commoning:
                 for a in n.args
             )
             new[n.name] = replace(n, args=args)
-        wider, todo = set[str](), [a.name for n in names for a in _reads(self.equal[n])]
+        seen, todo = set[str](), [self.read(a).name for n in names for a in _reads(self.equal[n])]
         while todo:
-            if (name := todo.pop()) in self.domains and name not in wider:
-                wider.add(name)
-                new[name] = replace(new[name], domain=self.domains[name])
-                todo += (a.name for a in new[name].args)
+            name = todo.pop()
+            if name in seen or not (name in self.domains or name in self.made):
+                continue
+            seen.add(name)
+            args = tuple(map(self.read, new[name].args))  # at all of these points they are there
+            new[name] = replace(new[name], args=args, domain=self.domain(name))
+            todo += (a.name for a in args)
         return Graph(new, graph.outputs, graph.dims).live()
 
 
