@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from recurra.cost.model import compute_ns, keep_ns
 from recurra.cost.prices import Prices
-from recurra.ir.expr import TRUE, Expr, Sym, evaluate, lin, pinned
+from recurra.ir.expr import TRUE, Expr, Sym, evaluate, pinned
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, fresh_name, index_symbols
 from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import Domain, Range, Tuple, is_shift
@@ -91,8 +91,7 @@ class Commoning:
             first = self.known[formula] = members[0]
             for m in members[1:]:
                 ref = self.ref(first, m.shift, formula.dims)
-                domain = self.domain(m.name)
-                grown = self.grown(first.name, ref, domain)
+                grown = self.grown(first.name, ref, self.domain(m.name))
                 if grown is not None:
                     self.equal[m.name], self.domains[first.name] = ref, grown
 
@@ -148,7 +147,7 @@ class Commoning:
         """The read of a member that gives its formula at a shift."""
         own = self.domain(member.name)
         gaps = zip(own, shift, member.shift, strict=True)
-        return Ref(member.name, tuple(lin([(r.sym, 1), (a - b, 1)]) for r, a, b in gaps))
+        return Ref(member.name, tuple(r.sym + (a - b) for r, a, b in gaps))
 
     def grown(self, name: str, ref: Ref, reader: Domain) -> Domain | None:
         """The points of an equation with those that a reader has of it: a box, or None."""
@@ -156,12 +155,12 @@ class Commoning:
         if always_inside(ref.index, own, reader):
             return own
         for r, e, s in zip(own, ref.index, reader, strict=True):
-            by = lin([(e, 1), (s.sym, -1)]) if isinstance(e, Expr) else 0
-            read = Range(r.dim, lin([(s.hi, 1), (by, 1)]), lin([(s.lo, 1), (by, 1)]))
-            both_ = hull([r, read], self.sizes)
-            if both_ is None or not _joins(r, read, self.sizes):
+            by = is_shift(e, s.dim) or 0
+            read = Range(r.dim, s.hi + by, s.lo + by)
+            joined = hull([r, read], self.sizes)
+            if joined is None or not _touch(r, read, self.sizes):
                 return None
-            ranges.append(both_)
+            ranges.append(joined)
         changed = [r for r, s in zip(ranges, own, strict=True) if r != s]
         whole = {d.name: d.range for d in self.graph.dims}
         inside = all(hull([r, whole[r.dim]], self.sizes) == whole[r.dim] for r in changed)
@@ -243,10 +242,9 @@ def _formula(op: Op, args: Iterable[Ref], dims: Sequence[str]) -> tuple[Formula,
     for d in dims:
         found = (is_shift(e, d) for a in args for e in a.index if d not in own)
         gaps[d] = next((c for c in found if c is not None), 0)
-    back = {d: lin([(Sym(d), 1), (-c, 1)]) for d, c in gaps.items() if c}
-    return Formula(op, tuple(a.at(back) for a in args) if back else args, tuple(dims)), tuple(
-        gaps.values()
-    )
+    back = {d: Sym(d) - c for d, c in gaps.items() if c}
+    formula = Formula(op, tuple(a.at(back) for a in args), tuple(dims))
+    return formula, tuple(gaps.values())
 
 
 def _through(ref: Ref, domain: Domain, target: Ref) -> Ref:
@@ -254,8 +252,8 @@ def _through(ref: Ref, domain: Domain, target: Ref) -> Ref:
 
     def moved(e: Index, by: int) -> Index:
         if isinstance(e, Slice):
-            return replace(e, lo=lin([(e.lo, 1), (by, 1)]), hi=lin([(e.hi, 1), (by, 1)]))
-        return lin([(e, 1), (by, 1)])
+            return replace(e, lo=e.lo + by, hi=e.hi + by)
+        return e + by
 
     gaps = (is_shift(e, r.dim) or 0 for e, r in zip(target.index, domain, strict=True))
     return Ref(target.name, tuple(moved(e, c) for e, c in zip(ref.index, gaps, strict=True)))
@@ -265,7 +263,7 @@ def _reads(equal: Ref | Node) -> tuple[Ref, ...]:
     return (equal,) if isinstance(equal, Ref) else equal.args
 
 
-def _joins(left: Range, right: Range, sizes: Mapping[str, int]) -> bool:
+def _touch(left: Range, right: Range, sizes: Mapping[str, int]) -> bool:
     """Is there no gap between two ranges?"""
     first = max(evaluate(left.lo, sizes), evaluate(right.lo, sizes))
     return first <= min(evaluate(left.hi, sizes), evaluate(right.hi, sizes))
