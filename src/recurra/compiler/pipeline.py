@@ -58,6 +58,7 @@ from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
 from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
 from recurra.transforms.vectorize.distribute import DISTRIBUTE
 from recurra.transforms.vectorize.plan import VECTORIZE
+from recurra.transforms.vectorize.turn_inputs import TURN_INPUTS
 
 PASSES: tuple[Pass, ...] = (
     CANONICALIZE,
@@ -81,6 +82,7 @@ PASSES: tuple[Pass, ...] = (
     TILE,
     HOST_GATHER,
     VECTORIZE,
+    TURN_INPUTS,
     REDUCTIONS_TO_ACCUMULATORS,
     REMATERIALIZE,  # folds have let some statements move to another loop
     KEEP_POINTS,

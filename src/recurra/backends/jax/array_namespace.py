@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -15,6 +15,7 @@ from jax.core import Tracer
 
 from recurra.backends.jax.devices import devices
 from recurra.codegen.widened_product import parts
+from recurra.cost.thresholds import MAX_LOOP_AXIS, MAX_LOOP_ROW
 from recurra.ops.contraction import result_shape
 
 # Whole numbers of 16 bits, which programs do not have, stand for floats of 16 bits.
@@ -80,6 +81,26 @@ def here(x: Any, step: Any) -> Any:
     return lax.optimization_barrier((x, step))[0]
 
 
+def _joined(join: Callable[[Any, Any], Any], zero: float, x: Any, axis: int, keep: bool) -> Any:
+    """x with one axis reduced, by a loop of XLA's own."""
+    made = lax.reduce(x, np.float32(zero), join, (axis,))
+    return jnp.expand_dims(made, axis) if keep else made
+
+
+def _few(x: Any, options: Mapping[str, Any]) -> int | None:
+    """The axis of few elements that is reduced, if it is one, and a library would be called.
+
+    XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
+    for results of few elements each. It finds reductions by what they are written with.
+    """
+    axes = options["axis"] if isinstance(options["axis"], tuple) else (options["axis"],)
+    if len(axes) != 1 or x.dtype != np.float32 or devices()[0].platform != "cpu":
+        return None
+    axis = axes[0] % x.ndim
+    most = MAX_LOOP_ROW if axis == x.ndim - 1 else MAX_LOOP_AXIS
+    return axis if x.shape[axis] <= most else None
+
+
 class JaxNamespace:
     """`xp` for operators."""
 
@@ -110,6 +131,19 @@ class JaxNamespace:
 
         made = jnp.zeros(result_shape(labels, *xs), dtype)
         return lax.fori_loop(0, -(-size // length), body, made)
+
+    def sum(self, x: Any, **options: Any) -> Any:
+        """`numpy.sum`; a - -b is a + b to the last bit."""
+        if (axis := _few(x, options)) is None:
+            return jnp.sum(x, **options)
+        return _joined(lambda a, b: a - -b, 0.0, x, axis, options.get("keepdims", False))
+
+    def max(self, x: Any, **options: Any) -> Any:
+        """`numpy.max`"""
+        if (axis := _few(x, options)) is None:
+            return jnp.max(x, **options)
+        keep = options.get("keepdims", False)
+        return _joined(lambda a, b: -lax.min(-a, -b), -np.inf, x, axis, keep)
 
     def cummax(self, x: Any, axis: int) -> Any:
         return lax.cummax(x, axis)

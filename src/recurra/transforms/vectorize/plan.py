@@ -13,14 +13,22 @@ from math import prod
 from recurra.analysis.demanded_points import is_even
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns
-from recurra.cost.thresholds import MAX_BATCH_LAST_GAIN, MIN_VECTOR_ROWS, SCATTERED_ELEMENT_NS
+from recurra.cost.thresholds import (
+    MAX_BATCH_LAST_GAIN,
+    MIN_VECTOR_ROWS,
+    SCATTERED_ELEMENT_NS,
+    TURNED_ELEMENT_NS,
+    VECTOR_ELEMENTS,
+)
 from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, index_symbols, merge_condition
+from recurra.ir.op import Elementwise, Reduction
 from recurra.ir.order import components
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
+from recurra.ops.source import Input
 from recurra.polyhedral.dependence import happens
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.transforms.compile_context import CompileContext, FreeDims, Pass
@@ -156,32 +164,75 @@ def batches(graph: Graph, sizes: Mapping[str, int]) -> list[str]:
 def batch_last(
     graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], last: bool | None = None
 ) -> tuple[bool, str]:
-    """Do batch axes go last (None: decide), and why: so most of the work in layers is faster."""
+    """Do batch axes go last (None: decide), and why: so most of the work is faster."""
     if last is not None:
         return last, "asked for"
-    layers = [x for n in graph.nodes.values() if (x := _layer(graph, sizes, n, dims)) is not None]
-    if not layers:
+    nodes = [n for n in graph.nodes.values() if any(d in n.domain for d in dims)]
+    layers = [x for n in nodes if (x := _layer(graph, sizes, n, dims)) is not None]
+    short = [x for n in nodes if (x := _short_rows(graph, sizes, n, dims)) is not None]
+    if not layers and not short:
         return False, ""
-    work = sum(x.work for x in layers)
-    last = 2 * sum(x.work for x in layers if x.last) > work
-    taken = SCATTERED_ELEMENT_NS * sum(_sampled_rows(sizes, n, dims) for n in graph.nodes.values())
-    if last and taken > MAX_BATCH_LAST_GAIN * work:
-        return False, "rows that are taken by their numbers lie in one piece then"
+    gain = MAX_BATCH_LAST_GAIN * sum(x.work if x.last else -x.work for x in layers)
+    gain += sum(x.work for x in short)
+    if 0 < gain <= sum(_turned_ns(graph, sizes, n, dims) for n in nodes):
+        return False, "what is given, asked for or taken by its numbers lies in one piece then"
+    if sum(x.work for x in short) > sum(x.work for x in layers):
+        row = max(short, key=lambda x: x.work)
+        return gain > 0, f"most work is on rows of {row.length}, of which there are {row.rows}"
     most = max(layers, key=lambda x: x.work)
     if not most.shared:
-        return last, "most products are of rows with rows, not with weights that rows share"
-    return last, f"most layers are {most.widest} wide, of {most.rows} rows"
+        return gain > 0, "most products are of rows with rows, not with weights that rows share"
+    return gain > 0, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
-def _sampled_rows(sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> int:
-    """Numbers of rows that are taken for a batch, as samples are that were shuffled."""
-    rows = (
+def _turned_ns(graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> float:
+    """Nanoseconds to turn what comes or goes with the batch first: inputs, outputs, samples."""
+    price = SCATTERED_ELEMENT_NS if _is_taken(node) else TURNED_ELEMENT_NS
+    every = [r for r in node.domain if not r.mentions() - sizes.keys()]
+    if not any(r.dim in dims for r in every) or not isinstance(node.type, Type):
+        return 0.0
+    if not node.type.rank or not (
+        _is_taken(node) or isinstance(node.op, Input) or node.name in graph.outputs
+    ):
+        return 0.0
+    return price * prod(r.size(sizes) for r in every) * prod(node.type.sizes(sizes))
+
+
+def _is_taken(node: Node) -> bool:
+    """Are these rows taken by their numbers, as samples are that were shuffled?"""
+    return (
         isinstance(node.op, Take) and node.op.labels[0] == node.op.axis and ",->" in node.op.labels
     )
-    every = [r for r in node.domain if not r.mentions() - sizes.keys()]
-    if not rows or not any(r.dim in dims for r in every) or not isinstance(node.type, Type):
-        return 0
-    return prod(r.size(sizes) for r in every) * prod(node.type.sizes(sizes))
+
+
+@dataclass(frozen=True)
+class _ShortRows:
+    """Work, element by element, on rows that fill no vector, of a batch that does."""
+
+    length: int
+    rows: int
+    work: float
+
+
+def _short_rows(
+    graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]
+) -> _ShortRows | None:
+    if not isinstance(node.op, (Elementwise, Reduction)):
+        return None
+    types = [node.type, *(graph.read_type(a) for a in node.args)]
+    shapes = [
+        x.sizes(sizes) for x in types if isinstance(x, Type) and not x.mentions() - sizes.keys()
+    ]
+    shape = max(shapes, key=prod, default=())
+    points = {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
+    inner = next((d for d in reversed(dims) if d in node.domain), None)
+    if inner is None or points.get(inner, 0) < MIN_VECTOR_ROWS:
+        return None
+    if not shape or shape[-1] >= VECTOR_ELEMENTS:
+        return None
+    rows = prod(p for d, p in points.items() if d in dims)
+    work = compute_ns(graph, node, sizes) * prod(points.values())
+    return _ShortRows(shape[-1], rows, work)
 
 
 @dataclass(frozen=True)
