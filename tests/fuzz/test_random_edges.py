@@ -61,6 +61,12 @@ def test_programs_that_went_wrong(
     check(Edge(ctx, {B: rows, T: steps}, {"x": given}, options), backend)
 
 
+@pytest.mark.parametrize("seed", [408, 429, 643, 751])
+def test_drawn_programs_that_went_wrong(seed: int) -> None:
+    """Calls of the host in loops that were turned outwards, and a branch that is not taken yet."""
+    compare(seed, "numpy")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_random_programs(first: int) -> None:

@@ -79,6 +79,7 @@ class Flow:
     """Variables of a stretch of schedule: read before written (`uses`), and written (`makes`)."""
 
     plan: StoragePlan
+    inside: frozenset[str] = frozenset()  # the statements of the stretch, also those that never run
     uses: dict[str, None] = field(default_factory=dict)
     makes: dict[str, None] = field(default_factory=dict)
 
@@ -118,8 +119,11 @@ class Flow:
         else:
             merge = isinstance(node.op, Merge)
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
-                if self.plan.access(text, k) != "store":
-                    self.read(node.args[k].name)
+                name, how = node.args[k].name, self.plan.access(text, k)
+                # what does not run belongs to a branch that is not taken
+                never = merge and how == "now" and name in self.inside - active
+                if how != "store" and not never:
+                    self.read(name)
         kept = node.where != TRUE and any(node.array in x for x in self.plan.carried.values())
         if node.accumulates or kept:  # where it does not run, it stays as it was
             self.read(node.array)
@@ -215,7 +219,7 @@ def flow_of(
     around: tuple[Loop, ...] = (),
 ) -> Flow:
     """What a stretch uses and makes; a chunk is one step of its loop after another."""
-    flow = Flow(plan)
+    flow = Flow(plan, frozenset(members((chunk,) if chunk is not None else items)))
     if chunk is not None:
         return flow.body(chunk, active)
     flow.starts(start_of(around), active & frozenset(members(items)))

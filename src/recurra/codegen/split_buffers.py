@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from recurra.codegen.loop_segments import LoopSegment, members, trips
+from recurra.codegen.loop_segments import LoopSegment, calls_host, members, trips
 from recurra.codegen.region import Region, lasting, stores_of
 from recurra.codegen.samplers import samplers
 from recurra.cost.model import launch_ns
@@ -105,7 +105,7 @@ def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment, counted: Collection[s
     handed = {*dict(plan.seeds.get(loop.id, ())), *lasting(plan, loop)}
     if not inward or steps != {1} or any(plan.statements[s].accumulates for s in seg.active):
         return False
-    if not handed.isdisjoint(seg.active):
+    if not handed.isdisjoint(seg.active) or any(calls_host(plan.statements, x) for x in mine):
         return False
     for r in dependences(plan.statements):
         if r.sink not in seg.active or r.source not in seg.active:
