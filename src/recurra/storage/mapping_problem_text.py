@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def problem_to_json(problem: Problem) -> str:
     buffers = [
         [
             b.size,
-            b.is_output,
+            bool(b.is_output),
             b.target_time,
             b.tensor_id,
             b.alias_id,
@@ -137,7 +138,7 @@ def problem_from_json(text: str, where: str = "the text") -> Problem:
 def solution_to_json(problem: Problem, solution: Solution) -> str:
     """The placed buffers, one per line."""
     rows = [
-        [i, p.offset, p.start, p.end, p.copied]
+        [i, p.offset, p.start, p.end, bool(p.copied)]
         for i, p in enumerate(solution.placements)
         if p is not None
     ]
@@ -279,7 +280,7 @@ def _instruction_in(x: Json) -> Instruction:
 
 def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) -> str:
     def one(x: object) -> str:
-        return json.dumps(x, separators=(",", ":"))
+        return json.dumps(x, separators=(",", ":"), default=index)  # of NumPy's integers
 
     parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
     parts += [f"{one(k)}: [\n" + ",\n".join(map(one, v)) + "\n]" for k, v in lists.items()]
@@ -295,6 +296,10 @@ def _checked(text: str, where: str, kind: str) -> Json:
         ) from None
     except RecursionError:
         raise ProblemError(f"{where}: not JSON that we read", facts="nested too deeply") from None
+    except ValueError:
+        raise ProblemError(
+            f"{where}: not JSON that we read", facts="a number is too long"
+        ) from None
     if wrong := _mismatch(data, SCHEMA["$defs"][kind], ""):
         raise ProblemError(f"{where}: {wrong}", facts=f"it should be {kind}")
     return data
