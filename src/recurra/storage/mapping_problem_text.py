@@ -27,6 +27,7 @@ from recurra.storage.mapping_problem import (
     Solution,
     packing,
 )
+from recurra.support import json_text
 
 PROBLEM = "recurra-mapping-problem/1"
 SOLUTION = "recurra-mapping-solution/1"
@@ -289,17 +290,13 @@ def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) ->
 
 def _checked(text: str, where: str, kind: str) -> Json:
     try:
-        data = json.loads(text)
+        data = json_text.parsed(text)
     except json.JSONDecodeError as error:
         raise ProblemError(
             f"{where}:{error.lineno}: not JSON", facts=f"{error.msg} at column {error.colno}"
         ) from None
-    except RecursionError:
-        raise ProblemError(f"{where}: not JSON that we read", facts="nested too deeply") from None
-    except ValueError:
-        raise ProblemError(
-            f"{where}: not JSON that we read", facts="a number is too long"
-        ) from None
+    except ValueError as error:
+        raise ProblemError(f"{where}: not JSON that we read", facts=str(error)) from None
     if wrong := _mismatch(data, SCHEMA["$defs"][kind], ""):
         raise ProblemError(f"{where}: {wrong}", facts=f"it should be {kind}")
     return data

@@ -339,7 +339,7 @@ class Executor:
             self._stretch.direct = False
         return self
 
-    @lifetime.EndsBlock
+    @lifetime.ends_block
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._end(failed=kind is not None)

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 
 class Lives(Protocol):
@@ -49,12 +49,18 @@ class EndsBlock:
         return end
 
 
+def ends_block(function: F) -> F:
+    """Make `__exit__` what the block holds: see `EndsBlock`."""
+    return cast("F", EndsBlock(function))
+
+
 def is_left(one: Nests) -> bool:
     """Tell whether the block is over, in whatever way."""
     return one.block is not None and one.block() is None
 
 
 E = TypeVar("E", bound=Nests)
+F = TypeVar("F", bound=Callable[..., None])
 _alive: weakref.WeakSet[Lives] = weakref.WeakSet()
 _entered = threading.local()
 _forking: list[Lives] = []

@@ -367,9 +367,13 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         GameLearner(f, PYTHON, replace(TINY, unroll=2), 0).load(path)
     with pytest.raises(RecurraError, match="of other problem"):
         GameLearner(flat(playable(6)), PYTHON, TINY, 0).load(path)
-    path.write_bytes(b"nothing")
-    with pytest.raises(RecurraError, match="is no checkpoint"):
-        GameLearner(f, PYTHON, TINY, 0).load(path)
+    whole, random = path.read_bytes(), Random(0)
+    flipped = bytearray(whole)
+    flipped[random.randrange(len(whole))] ^= 1
+    for content in (b"nothing", b"", whole[:-1], whole[: len(whole) // 2], flipped, whole + b"x"):
+        path.write_bytes(content)
+        with pytest.raises(RecurraError, match="is no checkpoint"):
+            GameLearner(f, PYTHON, TINY, 0).load(path)
 
 
 @pytest.mark.slow
