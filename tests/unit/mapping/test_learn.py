@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +20,7 @@ from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.acting import Lanes, decided, reference, replay_segment, wishes_of
-from recurra.mapping.learn.actors import ActorPool, ActorRequest, Here
+from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
@@ -33,31 +30,14 @@ from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, 
 from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
 from recurra.mapping.learn.settings import AgentSettings
 from recurra.mapping.learn.view import AHEAD, SAME, GameView, legal, surroundings, view
-from recurra.mapping.library import instance
 from recurra.mapping.search import Search, solver
-from recurra.mapping.solvers import LEARNERS, solver_of
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.nest.agents.learning import keep
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
-from recurra.support.notices import tell_once
+from small_agents import TINY, playable
 
 PYTHON = engine_choice.engine("python")
-TINY = AgentSettings(
-    simulations=3, cells=16, patch=16, channels=(4,), hidden=16, bins=21, lanes=4, segment=3,
-    batch=32, updates=2, unroll=1, replay=60, demonstrate=0.001, warmup=1, rounds=5, imitate=0.25,
-    learning_rate=3e-3,
-)  # fmt: skip
-
-
-def playable(seed: int) -> Problem:
-    """A random problem whose game leaves choices."""
-    random = Random(seed)
-    while True:
-        problem = random_problem(random, 14, random.choice([8, 16]))
-        game = Game(flat(problem))
-        if problem.total > 0 and game.advance() and len(problem.buffers) > 8:
-            return problem
 
 
 def at_random(random: np.random.Generator) -> Any:
@@ -462,69 +442,6 @@ def test_agents_answer_with_their_own_games(planning: Any) -> None:
     answer = solve(problem, 60.0, 0, lambda _, reward, __: tell(reward), PYTHON)
     assert validate(problem, answer) == told[-1]
     assert told == sorted(set(told))
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_agents_that_have_no_time_to_learn_say_so(name: str, capsys: Any) -> None:
-    problem = instance("ppo_step")
-    tell_once.cache_clear()
-    begun = time.process_time()
-    answer = solver_of(name)(problem, 0.3, 0, None, PYTHON)
-    assert time.process_time() - begun < 1
-    game = Game(flat(problem))
-    assert validate(problem, answer) == game.play([1] * len(problem.buffers))
-    assert "0.3 s are too few for an agent to learn" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hasty_xla")
-def test_a_round_ends_with_its_time_and_goes_on_to_the_last_bit(tmp_path: Path) -> None:
-    f, path = flat(playable(4)), tmp_path / "checkpoint.npz"
-    s = replace(TINY, warmup=3, updates=4)
-    shown = [decided(f, PYTHON, np.ones(len(f.size), int))]
-    done, part = 0, GameLearner(f, PYTHON, s, 7)
-    for calls in count(1):  # every check of the time is once the last one
-        checks = iter(range(calls % 9))
-        part = GameLearner(
-            f, PYTHON, s, 7, lambda checks=checks: 0.0 if next(checks, None) is None else 1e9
-        )
-        part.show(shown)
-        if path.exists():
-            part.load(path)
-        before = part.rounds
-        part.round()
-        assert part.rounds <= before + 1
-        part.save(path)
-        done = calls
-        if part.rounds >= 3 and not part.owed:
-            break
-    assert done > part.rounds
-    whole = GameLearner(f, PYTHON, s, 7)
-    whole.show(shown)
-    for _ in range(part.rounds):
-        whole.round()
-    for a, b in zip(jax.tree.leaves(whole.state()), jax.tree.leaves(part.state()), strict=True):
-        if not isinstance(a, np.random.Generator):
-            assert np.array_equal(a, b)
-    assert whole.random.random() == part.random.random()
-
-
-def test_what_is_played_in_part_is_not_kept() -> None:
-    f = flat(playable(4))
-    actor = Here(f, PYTHON, replace(TINY, planning="none"), 0)
-    weights = initial(TINY, surroundings(f), 0)
-    before = copy.deepcopy(actor.state())
-    actor.answer(ActorRequest(weights, 1.0))
-    assert str(actor.state()) != str(before)
-    before = copy.deepcopy(actor.state())
-    assert actor.answer(ActorRequest(weights, 1.0, 0.0)).pieces is None
-    assert jax.tree.all(
-        jax.tree.map(lambda a, b: np.array_equal(a, b), *map(lanes_of, (before, actor.state())))
-    )
-
-
-def lanes_of(state: Any) -> Any:
-    return {**state["lanes"], "random": state["random"].random()}
 
 
 @pytest.mark.slow
