@@ -20,7 +20,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError
-from recurra.support import atomic_write, safetensors_file
+from recurra.support import atomic_write, json_text, safetensors_file
 from recurra.support.safetensors_file import Arrays
 
 FORMAT = "recurra-checkpoint-2"
@@ -162,7 +162,7 @@ def _read(path: Path) -> LoadedCheckpoint:
         )
     if not safetensors_file.is_whole(path):
         raise RecurraError(f"checkpoint {path} is damaged", facts="its checksum does not match")
-    return LoadedCheckpoint(path, arrays, json.loads(words["meta"]))
+    return LoadedCheckpoint(path, arrays, json_text.parsed(words["meta"]))
 
 
 def pack(arrays: Mapping[str, ArrayLike], meta: Mapping[str, object]) -> list[bytes]:

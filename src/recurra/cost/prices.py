@@ -10,7 +10,7 @@ from typing import Any
 
 from recurra.config import config
 from recurra.errors import RecurraError
-from recurra.support import atomic_write, cpu
+from recurra.support import atomic_write, cpu, json_text
 
 SCHEMA = "recurra-prices/2"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
@@ -93,7 +93,7 @@ def read(path: Path, machine: str) -> dict[str, Prices]:
     """Prices by backend; raises RecurraError where they are not of this machine."""
     hint = AGAIN.format(path=path)
     try:
-        found = json.loads(path.read_text())
+        found = json_text.parsed(path.read_text())
         if found["schema"] != SCHEMA:
             raise ValueError(f"its schema is {found['schema']!r}, not {SCHEMA!r}")
         made = {name: _prices(p) for name, p in found["prices"].items()}

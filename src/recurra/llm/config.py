@@ -6,7 +6,6 @@ its default is that of the family in transformers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -17,6 +16,7 @@ from recurra.errors import RecurraError, either
 from recurra.llm import rope
 from recurra.llm.patterns import Causal, Chunk, Pattern, SlidingWindow
 from recurra.llm.rope import Rope
+from recurra.support import json_text
 
 FILE = "config.json"
 GENERATION = "generation_config.json"
@@ -147,7 +147,7 @@ def read_json(path: Path) -> Any:
     Raises RecurraError if the file is missing or is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json_text.parsed(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise RecurraError(
             f"there is no file {path}",
@@ -156,7 +156,7 @@ def read_json(path: Path) -> Any:
         ) from None
     except OSError as error:
         raise RecurraError(f"{path} cannot be read", facts=str(error.strerror)) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
 
 

@@ -47,8 +47,8 @@ def bound(
     if which != "milp":
         best = _lower(best, _fractions(program, seconds), "lp")
     left = seconds - (time.monotonic() - begun)
-    if which == "milp" or (which == "auto" and left > 0):
-        best = _lower(best, _whole(program, max(left, 1.0), near), "milp")
+    if which != "lp" and left > 0:
+        best = _lower(best, _whole(program, left, near), "milp")
     return best
 
 

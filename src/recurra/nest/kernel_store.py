@@ -27,7 +27,7 @@ from recurra.errors import RecurraError
 from recurra.nest.canonical_form import canonical_form
 from recurra.nest.loops import Nest, parse
 from recurra.nest.problem import NestProblem
-from recurra.support import cpu
+from recurra.support import cpu, json_text
 from recurra.support.notices import tell_once
 from recurra.support.private_files import cache_folder
 
@@ -141,7 +141,7 @@ def _read(place: Path) -> StoredNest:
         text = file.read(LARGEST + 1)
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
-    given = json.loads(text)
+    given = json_text.parsed(text)
     digest = given.pop("digest")
     if given["format"] != FORMAT:
         raise ValueError(f"format {given['format']}, not {FORMAT}")

@@ -23,7 +23,7 @@ from recurra.nest.problem import NestProblem
 from recurra.nest.search import Evaluate
 from recurra.nest.state import WIDTH, Vector, loop_row, vector
 from recurra.nest.text import parse
-from recurra.support import atomic_write
+from recurra.support import atomic_write, json_text
 
 FORMAT = 1
 
@@ -130,18 +130,21 @@ class Table:
 def load(path: Path) -> Table:
     """A table that was saved; raises RecurraError where the file is none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        about = json.loads(str(arrays.pop("about")))
+        about = json_text.parsed(str(arrays.pop("about")))
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']}, not {FORMAT}")
-    except (OSError, ValueError, KeyError) as error:
-        raise RecurraError(f"{path} is no table of nests", facts=str(error)) from None
-    given = about["actions"]
-    given["factors"] = tuple(given["factors"])
-    actions = Actions(**given)
-    problem, orders = parse(about["problem"]), tuple(about["orders"])
-    return Table(problem, actions, orders, **arrays, peak=about["peak"])
+        given = about["actions"]
+        given["factors"] = tuple(given["factors"])
+        actions = Actions(**given)
+        problem, orders = parse(about["problem"]), tuple(about["orders"])
+        return Table(problem, actions, orders, **arrays, peak=about["peak"])
+    except RecurraError:
+        raise
+    except Exception as error:  # whatever is in a file, it is no table of ours
+        facts = f"it has no {error}" if isinstance(error, KeyError) else str(error) or repr(error)
+        raise RecurraError(f"{path} is no table of nests", facts=facts) from None
 
 
 def tabulate(

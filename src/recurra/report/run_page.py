@@ -16,7 +16,7 @@ from recurra.errors import RecurraError
 from recurra.report import page
 from recurra.report.html import Row
 from recurra.report.runs import RunFolder, curves
-from recurra.support import atomic_write
+from recurra.support import atomic_write, json_text
 
 NAME = "compiled.json"
 Rows = Sequence[Row]
@@ -106,7 +106,7 @@ def write_page(run: RunFolder) -> Path:
     parts = _read(file)
     try:
         return page.write(run.report, title or run.path.name, **own, **parts)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         if not parts:
             raise
         page.write(run.report, title or run.path.name, **own)
@@ -121,7 +121,7 @@ def _read(path: Path) -> Mapping[str, object]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text())
+        found = json_text.parsed(path.read_text())
     except ValueError as error:
         raise RecurraError(f"{path} is damaged", facts=str(error)) from None
     if not isinstance(found, dict):

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from recurra.errors import RecurraError, here
 from recurra.report.html import folds_html, sparkline, table
-from recurra.support import atomic_write
+from recurra.support import atomic_write, json_text
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
@@ -153,7 +153,7 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """The settings this run was started with."""
         try:
-            found = json.loads(self.config.read_text())
+            found = json_text.parsed(self.config.read_text())
         except OSError:
             raise RecurraError(
                 f"{self.path} is not the folder of a run",
@@ -290,7 +290,7 @@ def _ends(values: list[float]) -> dict[str, object]:
 
 
 def _row(line: bytes) -> Row:
-    row: Any = json.loads(line)
+    row: Any = json_text.parsed(line)
     if not isinstance(row, dict) or not ("step" in row or "resume" in row):
         raise ValueError("it has no step")
     for tag, value in cast("Row", row).items():

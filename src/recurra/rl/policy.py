@@ -14,7 +14,6 @@ number of rows it becomes one Python function that calls NumPy:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -37,7 +36,7 @@ from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.source import Input
 from recurra.report.runs import POLICY
 from recurra.rl.acting import FIRST, FORMAT, ROW
-from recurra.support import safetensors_file
+from recurra.support import json_text, safetensors_file
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
 Array = Any
@@ -71,7 +70,7 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
         raise RecurraError(
             f"{file} holds no policy", facts=words["refused"], hint="act in the program", loc=here()
         )
-    return SavedPolicy(arrays, json.loads(words["told"]), seed)
+    return SavedPolicy(arrays, json_text.parsed(words["told"]), seed)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class Recipe:
     """Iterations between checkpoints."""
     resume: Path | None = None
     """The folder of a run to go on with; its settings are taken from there."""
-    out: Path = Path("runs")
-    """Where the run folder is made."""
+    out: Path | None = None
+    """Where the run folder is made; by default in runs."""
     check: Literal["nan"] | None = None
     """nan: stop at the first NaN or inf in a result, and name the op, point and line behind it."""
     memory: str | None = None

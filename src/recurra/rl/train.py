@@ -28,6 +28,7 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
 from recurra.support.free_memory import free_bytes
 
@@ -53,6 +54,7 @@ TAGS = {
 }
 
 
+RUNS = Path("runs")  # where runs are, unless it is said
 OF_EPISODES = ("mean_return", "length")
 SHOWN = ("charts/episodic_return",)  # by the progress
 
@@ -144,7 +146,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
     newest = None if folder is None else _newest(folder, program)
     if folder is None:
         run = RunFolder.create(
-            settings.out, settings.env, settings.name, settings.seed, recipe(settings)
+            settings.out or RUNS, settings.env, settings.name, settings.seed, recipe(settings)
         )
     else:
         run = RunFolder.resume(folder.path, 0 if newest is None else newest[0])
@@ -159,15 +161,21 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
                 )
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
-        except KeyboardInterrupt:
-            raise Interrupted(
-                "interrupted",
-                facts=f"what was done is in {run.path}",
-                hint=f"go on with: {settings.command('--resume', str(run.path))}",
-            ) from None
-        finally:
-            kernels = keep_contractions(run, program)
-            report = write_page(run)
+        except BaseException as error:
+            with suppress(
+                OSError, NotWrittenError
+            ):  # a full disk is told by the error that there is
+                keep_contractions(run, program)
+                write_page(run)
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(
+                    "interrupted",
+                    facts=f"what was done is in {run.path}",
+                    hint=f"go on with: {settings.command('--resume', str(run.path))}",
+                ) from None
+            raise
+        kernels = keep_contractions(run, program)
+        report = write_page(run)
     last = run.rows()[-1:] or [{}]
     told = {"contractions": kernels} if kernels else {}
     return {"run": str(run.path), "report": str(report), **told, **last[0]}
@@ -254,7 +262,7 @@ def resumed(settings: R, config: Mapping[str, Any]) -> R:
                 hint="leave it out, or start a new run",
             )
     path = settings.resume
-    if path is not None and settings.out not in (type(settings)().out, path, path.parent):
+    if path is not None and settings.out not in (None, path, path.parent):
         raise RecurraError(
             f"a resumed run goes on in its folder, but {flag('out', settings.out)} was given",
             facts=f"its folder is {path}",

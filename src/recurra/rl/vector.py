@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.envs import registration
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import Loc, RecurraError, here
@@ -62,18 +63,29 @@ class Spec:
             try:
                 return checked(gymnasium.make_vec(self.id, num_envs=rows, **self._checking()))
             except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
-                raise RecurraError(
-                    f"Gymnasium cannot make {self}",
-                    facts=str(error),
-                    hint="rows are a dim, o[b, i, 0] = env.reset(domain=(b, i)), and their number "
-                    "is its bound: leave out num_envs, and compile({B: 4, ..})"
-                    if "num_envs" in self.options
-                    else "gymnasium.pprint_registry() lists the ids; one of your own is found by "
-                    "its module: mymodule:Corridor-v0",
-                    loc=here(),
-                ) from None
+                raise self._cannot_make(error) from None
             except RAISED as error:
+                if traceback.extract_tb(error.__traceback__)[-1].filename == registration.__file__:
+                    raise self._cannot_make(error) from None
                 raise self.failed("make", error) from error
+
+    def _cannot_make(self, error: BaseException) -> RecurraError:
+        """The error of an id, or of options, that Gymnasium does not take."""
+        if "num_envs" in self.options:
+            hint = (
+                "rows are a dim, o[b, i, 0] = env.reset(domain=(b, i)), and their number is its "
+                "bound: leave out num_envs, and compile({B: 4, ..})"
+            )
+        elif "vectorization_mode" in self.options and not _is_of_id(error):
+            hint = "vectorization_mode='sync'"
+        else:
+            hint = (
+                "gymnasium.pprint_registry() lists the ids; one of your own is found by its "
+                "module: mymodule:Corridor-v0"
+            )
+        return RecurraError(
+            f"Gymnasium cannot make {self}", facts=str(error), hint=hint, loc=here()
+        )
 
     def _checking(self) -> Mapping[str, Any]:
         """The options; rows in processes of their own are checked there."""
@@ -281,7 +293,10 @@ class NotANumber(Exception):
 
 class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A row whose observations and rewards are numbers and whose ends are truth values: NumPy would
-    read None as NaN, any text as true, and what is behind a mask."""
+    read None as NaN, any text as true, and what is behind a mask.
+
+    Its info, which no program reads, is left out: arrays of all rows cannot have all that is in it.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], row: int | None = None) -> None:
         super().__init__(env)
@@ -291,19 +306,20 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
         given: Any = self.env.reset(seed=seed, options=options)
         if isinstance(given, tuple) and len(given) == 2:
             self._expect_seen(given[0], "reset")
+            return given[0], {}
         return given
 
     def step(self, action: Any) -> Any:
         given: Any = self.env.step(action)
         if not isinstance(given, tuple) or len(given) != 5:
             return given  # Gymnasium tells of that
-        seen, reward, term, trunc, _ = given
+        seen, reward, term, trunc, _info = given
         if type(seen) is not np.ndarray or seen.dtype.kind not in "biuf":
             self._expect_seen(seen, "step")
         if type(reward) is float and type(term) is bool and type(trunc) is bool:
-            return given
+            return seen, reward, term, trunc, {}
         ends = self._truth("terminated", term), self._truth("truncated", trunc)
-        return given[0], self._number(reward), *ends, given[4]
+        return seen, self._number(reward), *ends, {}
 
     def _expect_seen(self, seen: Any, method: str, where: str = "") -> None:
         """Raises NotANumber for None and masked elements, in any part of an observation."""
@@ -341,6 +357,11 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
             "truth values",
             _line_of(self.env.unwrapped.step),
         )
+
+
+def _is_of_id(error: BaseException) -> bool:
+    """Tell whether Gymnasium does not know the environment."""
+    return isinstance(error, (gymnasium.error.UnregisteredEnv, ModuleNotFoundError))
 
 
 def _short(given: Any) -> str:

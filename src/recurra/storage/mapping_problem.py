@@ -47,6 +47,15 @@ class Buffer:
     demand: int
     benefit: int
 
+    def __post_init__(self) -> None:
+        _hold_tuples(self, "live_range")
+        if len(self.live_range) != 2:
+            raise ProblemError(
+                f"Buffer: live_range is {self.live_range}",
+                facts="it must be two whole numbers, the first and the last step",
+                hint=f"live_range=({self.target_time}, {self.target_time})",
+            )
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -61,6 +70,9 @@ class Roofline:
     rest: int = 0
     overhead: int = 0
     times: int = 1
+
+    def __post_init__(self) -> None:
+        _hold_tuples(self, "slow", "fast")
 
     def latency(self, inside: Sequence[bool]) -> int:
         """Picoseconds with the buffers marked in `inside` in fast memory."""
@@ -77,6 +89,9 @@ class Latency:
 
     varied: tuple[int, ...]
     latencies: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _hold_tuples(self, "varied", "latencies")
 
     def latency(self, inside: Sequence[bool]) -> int:
         """Picoseconds with the buffers marked in `inside` in fast memory."""
@@ -199,6 +214,13 @@ class Solution:
 
     placements: tuple[Placement | None, ...]
 
+    def __post_init__(self) -> None:
+        _hold_tuples(self, "placements")
+        if all(p is None or isinstance(p, Placement) for p in self.placements):
+            return
+        found = tuple(map(_placement_of, range(len(self.placements)), self.placements))
+        object.__setattr__(self, "placements", found)
+
     def reward(self, problem: Problem) -> int:
         """Picoseconds gained over all buffers in slow memory."""
         return problem.reward([p is not None for p in self.placements])
@@ -207,6 +229,20 @@ class Solution:
         inside = [p for p in self.placements if p is not None]
         copied = sum(p.copied for p in inside)
         return f"{len(inside)} of {len(self.placements)} buffers in fast memory, {copied} copied"
+
+
+def _placement_of(index: int, given: Any) -> Placement | None:
+    """A placement, which may be written as its four parts."""
+    if given is None or isinstance(given, Placement):
+        return given
+    try:
+        return Placement(*given)
+    except TypeError:
+        raise ProblemError(
+            f"Solution: placements[{index}] is {given!r}",
+            facts="it must be None, or a placement of offset, start, end and copied",
+            hint="Placement(0, 0, 2, copied=False)",
+        ) from None
 
 
 def nothing(problem: Problem) -> Solution:
@@ -280,6 +316,17 @@ def _all_of(who: str, field: str, kind: type, given: Any) -> tuple[Any, ...]:
                 f"{who}: {field}[{k}] is {part!r}", facts=f"it must be {kind.__name__}(..)"
             )
     return parts
+
+
+def _hold_tuples(part: object, *fields: str) -> None:
+    """Keep sequences as tuples, so that what has them can be hashed. Raises where one is none."""
+    for field in fields:
+        given = getattr(part, field)
+        try:
+            object.__setattr__(part, field, tuple(given))
+        except TypeError:
+            who = type(part).__name__
+            raise ProblemError(f"{who}: {field} is {given!r}, no sequence") from None
 
 
 def _expect_whole(who: str, field: str, value: Any) -> None:

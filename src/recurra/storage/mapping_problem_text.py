@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from recurra.storage.mapping_problem import (
     Solution,
     packing,
 )
+from recurra.support import json_text
 
 PROBLEM = "recurra-mapping-problem/1"
 SOLUTION = "recurra-mapping-solution/1"
@@ -110,7 +112,7 @@ def problem_to_json(problem: Problem) -> str:
     buffers = [
         [
             b.size,
-            b.is_output,
+            bool(b.is_output),
             b.target_time,
             b.tensor_id,
             b.alias_id,
@@ -137,7 +139,7 @@ def problem_from_json(text: str, where: str = "the text") -> Problem:
 def solution_to_json(problem: Problem, solution: Solution) -> str:
     """The placed buffers, one per line."""
     rows = [
-        [i, p.offset, p.start, p.end, p.copied]
+        [i, p.offset, p.start, p.end, bool(p.copied)]
         for i, p in enumerate(solution.placements)
         if p is not None
     ]
@@ -279,7 +281,7 @@ def _instruction_in(x: Json) -> Instruction:
 
 def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) -> str:
     def one(x: object) -> str:
-        return json.dumps(x, separators=(",", ":"))
+        return json.dumps(x, separators=(",", ":"), default=index)  # of NumPy's integers
 
     parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
     parts += [f"{one(k)}: [\n" + ",\n".join(map(one, v)) + "\n]" for k, v in lists.items()]
@@ -288,13 +290,13 @@ def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) ->
 
 def _checked(text: str, where: str, kind: str) -> Json:
     try:
-        data = json.loads(text)
+        data = json_text.parsed(text)
     except json.JSONDecodeError as error:
         raise ProblemError(
             f"{where}:{error.lineno}: not JSON", facts=f"{error.msg} at column {error.colno}"
         ) from None
-    except RecursionError:
-        raise ProblemError(f"{where}: not JSON that we read", facts="nested too deeply") from None
+    except ValueError as error:
+        raise ProblemError(f"{where}: not JSON that we read", facts=str(error)) from None
     if wrong := _mismatch(data, SCHEMA["$defs"][kind], ""):
         raise ProblemError(f"{where}: {wrong}", facts=f"it should be {kind}")
     return data

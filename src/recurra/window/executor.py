@@ -13,6 +13,7 @@ far as they give up Python's lock, as NumPy's and PyTorch's do.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
@@ -78,6 +79,7 @@ class Executor:
         self._own = int(patient)
         self._turn = Turn()  # of threads whose kernels run without the window
         self._outer: Executor | None = None
+        self.block: weakref.ref[object] | None = None  # for lifetime.py
         lifetime.born(self)
 
     # launching
@@ -337,13 +339,17 @@ class Executor:
             self._stretch.direct = False
         return self
 
+    @lifetime.ends_block
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            lifetime.end_block(self)
-        finally:
             self._end(failed=kind is not None)
+        except KeyboardInterrupt:
+            self._end(failed=True)
+            raise
 
     def _end(self, *, failed: bool) -> None:
+        """Ends the block, or what is left to end of it."""
+        lifetime.end_block(self)
         if self._outer is not None:
             outer, self._outer, self._crew.state = self._outer, None, "closed"
             outer.settle() if failed else outer.drain()

@@ -12,7 +12,6 @@ follows the kernel before it on its stream, and, where events between streams we
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from recurra.support import json_text
 from recurra.window.gpu import Gpu
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError
@@ -60,7 +60,7 @@ def read_profile(data: bytes, gpu: Gpu, name: str) -> Trace:
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        found = json_text.parsed(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (ValueError, OSError, EOFError) as error:
         raise WindowError(f"{name} is no JSON", facts=str(error)) from None
     found = {"traceEvents": found} if isinstance(found, list) else found

@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
 
 
 class Lives(Protocol):
@@ -23,11 +24,43 @@ class Lives(Protocol):
 class Nests(Lives, Protocol):
     """What is entered by `with`."""
 
+    block: weakref.ref[object] | None
+
     @property
     def closed(self) -> bool: ...
 
 
+class EndsBlock:
+    """`__exit__`, of which the block holds a callable until it has been left.
+
+    Ctrl-C may come before the first instruction of the end: then nothing is left of the callable,
+    and `is_left` says so.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
+
+    def __get__(self, one: Nests | None, owner: object = None) -> Callable[..., None]:
+        if one is None:
+            return self.function
+        end = partial(self.function, one)
+        if one.block is None or is_left(one):  # not while there is a block
+            one.block = weakref.ref(end)
+        return end
+
+
+def ends_block(function: F) -> F:
+    """Make `__exit__` what the block holds: see `EndsBlock`."""
+    return cast("F", EndsBlock(function))
+
+
+def is_left(one: Nests) -> bool:
+    """Tell whether the block is over, in whatever way."""
+    return one.block is not None and one.block() is None
+
+
 E = TypeVar("E", bound=Nests)
+F = TypeVar("F", bound=Callable[..., None])
 _alive: weakref.WeakSet[Lives] = weakref.WeakSet()
 _entered = threading.local()
 _forking: list[Lives] = []
@@ -44,8 +77,13 @@ def entered(executor: E) -> E | None:
     Two windows beside each other would not see each other's memory: the inner one's launches go to
     the outer one.
     """
+    if is_left(executor):  # entered by hand: nothing says when it is left
+        executor.block = None
     stack: list[E] = _stack()
-    stack[:] = [one for one in stack if not one.closed]  # Ctrl-C came where its block ended
+    for one in stack:
+        if is_left(one):  # Ctrl-C came where its block ended
+            one.stop()
+    stack[:] = [one for one in stack if not one.closed]
     outer = stack[0] if stack else None
     stack.append(executor)
     return outer

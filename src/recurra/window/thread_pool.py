@@ -250,8 +250,8 @@ class PoolState:
         if self.state == "open":
             self.empty()
             self.state = "closed"
-            self._ready.call()
-            self._done.call()
+        self._ready.call()  # again where Ctrl-C came before
+        self._done.call()
         return self.spoiled.untold()
 
 

@@ -35,23 +35,9 @@ from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate
 from recurra.nest.agents.learning import keep
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem
+from small_agents import TINY, playable
 
 PYTHON = engine_choice.engine("python")
-TINY = AgentSettings(
-    simulations=3, cells=16, patch=16, channels=(4,), hidden=16, bins=21, lanes=4, segment=3,
-    batch=32, updates=2, unroll=1, replay=60, demonstrate=0.001, warmup=1, rounds=5, imitate=0.25,
-    learning_rate=3e-3,
-)  # fmt: skip
-
-
-def playable(seed: int) -> Problem:
-    """A random problem whose game leaves choices."""
-    random = Random(seed)
-    while True:
-        problem = random_problem(random, 14, random.choice([8, 16]))
-        game = Game(flat(problem))
-        if problem.total > 0 and game.advance() and len(problem.buffers) > 8:
-            return problem
 
 
 def at_random(random: np.random.Generator) -> Any:
@@ -361,9 +347,13 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
         GameLearner(f, PYTHON, replace(TINY, unroll=2), 0).load(path)
     with pytest.raises(RecurraError, match="of other problem"):
         GameLearner(flat(playable(6)), PYTHON, TINY, 0).load(path)
-    path.write_bytes(b"nothing")
-    with pytest.raises(RecurraError, match="is no checkpoint"):
-        GameLearner(f, PYTHON, TINY, 0).load(path)
+    whole, random = path.read_bytes(), Random(0)
+    flipped = bytearray(whole)
+    flipped[random.randrange(len(whole))] ^= 1
+    for content in (b"nothing", b"", whole[:-1], whole[: len(whole) // 2], flipped, whole + b"x"):
+        path.write_bytes(content)
+        with pytest.raises(RecurraError, match="is no checkpoint"):
+            GameLearner(f, PYTHON, TINY, 0).load(path)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from random_mappings import random_problem
+from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import (
     Buffer,
     Instruction,
@@ -257,3 +258,75 @@ def test_parts_may_be_any_sequence(kind: Any) -> None:
 def test_parts_of_another_kind_are_refused(parts: Any, told: str) -> None:
     with pytest.raises(ProblemError, match=told):
         Problem("x", 8, *parts)
+
+
+@pytest.mark.parametrize("kind", [list, iter, np.array])
+def test_ranges_and_tables_may_be_any_sequence(kind: Any) -> None:
+    made = Buffer(4, True, 0, 0, None, kind([0, 1]), 3, 10)
+    table = Latency(kind([0]), kind([12, 2]))
+    steps = (Instruction("make", 2, table), Instruction("wait", 2))
+    given = Problem("x", 8, steps, (made,))
+    assert hash(given) == hash(problem_from_json(problem_to_json(given)))
+    assert hash(Roofline(1, kind([2]), kind([1]))) == hash(Roofline(1, (2,), (1,)))
+    answer = Solution(kind([[0, 0, 1, 0]]))
+    assert hash(answer) == hash(Solution((Placement(0, 0, 1, False),)))
+    assert validate(given, answer) == 10
+    assert solution_from_json(given, solution_to_json(given, answer)) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "told"),
+    [
+        (
+            Buffer,
+            (
+                4,
+                True,
+                0,
+                0,
+                None,
+                3,
+                3,
+                10,
+            ),
+            "Buffer: live_range is 3, no sequence",
+        ),
+        (
+            Buffer,
+            (
+                4,
+                True,
+                1,
+                0,
+                None,
+                (0, 1, 2),
+                3,
+                10,
+            ),
+            r"live_range=\(1, 1\)",
+        ),
+        (
+            Roofline,
+            (
+                1,
+                2,
+                (3,),
+            ),
+            "Roofline: slow is 2, no sequence",
+        ),
+        (
+            Latency,
+            (
+                (0,),
+                None,
+            ),
+            "Latency: latencies is None, no sequence",
+        ),
+        (Solution, (3,), "Solution: placements is 3, no sequence"),
+        (Solution, ([None, 7],), r"placements\[1\] is 7"),
+        (Solution, ([(1, 2)],), r"placements\[0\] is \(1, 2\)"),
+    ],
+)
+def test_ranges_and_tables_of_another_kind_are_refused(kind: Any, parts: Any, told: str) -> None:
+    with pytest.raises(ProblemError, match=told):
+        kind(*parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
@@ -284,3 +285,12 @@ def test_the_engine_is_chosen_when_none_is_given(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(engine_choice, "engine", chosen)
     solver_of("greedy")(instance("ppo_step"), 1)
     assert asked
+
+
+def test_a_proof_has_no_more_time_than_the_search() -> None:
+    problem = instance("lstm")
+    solver_of("exact")(instance("ppo_step"), 2.0, 0)  # SciPy is there
+    begun = time.process_time()
+    answer = solver_of("exact")(problem, 0.5, 0)
+    assert time.process_time() - begun < 1.2
+    assert validate(problem, answer) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -209,9 +210,18 @@ def test_a_table_is_saved_and_loaded(table: Table, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.after, table.after)
     np.testing.assert_array_equal(again.gflops, table.gflops)
     assert again.evaluate(untiled(MATMUL)) == np.float32(stub(untiled(MATMUL)))
-    (tmp_path / "none.npz").write_text("none")
-    with pytest.raises(RecurraError, match="is no table of nests"):
-        load(tmp_path / "none.npz")
+    whole, none = (tmp_path / "matmul.npz").read_bytes(), tmp_path / "none.npz"
+    for content in (b"none", b"", whole[: len(whole) // 2], whole[: len(whole) - 30]):
+        none.write_bytes(content)
+        with pytest.raises(RecurraError, match="is no table of nests"):
+            load(none)
+    with np.load(tmp_path / "matmul.npz") as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays["about"]))
+    for wrong in ({**about, "actions": 3}, {**about, "orders": None}, [], {"format": 1}):
+        np.savez(none, **{**arrays, "about": json.dumps(wrong)})
+        with pytest.raises(RecurraError, match="is no table of nests"):
+            load(none)
     with pytest.raises(RecurraError, match="the table does not know the nest"):
         again.evaluate(scheduled(MATMUL, "m/32 m n k"))
 

@@ -85,6 +85,7 @@ def test_broken_middle_line_is_told(tmp_path: Path):
         ('{"resume": 1.5}', "its resume is 1.5"),
         (f'{{"step": 1, "x": {10**400}}}', "its x is larger than any number"),
         ("[1]", "it has no step"),
+        ("[" * 100_000, "it is nested too deeply"),
     ],
 )
 def test_rows_that_nobody_logs_are_told(tmp_path: Path, row: str, why: str):
@@ -97,7 +98,15 @@ def test_rows_that_nobody_logs_are_told(tmp_path: Path, row: str, why: str):
 
 @pytest.mark.parametrize(
     "text",
-    ['{"passes": 3}', '{"passes": [1]}', '{"other": []}', '{"stores": [{"bytes": "x"}]}', "[1]"],
+    [
+        '{"passes": 3}',
+        '{"passes": [1]}',
+        '{"other": []}',
+        '{"stores": [{"bytes": "x"}]}',
+        '{"stores": [{"bytes": Infinity}]}',
+        "[1]",
+        "[" * 100_000,
+    ],
 )
 def test_a_damaged_account_of_the_program_leaves_the_metrics(tmp_path: Path, text: str):
     with RunFolder.create(tmp_path, "E", "a", 0) as run:

@@ -94,6 +94,23 @@ class Odd(gym.Env[Any, Any]):
         given(self.bad[2])
 
 
+class OddInfo(Odd):
+    """Its info has values that no array of all rows can have."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        OddInfo.made += 1
+        self.info = {"x": None if OddInfo.made % 2 else 1, "large": 2**70}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], dict(self.info)
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], dict(self.info)
+
+
 class OddRow(Odd):
     """The third step of the second row gives what it is made with."""
 
@@ -121,8 +138,9 @@ def odd() -> Iterator[str]:
     gym.register("odd/fine-v0", Odd)
     gym.register("odd/close-v0", Odd, kwargs={"close": RuntimeError("no end")})
     gym.register("odd/row-v0", OddRow)
+    gym.register("odd/info-v0", OddInfo)
     yield "odd"
-    for name in (*names, "odd/make", "odd/fine", "odd/close", "odd/row"):
+    for name in (*names, "odd/make", "odd/fine", "odd/close", "odd/row", "odd/info"):
         del gym.registry[f"{name}-v0"]
 
 
@@ -180,6 +198,30 @@ def test_what_is_no_number_is_told_with_row_and_step(odd: str, episodes: str):
         assert "test_odd_envs.py:" in place
         assert facts.startswith(f"  {word} of row 1 is {shown}")
         assert at == "  called at i=0, t=2"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("episodes", ["absorbing", "autoreset"])
+def test_what_info_has_is_of_no_matter(odd: str, episodes: str):
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.make(f"{odd}/info-v0", episodes=episodes)
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        o[b, i, t + 1], r, _ = env.step((o.sum() > 0.0).cast("i32"))
+        rc.log(score=r[0:B, i, 0:T].sum())
+    score = ctx.run({B: 2, I: 2, T: 5}, backend="numpy")["score"]
+    assert score.tolist() == [{"absorbing": 2.0, "autoreset": 10.0}[episodes]] * 2
+
+
+@pytest.mark.parametrize("word", ["bogus", 3, "vector_entry_point"])
+def test_rows_that_gymnasium_does_not_know_are_told(odd: str, word: Any):
+    with rc.Context(dims="b i t"), pytest.raises(rc.RecurraError) as e:
+        rc.rl.env.make(f"{odd}/fine-v0", vectorization_mode=word)
+    first, place, _, hint = str(e.value).splitlines()
+    assert first == f"Gymnasium cannot make odd/fine-v0(vectorization_mode={word!r})"
+    assert "test_odd_envs.py:" in place
+    assert hint == "  hint: vectorization_mode='sync'"
 
 
 ELSEWHERE = """

@@ -43,8 +43,8 @@ class Any_(gym.Env[Any, Any]):
     """Shows what its space has, takes what its own has, if that is a value of it."""
 
     def __init__(self, seen: str, taken: str):
-        self.observation_space = {**SEEN, "box": BOX, "text": spaces.Text(3)}[seen]
         free, none = spaces.Box(-5, 5, (2,), np.int32), spaces.Box(-1.0, 1.0, (0,), np.float32)
+        self.observation_space = {**SEEN, "box": BOX, "text": spaces.Text(3), "none": none}[seen]
         self.action_space = {**TAKEN, "whole": free, "none": none}[taken]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -159,12 +159,13 @@ def test_what_no_distribution_gives(network: Any):
 
 
 @pytest.mark.parametrize("network", [actor_critic, builder])
-def test_a_space_without_actions(network: Any):
+@pytest.mark.parametrize("kind", ["observation", "action"])
+def test_a_space_without_a_number(network: Any, kind: str):
     with rc.Context(dims="b i t") as ((_, _), (i, _), (_, _)):
-        env = make("box", "none")
+        env = make("none", "class") if kind == "observation" else make("box", "none")
         with pytest.raises(RecurraError) as e:
             network(env, i)
-    assert "the action space has no actions\n" in str(e.value)
+    assert f"the {kind} space has no {kind}s\n" in str(e.value)
     assert "it is f32[0], which holds no number" in str(e.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable
 from contextlib import redirect_stderr
@@ -117,6 +118,33 @@ def test_resume_goes_on_where_it_stopped(tmp_path: Path):
     assert result["run"] == str(path)
     assert [row["step"] for row in RunFolder(path).rows()] == list(range(1, 11))
     np.testing.assert_array_equal(part.total, whole.total)
+
+
+def test_a_resumed_run_goes_on_in_its_folder_alone(tmp_path: Path):
+    path = Path(quietly(replace(SMALL, out=tmp_path), Fake(10))["run"])
+    with pytest.raises(RecurraError, match="but --out runs was given"):
+        quietly(replace(SMALL, resume=path, out=Path("runs"), iterations=12), Fake(12))
+    for out in (None, path, tmp_path):
+        with pytest.raises(RecurraError, match="has all its 10 iterations"):
+            quietly(replace(SMALL, resume=path, out=out), Fake(10))
+
+
+def test_a_full_disk_is_told_by_what_could_not_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The page cannot be written either, and says nothing."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    failing = Fake(10)
+    failing.saver.save = full
+    monkeypatch.setattr("recurra.rl.train.write_page", full)
+    with pytest.raises(OSError, match="No space left") as e:
+        quietly(replace(SMALL, out=tmp_path), failing)
+    assert any(x.name == "state" for x in e.traceback)
+    with pytest.raises(RecurraError, match="interrupted"):
+        quietly(replace(SMALL, out=tmp_path), Fake(10, fail_at=9))
 
 
 def test_what_cannot_be_resumed(tmp_path: Path):

@@ -34,13 +34,17 @@ class Spaces:
         self.normal = [_is_normal(leaf) for leaf in leaves]
         self.width = sum(_count(x.type) for x in self.observation.leaves())
         self.outputs = sum(self.sizes)
-        if not self.outputs:
-            raise RecurraError(
-                "the action space has no actions",
-                facts=f"it is {self.action}, which holds no number",
-                hint="give the environment a wrapper with an action space that does",
-                loc=here(),
-            )
+        for kind, space, count in (
+            ("observation", self.observation, self.width),
+            ("action", self.action, self.outputs),
+        ):
+            if not count:
+                raise RecurraError(
+                    f"the {kind} space has no {kind}s",
+                    facts=f"it is {space}, which holds no number",
+                    hint=f"give the environment a wrapper with an {kind} space that does",
+                    loc=here(),
+                )
         self.deviations = sum(n for n, is_so in zip(self.sizes, self.normal, strict=True) if is_so)
 
     def seen(self, other: Any) -> RecurrentTensor:

@@ -84,9 +84,23 @@ class Lanes:
     ) -> tuple[ReplaySegment, list[Played]]:
         """So many decisions of each game, and the games that ended; `random` says where games
         begin."""
+        played, ended = self.play_while(lambda: True, decide, count, random)
+        assert played is not None, "nothing has ended it"
+        return played, ended
+
+    def play_while(
+        self,
+        running: Callable[[], bool],
+        decide: Decide,
+        count: int,
+        random: np.random.Generator | None = None,
+    ) -> tuple[ReplaySegment | None, list[Played]]:
+        """The same, but None in place of decisions if it is not running before each of them."""
         rows: list[tuple[GameView, PlannedActions, tuple[float, ...], tuple[float, ...]]] = []
         ended: list[Played] = []
         for _ in range(count):
+            if not running():
+                return None, ended
             plan = PlannedActions(*(np.asarray(x) for x in decide(self.seen)))
             before = self.seen
             steps = [self._step(k, int(a), ended, random) for k, a in enumerate(plan.action)]

@@ -6,6 +6,7 @@ A process that dies, or does not answer, is replaced by another one with other r
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,16 +39,20 @@ class ActorsLost(RecurraError):
 
 
 class ActorRequest(NamedTuple):
-    """Weights, and the temperature."""
+    """Weights, the temperature, and the CPU seconds that the answer may take."""
 
     weights: Mapping[str, AnyArray]
     heat: float
+    seconds: float = float("inf")
 
 
 class Answer(NamedTuple):
-    """Pieces, games that ended, CPU seconds that this took in another process."""
+    """Pieces, games that ended, CPU seconds that this took in another process.
 
-    pieces: ReplaySegment
+    There are no pieces where the time was over first.
+    """
+
+    pieces: ReplaySegment | None
     ended: list[Played]
     seconds: float
 
@@ -67,6 +72,7 @@ class GameActor:
         self.plan = planner(settings)
 
     def work(self, request: ActorRequest) -> Answer:
+        begin = time.process_time()
         weights = {k: jax.numpy.asarray(v) for k, v in request.weights.items()}
 
         def decide(seen: GameView) -> PlannedActions:
@@ -74,7 +80,12 @@ class GameActor:
             return self.plan(weights, self.near, seen, key, heat, self.forest.number)
 
         heat = np.float32(request.heat) * self.warmth
-        pieces, ended = self.lanes.play(decide, self.settings.segment, self.random)
+        pieces, ended = self.lanes.play_while(
+            lambda: time.process_time() - begin < request.seconds,
+            decide,
+            self.settings.segment,
+            self.random,
+        )
         return Answer(pieces, ended, 0.0)
 
 
@@ -101,7 +112,12 @@ class Here:
         self.actor = GameActor(flat, engine, settings, (seed, 0))
 
     def answer(self, request: ActorRequest) -> Answer:
-        return self.actor.work(request)
+        """What was played in part is not part of what a checkpoint keeps."""
+        before = copy.deepcopy(self.state())
+        answer = self.actor.work(request)
+        if answer.pieces is None:
+            self.restore(before)
+        return answer
 
     def state(self) -> dict[str, object]:
         return {"lanes": self.actor.lanes.state(), "random": self.actor.random}
@@ -136,7 +152,9 @@ class ActorPool:
         return (*self.given, (self.seed, self.born))
 
     def answer(self, request: ActorRequest) -> Answer:
-        request = ActorRequest({k: np.asarray(v) for k, v in request.weights.items()}, request.heat)
+        weights = {k: np.asarray(v) for k, v in request.weights.items()}
+        each = request.seconds / self.crew.count
+        request = request._replace(weights=weights, seconds=each)
         self.crew.ask_idle(request)
         who, found = self.crew.answer()
         self.crew.ask(who, request)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from recurra.mapping.learn.actors import ActorsLost
-from recurra.mapping.learn.demonstrations import demonstrations
-from recurra.mapping.learn.learner import GameLearner
-from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.search import Search
+from recurra.support.notices import tell_once
+
+if TYPE_CHECKING:
+    from recurra.mapping.learn.learner import GameLearner
 
 SAVE_EVERY = 20  # rounds
+LEAST = 2.5 * COMPILING  # seconds: JAX begins, two functions are compiled, a round is played
 
 
 def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None = None) -> None:
@@ -26,9 +29,26 @@ def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | N
     game.reset()
     if not game.advance():
         return  # no choice anywhere
-    settings = settings.fitted(len(search.flat.size))
+    if search.seconds < LEAST:
+        tell_once(
+            f"{search.seconds:g} s are too few for an agent to learn: the answer is the game that "
+            f"keeps what it can where it is; compiling the agent alone takes some {LEAST:g} s"
+        )
+        return
+    _play_and_learn(search, settings.fitted(len(search.flat.size)), checkpoint)
+
+
+def _play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None) -> None:
+    from recurra.mapping.learn.actors import ActorsLost
+    from recurra.mapping.learn.demonstrations import demonstrations
+    from recurra.mapping.learn.learner import GameLearner
+
     seed = int(search.random.integers(2**31))
-    learner = GameLearner(search.flat, search.engine, settings, seed)
+
+    def left() -> float:
+        return search.seconds - search.spent
+
+    learner = GameLearner(search.flat, search.engine, settings, seed, left)
     if checkpoint is not None and checkpoint.exists():
         learner.load(checkpoint)
     else:
@@ -43,9 +63,10 @@ def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | N
 
 def _learn(search: Search, learner: GameLearner, checkpoint: Path | None) -> None:
     while search.running() and learner.rounds < learner.settings.rounds:
+        before = learner.rounds
         for played in learner.round():
             search.offer(played.reward, lambda played=played: played.solution)
-            if played.reward > learner.best:
+            if learner.rounds > before and played.reward > learner.best:
                 learner.show([played])
         search.elsewhere = learner.elsewhere
         if checkpoint is not None and learner.rounds % SAVE_EVERY == 0:

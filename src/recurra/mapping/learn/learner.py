@@ -31,7 +31,7 @@ from recurra.mapping.learn.network import (
 )
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
 from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
-from recurra.mapping.learn.settings import AgentSettings
+from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.learn.view import AnyArray, GameView, Surroundings, legal, surroundings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
@@ -44,22 +44,36 @@ LEARNER = "mapping, Adam of one vector"  # what a checkpoint is of
 LONGEST_GRADIENT = 1.0
 KEEN = 3.0  # without planning: how much an action that did better than expected counts, per spread
 
+FIRST_ANSWER = 1.5 * COMPILING  # CPU seconds in which a search is compiled, and played with
+
 Train = Callable[[Weights, AdamState, Surroundings, Batch], tuple[Weights, AdamState]]
+
+
+def _unlimited() -> float:
+    return float("inf")
 
 
 class GameLearner:
     """An agent for one program."""
 
     def __init__(
-        self, flat: FlatProblem, engine: Engine, settings: AgentSettings, seed: int
+        self,
+        flat: FlatProblem,
+        engine: Engine,
+        settings: AgentSettings,
+        seed: int,
+        left: Callable[[], float] = _unlimited,
     ) -> None:
+        """`left`: how many CPU seconds there are."""
         self.flat, self.engine, self.settings, self.seed = flat, engine, settings, seed
+        self.left = left
         self.random = np.random.default_rng((seed, 1))
         self.near = surroundings(flat)
         self.weights: Weights = initial(settings, self.near, seed)
         self.adam = AdamState.zero(_as_one(self.weights))
         self.replay = Replay(settings.replay, settings.segment)
         self.rounds = self.updates = 0
+        self.owed = 0  # updates that there was no time for
         self.best = 0  # picoseconds, of the games that were shown
         self.elsewhere = 0.0  # CPU seconds of actors in other processes
         self.actors: Actors = (
@@ -82,6 +96,8 @@ class GameLearner:
             new = replay_segment(self.flat, self.engine, expected, some, s.segment, s.cells)
             self.replay.show(new, max(len(new.action), s.shown * pieces))
             self.best = max(self.best, *(g.reward for g in some))
+            if not self.rounds and not self.updates:
+                self.owed = s.warmup
 
     @property
     def heat(self) -> float:
@@ -91,16 +107,26 @@ class GameLearner:
         return s.temperature + (s.final_temperature - s.temperature) * done
 
     def round(self) -> list[Played]:
-        """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more."""
-        if not self.rounds and len(self.replay.shown):
-            self.update(self.settings.warmup)
-        answer = self.actors.answer(ActorRequest(self.weights, self.heat))
-        self.replay.add(answer.pieces)
-        self.reanalyse()
-        self.update(self.settings.updates)
-        self.rounds += 1
+        """The games that ended meanwhile; raises `ActorsLost` where no actor answers any more.
+
+        A round is not counted if the time was over before its answer.
+        """
+        self._update_owed(spare=0.0 if self.rounds else FIRST_ANSWER)
+        answer = self.actors.answer(ActorRequest(self.weights, self.heat, self.left()))
         self.elsewhere += answer.seconds
+        if answer.pieces is not None:
+            self.replay.add(answer.pieces)
+            self.reanalyse()
+            self.owed += self.settings.updates
+            self.rounds += 1
+            self._update_owed()
         return answer.ended
+
+    def _update_owed(self, spare: float = 0.0) -> None:
+        """The updates that are due, while more time is left than this; the others remain due."""
+        while self.owed and self.left() > spare:
+            self.update(1)
+            self.owed -= 1
 
     def reanalyse(self) -> None:
         """Plans anew for a few old pieces, those of demonstrations included."""
@@ -158,6 +184,7 @@ class GameLearner:
             "replay": self.replay.state(),
             "actors": self.actors.state(),
             "updates": self.updates,
+            "owed": self.owed,
             "best": self.best,
         }
 
@@ -166,7 +193,7 @@ class GameLearner:
         self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
         self.adam = jax.tree.map(jnp.asarray, AdamState(**state["adam"]))
-        self.best = state["best"]
+        self.best, self.owed = state["best"], state["owed"]
         self.replay.restore(state["replay"])
         self.actors.restore(state["actors"])
 

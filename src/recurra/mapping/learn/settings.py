@@ -12,6 +12,10 @@ Planning = Literal["learned", "true", "none"]
 """A search with the learned dynamics (MuZero), one with the game itself (AlphaZero), or none."""
 
 
+COMPILING = 6.0
+"""CPU seconds in which XLA compiles the network's update, or its search, on a slow core"""
+
+
 @dataclass(frozen=True)
 class AgentSettings:
     """Of the agent, its network, its games, its learning. The defaults are for one CPU."""

@@ -20,6 +20,7 @@ from recurra.storage.mapping_problem import Buffer, Latency, Placement, Problem,
 
 FEW = 60  # buffers; the trees of more are not searched
 PART = 0.4  # of the time, at most, for the bound, and for an answer that meets it
+BOUND = 5e-4  # CPU seconds for each buffer in which the bound's program is written
 EACH = 1e-3  # CPU seconds for that answer, times the square of the number of buffers
 
 Inside = list[Placement | None]
@@ -34,8 +35,9 @@ def solve(search: Search) -> None:
 def prove(search: Search) -> bool:
     """Is the best answer of `search` optimal, up to the tolerance of its bound?"""
     problem, count = search.problem, len(search.problem.buffers)
-    most = bound(problem, "milp", PART * search.seconds, near=0.0).reward
-    search.enough = most - int(2 * TOLERANCE * problem.total)
+    if BOUND * count < PART * search.seconds:
+        most = bound(problem, "milp", PART * search.seconds, near=0.0).reward
+        search.enough = most - int(2 * TOLERANCE * problem.total)
     if count > FEW:
         search_by_default(search)
         return search.reward >= search.enough

@@ -2,14 +2,15 @@
 
 A checkpoint has everything that the next update depends on: a learner whose actors are of its own
 process goes on from it as if it had never stopped, to the last bit. It is an .npz file, arrays by
-their way, "adam/mean/W0", and JSON; nothing in it is executed when it is loaded.
+their way, "adam/mean/W0", and JSON, with a digest at its end; nothing in it is executed when it is
+loaded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from recurra.nest.table import Table
 from recurra.support import atomic_write
 
 FORMAT = 1
+DIGEST = 32  # bytes at the end of a file
 Settings = TypeVar("Settings", bound=LearnerSettings)
 Shared = TypeVar("Shared", bound=PoolSettings)
 
@@ -176,7 +178,8 @@ def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
     head = {"format": FORMAT, "done": past, "about": dict(about), "words": words}
     packed = io.BytesIO()
     np.savez(packed, head=json.dumps(head), **arrays)  # pyright: ignore[reportArgumentType]
-    atomic_write.save(path, packed.getvalue())
+    content = packed.getvalue()
+    atomic_write.save(path, content + hashlib.sha256(content).digest())
 
 
 def done(path: Path) -> int:
@@ -185,14 +188,27 @@ def done(path: Path) -> int:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return head and arrays of a file that is as it was written."""
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        head = json.loads(str(arrays.pop("head")))
-        if head["format"] != FORMAT:
-            raise ValueError(f"format {head['format']}, not {FORMAT}")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise RecurraError(f"{path} is no checkpoint", facts=str(error)) from None
+    content, digest = content[:-DIGEST], content[-DIGEST:]
+    if hashlib.sha256(content).digest() != digest:
+        raise RecurraError(
+            f"{path} is no checkpoint",
+            facts="its content does not give the digest at its end: it is damaged, or of another "
+            "version",
+            hint="learn anew, in another folder",
+        )
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    head = json.loads(str(arrays.pop("head")))
+    if head["format"] != FORMAT:
+        raise RecurraError(
+            f"{path} is no checkpoint of this version",
+            facts=f"format {head['format']}, not {FORMAT}",
+        )
     return head, arrays
 
 
