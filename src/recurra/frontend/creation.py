@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.construct import as_tensor, counted
-from recurra.frontend.dims import Size, unwrap
+from recurra.frontend.construct import counted
 from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.symbolic import Size, unwrap
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
@@ -72,7 +72,7 @@ def arange(
             hint=f"count, then multiply: rc.arange(n) * {step} + {start}",
             loc=here(),
         )
-    found = counted(ends[1] - ends[0]) + as_tensor(start)
+    found = counted(RecurrentTensor, ends[1] - ends[0]) + as_tensor(start)
     return found if dtype is None else found.cast(dtype)
 
 

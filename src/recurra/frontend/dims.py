@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from recurra.errors import DomainError, here
-from recurra.frontend.no_value import Opaque
-from recurra.frontend.words import NoSuchName
+from recurra.frontend.read import Read
+from recurra.frontend.symbolic import Symbolic, condition, unwrap
+from recurra.frontend.tensor import as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 
 
-class Index(Opaque):
-    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor.
+class Index(Symbolic):
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
 
-    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
-    is no longer about i. Such a one is also a number or a truth value of Python.
-    """
-
-    __slots__ = ("expr",)
-
-    def __init__(self, expr: Expr | int):
-        self.expr = expr
-
-    def __repr__(self) -> str:
-        return str(self.expr)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_") or name == "expr":  # Python asks for these
-            raise AttributeError(f"an index has no attribute {name!r}")
-        raise NoSuchName(
-            f"the index {self} has no {name!r}",
-            facts="dims and bounds are counted; a number that is computed with is a tensor",
-            hint=f"write rc.value({self}) for that tensor",
-            loc=here(),
-        )
-
-    @property
-    def constant(self) -> int | bool | None:
-        """The number or truth value that it has folded to, if it has."""
-        if isinstance(self.expr, int):
-            return self.expr
-        return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
-
-    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.expr if isinstance(self.expr, int) else super().__index__()
-
-    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.expr if isinstance(self.expr, int) else super().__int__()
-
-    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return float(self.expr) if isinstance(self.expr, int) else super().__float__()
+    __slots__ = ()
 
     def _affine(self, other: Any, f: Any) -> Any:
         if isinstance(other, Index) or type(other) is int:
@@ -127,9 +90,6 @@ class Index(Opaque):
         return self._read(other, lambda a, b: b**a)
 
     def _read(self, other: Any, f: Any, whole: str = "f32") -> Any:
-        from recurra.frontend.construct import as_tensor
-        from recurra.frontend.read import Read
-
         if not isinstance(other, Read):
             return f(as_tensor(self, whole), as_tensor(other, whole))
         return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
@@ -181,42 +141,16 @@ class Index(Opaque):
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def __iter__(self) -> NoReturn:
-        raise DomainError(
-            f"{self} cannot be counted through while the program is written",
-            facts="it stands for every point of its dims at once",
-            hint="a loop over a dim is an equation over it: x[t + 1] = f(x[t])",
-            loc=here(),
-        )
-
     def __abs__(self) -> Any:
         return self._read(0, lambda a, _: a.abs())
 
-    def __bool__(self) -> bool:
-        if self.constant is not None:
-            return bool(self.constant)
-        raise DomainError(
-            f"{self} has no truth value while the program is written",
-            facts="it stands for every point of its dims at once",
-            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~; "
-            "min and max of indices are rc.min(a, b), rc.max(a, b)",
-            loc=here(),
-        )
-
-
-Size = int | Index | Expr  # of an axis: a number, or made of bounds
-
 
 def _is_int(other: Any) -> bool:
-    return isinstance(other, Index) or type(other) is int
+    return isinstance(other, Symbolic) or type(other) is int
 
 
 def wrap(expr: Expr | int) -> Any:
     return Index(expr) if isinstance(expr, Expr) else expr
-
-
-def unwrap(e: Any) -> Any:
-    return e.expr if isinstance(e, Index) else e
 
 
 def minimum(*args: Any) -> Any:
@@ -245,15 +179,3 @@ def _only_indices(name: str, args: tuple[Any, ...]) -> None:
                 hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
                 loc=here(),
             )
-
-
-def is_condition(e: Any) -> bool:
-    return isinstance(e, (ex.Cmp, ex.Logic))
-
-
-def condition(x: Any) -> Expr | None:
-    """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
-    if isinstance(x, (bool, np.bool_)):
-        return ex.TRUE if x else ex.FALSE
-    e = unwrap(x)
-    return e if is_condition(e) else None

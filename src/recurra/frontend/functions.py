@@ -12,14 +12,15 @@ from typing import Any
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.construct import as_tensor, elementwise, promote
-from recurra.frontend.dims import Index, Size, condition, unwrap
+from recurra.frontend.axes import axis_of
+from recurra.frontend.construct import promote
+from recurra.frontend.dims import Index
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
 from recurra.frontend.layouts import diagonal
 from recurra.frontend.operators import operator
-from recurra.frontend.reductions import axis_of
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.symbolic import Size, condition, unwrap
+from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, negate, symbols
 from recurra.ir.graph import Ref, Slice
@@ -197,7 +198,7 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     when = condition(cond) if isinstance(cond, Index) else None
     if when is not None:
-        a, b = promote(a, b)
+        a, b = promote(RecurrentTensor, a, b)
         return choose((when, a), (negate(when), b))
     chosen = as_tensor(cond)
     if chosen.dtype != "bool":
@@ -225,7 +226,7 @@ def minimum(a: Any, b: Any) -> RecurrentTensor:
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
 def concat(xs: Sequence[Any], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along an axis, in the type in which they meet."""
-    xs = promote(*_several("concat", xs))
+    xs = promote(RecurrentTensor, *_several("concat", xs))
     return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.words import hint, unknown
@@ -115,20 +118,20 @@ class OpaqueTensor(Opaque):
                 raise AttributeError(name)
             raise unknown("a recurrent tensor", name, dir(type(self)))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
-        from recurra.frontend.construct import as_tensor
-
-        name = _OPERATORS.get(ufunc.__name__)
-        if name is None or method != "__call__":
-            raise _not_taken(f"np.{ufunc.__name__}")
-        return getattr(operator, name)(*map(as_tensor, operands))
-
     def __array_function__(self, function: Any, *_: Any) -> NoReturn:
         raise _not_taken(f"np.{function.__name__}")
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
         raise _not_taken(f"torch.{function.__name__}")
+
+
+def operator_of(ufunc: np.ufunc, method: str) -> Callable[..., object]:
+    """Python's operator that a function of NumPy is. Raises DomainError if there is none."""
+    name = _OPERATORS.get(ufunc.__name__)
+    if name is None or method != "__call__":
+        raise _not_taken(f"np.{ufunc.__name__}")
+    return getattr(operator, name)
 
 
 def _is_operand(frame: FrameType) -> bool:

@@ -6,34 +6,49 @@ Domains are unioned when tensors meet; shapes broadcast from the right, as label
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import pi
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import numpy as np
 
 from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
+from recurra.frontend import autodiff, layouts, ordering, reductions
 from recurra.frontend import indexing as brackets
-from recurra.frontend import layouts, ordering, reductions
-from recurra.frontend.construct import (
-    as_tensor,
-    elementwise,
-    logical,
-    with_slope_of,
-    zeros,
-)
-from recurra.frontend.dims import Index
+from recurra.frontend.construct import convert, logical, pointwise, with_slope_of
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.matmul import matmul
-from recurra.frontend.no_value import OpaqueTensor
+from recurra.frontend.no_value import OpaqueTensor, operator_of
 from recurra.frontend.operators import operator
-from recurra.frontend.read import Read
+from recurra.frontend.read import Read, union
 from recurra.frontend.rounding import rounded
-from recurra.ir.op import Elementwise
+from recurra.frontend.symbolic import Symbolic
+from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import is_float
 from recurra.ops import bitwise, movement, reduction, special
 from recurra.ops import elementwise as el
 
-__all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
+    return convert(RecurrentTensor, x, dtype)
+
+
+def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
+    """`op` on operands that broadcast from the right and meet in one type."""
+    return pointwise(RecurrentTensor, op, *xs)
+
+
+def _method(
+    function: Callable[Concatenate[RecurrentTensor, P], R],
+) -> Callable[Concatenate[RecurrentTensor, P], R]:
+    """A function of tensors, as the type checker sees it of this class and those below it."""
+    return function
 
 
 def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
@@ -47,10 +62,24 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     grad: RecurrentTensor | None = None
 
-    def __getitem__(self, key: Any) -> RecurrentTensor:
+    @property
+    def kind(self) -> type[RecurrentTensor]:
+        """The class of what operators make of it."""
+        return RecurrentTensor
+
+    def apply(self, op: Op, *args: Read) -> RecurrentTensor:
+        """A new equation over the union of the operands' domains."""
+        domain = union(self.tracer, args, op)
+        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
+        return RecurrentTensor(self.tracer, self.graph.read(node.name))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **_: Any) -> object:
+        return operator_of(ufunc, method)(*map(as_tensor, operands))
+
+    def __getitem__(self: RecurrentTensor, key: Any) -> RecurrentTensor:
         return brackets.read(self, key if isinstance(key, tuple) else (key,))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self: RecurrentTensor, key: Any, value: Any) -> None:
         brackets.define(self, key if isinstance(key, tuple) else (key,), value)
 
     # ---- operators
@@ -167,12 +196,12 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
     def __and__(self, other: Any) -> RecurrentTensor:
         """Both, of truth values; bit by bit, of integers."""
-        return logical(el.And, bitwise.BitAnd, self, other)
+        return logical(RecurrentTensor, el.And, bitwise.BitAnd, self, other)
 
     @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
     def __or__(self, other: Any) -> RecurrentTensor:
         """One or both, of truth values; bit by bit, of integers."""
-        return logical(el.Or, bitwise.BitOr, self, other)
+        return logical(RecurrentTensor, el.Or, bitwise.BitOr, self, other)
 
     @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
     def __xor__(self, other: Any) -> RecurrentTensor:
@@ -180,10 +209,10 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(bitwise.BitXor, other)
 
     def __rand__(self, other: Any) -> RecurrentTensor:
-        return logical(el.And, bitwise.BitAnd, other, self)
+        return logical(RecurrentTensor, el.And, bitwise.BitAnd, other, self)
 
     def __ror__(self, other: Any) -> RecurrentTensor:
-        return logical(el.Or, bitwise.BitOr, other, self)
+        return logical(RecurrentTensor, el.Or, bitwise.BitOr, other, self)
 
     def __rxor__(self, other: Any) -> RecurrentTensor:
         return elementwise(bitwise.BitXor, other, self)
@@ -207,15 +236,15 @@ class RecurrentTensor(Read, OpaqueTensor):
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
         """Not, of truth values; bit by bit, of integers."""
-        return logical(el.Not, bitwise.BitNot, self)
+        return logical(RecurrentTensor, el.Not, bitwise.BitNot, self)
 
     @operator("x @ y", "np.matmul", "torch.matmul")
     def __matmul__(self, other: Any) -> RecurrentTensor:
         """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
-        return matmul(self, other)
+        return matmul(RecurrentTensor, self, other)
 
     def __rmatmul__(self, other: Any) -> RecurrentTensor:
-        return matmul(other, self)
+        return matmul(RecurrentTensor, other, self)
 
     # ---- methods
 
@@ -286,7 +315,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.Floor) if is_float(self.dtype) else self
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
-    def round(self, decimals: int | Index = 0) -> RecurrentTensor:
+    def round(self: RecurrentTensor, decimals: int | Symbolic = 0) -> RecurrentTensor:
         """To the nearest of so many decimals; of two that are as near, to the even one."""
         return rounded(self, decimals)
 
@@ -327,24 +356,49 @@ class RecurrentTensor(Read, OpaqueTensor):
 
         return with_slope_of(raised if hi is None else elementwise(el.Minimum, raised, hi), sloped)
 
-    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
-    var, std, norm = reductions.var, reductions.std, reductions.norm
-    max, min, logsumexp = reductions.max, reductions.min, reductions.logsumexp
-    any, all = reductions.any, reductions.all
-    argmax, argmin = reductions.argmax, reductions.argmin
+    sum = _method(reductions.sum)
+    prod = _method(reductions.prod)
+    mean = _method(reductions.mean)
+    var = _method(reductions.var)
+    std = _method(reductions.std)
+    norm = _method(reductions.norm)
+    max = _method(reductions.max)
+    min = _method(reductions.min)
+    logsumexp = _method(reductions.logsumexp)
+    any = _method(reductions.any)
+    all = _method(reductions.all)
+    argmax = _method(reductions.argmax)
+    argmin = _method(reductions.argmin)
 
-    sort, argsort, topk = ordering.sort, ordering.argsort, ordering.topk
-    cumsum, cumprod, cummax = ordering.cumsum, ordering.cumprod, ordering.cummax
-    discounted_sum = ordering.discounted_sum
-    softmax, log_softmax = ordering.softmax, ordering.log_softmax
-    take, gather, scatter = ordering.take, ordering.gather, ordering.scatter
-    one_hot = ordering.one_hot
+    sort = _method(ordering.sort)
+    argsort = _method(ordering.argsort)
+    topk = _method(ordering.topk)
+    cumsum = _method(ordering.cumsum)
+    cumprod = _method(ordering.cumprod)
+    cummax = _method(ordering.cummax)
+    discounted_sum = _method(ordering.discounted_sum)
+    softmax = _method(ordering.softmax)
+    log_softmax = _method(ordering.log_softmax)
+    take = _method(ordering.take)
+    gather = _method(ordering.gather)
+    scatter = _method(ordering.scatter)
+    one_hot = _method(ordering.one_hot)
 
-    transpose, permute, reshape = layouts.transpose, layouts.permute, layouts.reshape
-    squeeze, expand, broadcast_to = layouts.squeeze, layouts.expand, layouts.broadcast_to
-    flip, roll, repeat, tile = layouts.flip, layouts.roll, layouts.repeat, layouts.tile
-    index, cut = layouts.index, layouts.cut
-    tril, triu, outer = layouts.tril, layouts.triu, layouts.outer
+    transpose = _method(layouts.transpose)
+    permute = _method(layouts.permute)
+    reshape = _method(layouts.reshape)
+    squeeze = _method(layouts.squeeze)
+    expand = _method(layouts.expand)
+    broadcast_to = _method(layouts.broadcast_to)
+    flip = _method(layouts.flip)
+    roll = _method(ordering.roll)
+    repeat = _method(layouts.repeat)
+    tile = _method(layouts.tile)
+    index = _method(layouts.index)
+    cut = _method(layouts.cut)
+    tril = _method(layouts.tril)
+    triu = _method(layouts.triu)
+    outer = _method(layouts.outer)
 
     @property
     def T(self) -> RecurrentTensor:
@@ -365,8 +419,6 @@ class RecurrentTensor(Read, OpaqueTensor):
         hint="write x[0:T].sum().backward(wrt=[x]) for the gradients of x; without wrt they are "
         "those of all parameters",
     )
-    def backward(self, wrt: Any = None, *, through_updates: bool = False) -> None:
+    def backward(self: RecurrentTensor, wrt: Any = None, *, through_updates: bool = False) -> None:
         """Gradients of (the sum over its domain of) this tensor; each of `wrt` gets a `.grad`."""
-        from recurra.frontend.autodiff import backward
-
-        backward(self, wrt, through_updates)
+        autodiff.backward(self, wrt, through_updates)

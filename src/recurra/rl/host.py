@@ -16,9 +16,10 @@ from typing import Any
 
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.dims import Index, unwrap, wrap
+from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order
+from recurra.frontend.symbolic import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.graph import Graph

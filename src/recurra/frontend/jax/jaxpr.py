@@ -21,12 +21,12 @@ from recurra.backends.jax.function import number, refused, untraceable
 from recurra.backends.jax.sizes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import elementwise, with_slope_of
+from recurra.frontend.construct import with_slope_of
 from recurra.frontend.dims import wrap
 from recurra.frontend.functions import concat, stack
 from recurra.frontend.jax.convolution import convolution
 from recurra.frontend.jax.indexed import dynamic_slice, gather, iota, sliced
-from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.expr import symbols
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float
