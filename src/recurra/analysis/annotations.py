@@ -35,7 +35,7 @@ _SAID = {  # a class, as one of it is told, and as several are
     "Read": ("a tensor", "tensors"),
     "RecurrentTensor": ("a tensor", "tensors"),
     "str": ("text", "texts"),
-    "Symbolic": ("an index expression", "index expressions"),
+    "BareIndex": ("an index expression", "index expressions"),
     "Type": ("a type such as rc.f32[3]", "types"),
 }
 

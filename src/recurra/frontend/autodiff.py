@@ -18,6 +18,7 @@ from typing import Any, Generic
 
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here
+from recurra.frontend.bare_index import wrap
 from recurra.frontend.construct import convert, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
@@ -31,7 +32,6 @@ from recurra.frontend.gradient_paths import (
 from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.outer_products import picked, rows_bend, summed
 from recurra.frontend.read import Operand, Read, Tensor
-from recurra.frontend.symbolic import wrap
 from recurra.ir.expr import (
     FALSE,
     TRUE,

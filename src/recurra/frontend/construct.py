@@ -10,9 +10,9 @@ import numpy as np
 
 from recurra.analysis.tracer import current
 from recurra.errors import ShapeError, here
+from recurra.frontend.bare_index import BareIndex, is_condition
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.read import Operand, Read, Tensor
-from recurra.frontend.symbolic import Symbolic, is_condition
 from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
@@ -28,15 +28,15 @@ from recurra.polyhedral import isl
 _NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
 
 
-def convert(kind: type[Tensor], x: Any, dtype: str | Dtype | None = None) -> Tensor:
+def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> Tensor:
     """A tensor from a number, an index expression, or an array; of a tensor, itself."""
     if isinstance(x, kind):
         return x
     tracer, dtype = current(), dtype and dtype_name(dtype)
     dims: set[str] = set()
-    if isinstance(x, Symbolic) and x.constant is not None:
+    if isinstance(x, BareIndex) and x.constant is not None:
         x = x.constant
-    if isinstance(x, Symbolic):
+    if isinstance(x, BareIndex):
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
         dims = op.mentions() & set(tracer.dim_names())
         stem = "value"
@@ -50,14 +50,14 @@ def convert(kind: type[Tensor], x: Any, dtype: str | Dtype | None = None) -> Ten
     return kind(tracer, Ref(node.name, node.domain.identity))
 
 
-def _array(x: Any, dtype: str | None) -> np.ndarray:
+def _array(x: object, dtype: str | None) -> np.ndarray:
     no_number = x is None or array_of(x, "the constant").dtype.kind in "OUSV"
     to = array_type(x) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
     return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
 
 
-def array_type(x: Any) -> str:
+def array_type(x: object) -> str:
     """The type of a tensor made of an array, unless one is asked for."""
     if x is None:
         raise ShapeError(
@@ -84,18 +84,18 @@ def array_type(x: Any) -> str:
     return found
 
 
-def _other_type(x: Any) -> str:
+def _other_type(x: object) -> str:
     """The way out for a constant that does not fit."""
     if array_of(x).dtype.kind in "fc":
         return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
-def _python(x: Any) -> Any:
+def _python(x: object) -> Any:
     return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
 
 
-def _weak_type(x: Any) -> str:
+def _weak_type(x: object) -> str:
     return "bool" if isinstance(x, bool) else "i32" if isinstance(x, int) else "f32"
 
 
@@ -103,7 +103,7 @@ def zeros(type_: Type) -> Const:
     return Const(value=0.0 if is_float(type_.dtype) else 0, dtype=type_.dtype, shape=type_.shape)
 
 
-def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: Any) -> Tensor:
+def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
     """`op` on operands that broadcast from the right and meet in one type."""
     if op is el.Where:
         tensors = [convert(kind, xs[0]), *promote(kind, *xs[1:])]
@@ -151,7 +151,9 @@ def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
     return ones.apply(CumSum(axis=0), ones) - 1
 
 
-def logical(kind: type[Tensor], op: type[Elementwise], bits: type[Elementwise], *xs: Any) -> Tensor:
+def logical(
+    kind: type[Tensor], op: type[Elementwise], bits: type[Elementwise], *xs: object
+) -> Tensor:
     """`op` of truth values, `bits` of integers."""
     tensors = promote(kind, *xs)
     return pointwise(kind, op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
@@ -162,7 +164,7 @@ def with_slope_of(x: Tensor, other: Callable[[], Tensor]) -> Tensor:
     return pointwise(x.kind, el.WithGradient, x, other()) if is_float(x.dtype) else x
 
 
-def promote(kind: type[Tensor], *xs: Any) -> list[Tensor]:
+def promote(kind: type[Tensor], *xs: object) -> list[Tensor]:
     """Operands in one type; numbers take that of the tensors, or make integers a float."""
     dtype = reduce(join, [t for x in xs if (t := _strong_type(x))] or ["bool"])
     weak = [_weak_kind(x) for x in xs if not _strong_type(x)]
@@ -173,14 +175,14 @@ def promote(kind: type[Tensor], *xs: Any) -> list[Tensor]:
     return [convert(kind, x, dtype).cast(dtype) for x in xs]
 
 
-def _strong_type(x: Any) -> str | None:
+def _strong_type(x: object) -> str | None:
     """The type that a tensor or an array brings along; a number has none."""
     if isinstance(x, Read):
         return x.dtype
     return array_type(x) if _is_array(x) else None
 
 
-def assigned(kind: type[Tensor], name: str, x: Any, want: Type) -> Tensor:
+def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
     """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
     have = _strong_type(x) or _weak_kind(x)
     is_number = _strong_type(x) is None
@@ -195,12 +197,12 @@ def assigned(kind: type[Tensor], name: str, x: Any, want: Type) -> Tensor:
     )
 
 
-def _is_array(x: Any) -> bool:
-    return not isinstance(x, (Read, Symbolic)) and np.ndim(x) > 0
+def _is_array(x: object) -> bool:
+    return not isinstance(x, (Read, BareIndex)) and array_of(x).ndim > 0
 
 
-def _weak_kind(x: Any) -> str:
-    if isinstance(x, Symbolic):
+def _weak_kind(x: object) -> str:
+    if isinstance(x, BareIndex):
         return "bool" if is_condition(x.expr) else "i32"
     return _weak_type(_python(x))
 

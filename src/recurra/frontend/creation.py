@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import RecurraError, here
+from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import counted
 from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
-from recurra.frontend.symbolic import Size, unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.symbolic import Size, unwrap
+from recurra.frontend.bare_index import Size, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.errors import DomainError, here
+from recurra.frontend.bare_index import is_condition, unwrap
 from recurra.frontend.dims import Index
 from recurra.frontend.read import Read
-from recurra.frontend.symbolic import is_condition, unwrap
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols
 

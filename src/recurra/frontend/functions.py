@@ -13,13 +13,13 @@ from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.axes import axis_of
+from recurra.frontend.bare_index import Size, condition, unwrap
 from recurra.frontend.construct import promote
 from recurra.frontend.dims import Index
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
 from recurra.frontend.layouts import diagonal
 from recurra.frontend.operators import operator
-from recurra.frontend.symbolic import Size, condition, unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, negate, symbols
@@ -402,7 +402,7 @@ def call(
         item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
         x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
         for r in ranges if k < len(results) else ():
-            x = x.index(Index(r.sym) - r.lo, axis=0)
+            x = x.index(r.sym - r.lo, axis=0)
         out.append(x)
     return tuple(out)
 

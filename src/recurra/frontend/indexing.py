@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here, users_frame
 from recurra.frontend import layouts, ordering
+from recurra.frontend.bare_index import Size, condition, is_condition, unwrap, wrap
 from recurra.frontend.construct import assigned, convert
 from recurra.frontend.read import Operand, Read, Tensor
-from recurra.frontend.symbolic import condition, is_condition, unwrap, wrap
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Ref, Slice, index_symbols
+from recurra.ir.graph import Index, Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Type, is_float, is_shift
 from recurra.ops import indexing, movement
 from recurra.ops.elementwise import Mod
@@ -23,7 +23,7 @@ from recurra.ops.source import Value
 from recurra.polyhedral import isl
 
 
-def read(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
+def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
     """x[keys]: over its domain if it is not indexed yet, else inside of its value.
 
     x[..., 0] leaves all dims as they are.
@@ -69,7 +69,7 @@ def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
 
 def _on_rings(
     x: Tensor,
-    keys: tuple[Any, ...],
+    keys: tuple[object, ...],
     source: Domain,
     rings: Mapping[int, tuple[Expr | int, Expr | int]],
 ) -> Tensor:
@@ -92,7 +92,7 @@ def _on_rings(
 
 
 def _around(
-    x: Tensor, keys: tuple[Any, ...], place: int, e: Expr | int, size: Expr | int
+    x: Tensor, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
 ) -> Tensor:
     """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
     box = x.tracer.domain(symbols(e) & set(x.tracer.dim_names()))
@@ -114,7 +114,9 @@ def _around(
     return x.kind(x.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
 
 
-def _turned(x: Operand, keys: tuple[Any, ...], place: int, e: Expr | int, size: Expr | int) -> str:
+def _turned(
+    x: Operand, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
+) -> str:
     """The same read of the whole ring, turned."""
     dim = min(symbols(e) & set(x.tracer.dim_names()), default="")
     steps = is_shift(e, dim)
@@ -138,7 +140,7 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     return out
 
 
-def _is_constant(key: Any) -> bool:
+def _is_constant(key: object) -> bool:
     """Is it a number, or a range between numbers? A point is mostly said by a dim or a bound."""
     parts = (key.start, key.stop) if isinstance(key, slice) else (key,)
     return all(k is None or type(k) is int for k in parts)
@@ -149,7 +151,7 @@ def _is_held(x: Operand) -> bool:
     return any(v is x or any(y is x for y in _contents(v)) for v in _variables())
 
 
-def _variables() -> Iterator[Any]:
+def _variables() -> Iterator[object]:
     """What the user's frames have as variables, from the line that is run on outward."""
     frame = users_frame()
     while frame is not None:
@@ -158,19 +160,19 @@ def _variables() -> Iterator[Any]:
         frame = frame.f_back
 
 
-def _contents(holder: Any) -> Iterator[Any]:
+def _contents(holder: object) -> Iterator[object]:
     """The items of a list, tuple or dict, and the attributes of an object."""
     if isinstance(holder, (dict, list, tuple)):
-        items: Iterable[Any] = holder.values() if isinstance(holder, dict) else holder
+        items: Iterable[object] = holder.values() if isinstance(holder, dict) else holder
         yield from items
     yield from getattr(holder, "__dict__", {}).values()
 
 
-def _written_keys(keys: tuple[Any, ...]) -> str:
+def _written_keys(keys: tuple[object, ...]) -> str:
     return f"[{', '.join(map(_written, keys))}]"
 
 
-def _brackets(x: Operand, keys: tuple[Any, ...], source: Domain) -> str:
+def _brackets(x: Operand, keys: tuple[object, ...], source: Domain) -> str:
     """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
     outer, rest = keys[: len(source)], keys[len(source) :]
     if not rest:
@@ -182,17 +184,20 @@ def _brackets(x: Operand, keys: tuple[Any, ...], source: Domain) -> str:
     )
 
 
-def _index(key: Any, extent: Range) -> Any:
-    if isinstance(key, slice):
-        lo = extent.lo if key.start is None else _place(key.start, extent)
-        hi = extent.hi if key.stop is None else _place(key.stop, extent)
-        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
-        quasi_affine("the range", s, here())
-        return s
-    return _place(key, extent)
+def _index(key: object, extent: Range) -> Index:
+    return _range(key, extent) if isinstance(key, slice) else _place(key, extent)
 
 
-def _place(key: Any, extent: Range) -> Expr | int:
+def _range(key: slice, extent: Range) -> Slice:
+    lo = extent.lo if key.start is None else _place(key.start, extent)
+    hi = extent.hi if key.stop is None else _place(key.stop, extent)
+    step: Any = 1 if key.step is None else unwrap(key.step)
+    s = Slice(lo, hi, step)
+    quasi_affine("the range", s, here())
+    return s
+
+
+def _place(key: object, extent: Range) -> Expr | int:
     """A quasi-affine position; a negative constant counts from the end."""
     e = int(key) if isinstance(key, np.integer) else unwrap(key)
     if type(e) is not int and not (
@@ -208,7 +213,7 @@ def _place(key: Any, extent: Range) -> Expr | int:
     return extent.hi + e if isinstance(e, int) and e < 0 else e
 
 
-def _by_data(key: Any, extent: Range) -> str:
+def _by_data(key: object, extent: Range) -> str:
     """How elements are chosen that no index expression names."""
     if key is None:
         return "a new axis is one of the value: x.reshape(1, *x.shape)"
@@ -247,7 +252,7 @@ def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
     return out
 
 
-def _places(kind: type[Tensor], k: list[Any] | np.ndarray | Read) -> Tensor:
+def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tensor:
     """Positions along an axis, whole numbers."""
     places = convert(kind, k)
     if is_float(places.dtype) or places.dtype == "bool":
@@ -260,7 +265,7 @@ def _places(kind: type[Tensor], k: list[Any] | np.ndarray | Read) -> Tensor:
     return places
 
 
-def _over(x: Operand, keys: tuple[Any, ...]) -> str:
+def _over(x: Operand, keys: tuple[object, ...]) -> str:
     """How a value without axes is read at other points: of a read, or of a number such as T."""
     read = ", ".join(map(_written, keys))
     if x.domain:
@@ -275,7 +280,7 @@ def _over(x: Operand, keys: tuple[Any, ...]) -> str:
     return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
 
 
-def _parts(key: Any) -> list[Any]:
+def _parts(key: object) -> list[Expr]:
     """The index expressions of a key."""
     every = (key.start, key.stop) if isinstance(key, slice) else (key,)
     return [e for k in every if isinstance(e := unwrap(k), Expr)]
@@ -288,14 +293,15 @@ def cut(x: Tensor, k: slice, axis: int) -> Tensor:
     lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
     if lo == 0 and hi == n:
         return x
-    size: Any = hi - lo
+    size = hi - lo
     size = max(size, 0) if isinstance(size, int) else size
     return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
 
 
 def _in_steps(x: Tensor, k: slice, axis: int) -> Tensor:
     """Every so many elements of an axis of known size, x[..][::2]; backwards, of any."""
-    n, parts = x.shape[axis], [unwrap(e) for e in (k.start, k.stop, k.step)]
+    n = x.shape[axis]
+    parts: list[Any] = [unwrap(e) for e in (k.start, k.stop, k.step)]
     if parts == [None, None, -1]:
         return layouts.flip(x, axis)
     if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
@@ -317,17 +323,17 @@ def _in_steps(x: Tensor, k: slice, axis: int) -> Tensor:
     return layouts.index(whole, 0, axis + 1)
 
 
-def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:
+def _end(e: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int:
     """One end of a range on an axis of size n; constants as in Python."""
     if e is None:
         return default
-    e = unwrap(e)
-    if isinstance(e, int) and e < 0:
-        e = divisor + e
-    return min(max(e, 0), divisor) if isinstance(e, int) and isinstance(divisor, int) else e
+    at = unwrap(e)
+    if isinstance(at, int) and at < 0:
+        at = divisor + at
+    return min(max(at, 0), divisor) if isinstance(at, int) and isinstance(divisor, int) else at
 
 
-def define(x: Operand, keys: tuple[Any, ...], value: Any) -> None:
+def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
     if x.indexed:
@@ -405,7 +411,7 @@ def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[
         out.append(r.sym if isinstance(e, slice) else e)
         if not isinstance(e, slice):
             continue
-        s = _index(e, r)
+        s = _range(e, r)
         if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
             _fixed_place(x, e, r)
         inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
@@ -426,7 +432,7 @@ def _row(x: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
         )
-    at: Any = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
+    at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
     box = x.tracer.domain(set(ranges), ranges)
@@ -461,7 +467,7 @@ def _other_place(x: Operand, e: Any, extent: Range) -> str:
     return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
 
 
-def _written(e: Any) -> str:
+def _written(e: object) -> str:
     if not isinstance(e, slice):
         return "..." if e is ... else str(e)
     return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))

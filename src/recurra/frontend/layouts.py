@@ -10,17 +10,17 @@ import numpy as np
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of, axis_of
+from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import convert, counted, dropped, pointwise
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Operand, Tensor
-from recurra.frontend.symbolic import Size, unwrap
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.ops import elementwise as el
 from recurra.ops import indexing, movement
 
 
-def _unpacked(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unpacked(sizes: tuple[Any, ...]) -> tuple[Size, ...]:
     """Arguments one by one, or as one tuple."""
     one = sizes[0] if len(sizes) == 1 else None
     return tuple(one) if isinstance(one, (tuple, list)) else sizes
@@ -114,9 +114,9 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 
 
 @operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
-def repeat(x: Tensor, times: Size, *more: Any, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Tensor:
     """Each element `times` times along an axis; torch's `repeat` is `tile`."""
-    if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
+    if axis is None or more or isinstance(times, bool) or not _is_size(times):
         raise ShapeError(
             "repeat takes one number and an axis",
             facts="NumPy's repeats every element, torch's the whole tensor",
@@ -125,6 +125,10 @@ def repeat(x: Tensor, times: Size, *more: Any, axis: int | None = None) -> Tenso
         )
     axis = axis_of(x, axis)
     return _copies(x, times, axis, axis + 1)
+
+
+def _is_size(x: object) -> bool:
+    return isinstance(unwrap(x), int | Expr)
 
 
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
@@ -140,21 +144,21 @@ def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
     return x
 
 
-def _copies(x: Tensor, times: Any, axis: int, new: int) -> Tensor:
+def _copies(x: Tensor, times: Size, axis: int, new: int) -> Tensor:
     """Copies along a new axis, which becomes one with `axis`."""
     size = mul(unwrap(times), x.shape[axis])
     return reshape(expand(x, times, new), *x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
 @operator("x.tril(k=0)", "np.tril", "torch.tril")
-def tril(x: Tensor, k: Any = 0) -> Tensor:
+def tril(x: Tensor, k: object = 0) -> Tensor:
     """Zero above the k-th diagonal of the last two axes."""
     zero = convert(x.kind, 0, x.dtype)
     return pointwise(x.kind, el.Where, _diagonal(x) <= k, x, zero)
 
 
 @operator("x.triu(k=0)", "np.triu", "torch.triu")
-def triu(x: Tensor, k: Any = 0) -> Tensor:
+def triu(x: Tensor, k: object = 0) -> Tensor:
     """Zero below the k-th diagonal of the last two axes."""
     zero = convert(x.kind, 0, x.dtype)
     return pointwise(x.kind, el.Where, _diagonal(x) >= k, x, zero)
@@ -174,7 +178,7 @@ def _diagonal(x: Tensor) -> Tensor:
 
 
 @operator("x.outer(y)", "np.outer", "torch.outer")
-def outer(x: Tensor, y: Any) -> Tensor:
+def outer(x: Tensor, y: object) -> Tensor:
     """x[j] · y[k], of vectors; other tensors are read row by row."""
     x, y = (v if len(v.shape) == 1 else reshape(v, -1) for v in (x, convert(x.kind, y)))
     return expand(x, 1, 1) * y
@@ -215,7 +219,7 @@ def expand(x: Tensor, size: Size, axis: int = 0) -> Tensor:
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
     """Copies along new axes before the others, and along axes of size 1."""
-    sizes: tuple[Any, ...] = tuple(map(unwrap, shape))
+    sizes = tuple(map(unwrap, shape))
     lead = len(sizes) - len(x.shape)
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, sizes[lead:], strict=True)):
         raise ShapeError(

@@ -11,11 +11,11 @@ from typing import Any
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of
+from recurra.frontend.bare_index import wrap
 from recurra.frontend.construct import as_float, convert, pointwise
 from recurra.frontend.layouts import expand, squeeze
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Operand, Tensor
-from recurra.frontend.symbolic import wrap
 from recurra.ir import expr as ex
 from recurra.ir.types import accumulator, is_float, join
 from recurra.ops import elementwise as el

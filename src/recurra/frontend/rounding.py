@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from recurra.errors import RecurraError, here
+from recurra.frontend.bare_index import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.construct import convert, pointwise
 from recurra.frontend.ordering import take
 from recurra.frontend.read import Tensor
-from recurra.frontend.symbolic import Symbolic, is_condition, unwrap, wrap
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float
@@ -23,7 +23,7 @@ MOST_DIGITS = {
 }
 
 
-def rounded(x: Tensor, decimals: int | Symbolic) -> Tensor:
+def rounded(x: Tensor, decimals: int | BareIndex) -> Tensor:
     """To the nearest of so many decimals; of two that are as near, to the even one."""
     digits = _digits(decimals)
     if isinstance(digits, int) and digits >= 0 and not is_float(x.dtype):
@@ -33,7 +33,7 @@ def rounded(x: Tensor, decimals: int | Symbolic) -> Tensor:
 
 def _digits(decimals: Any) -> Expr | int:
     """The number of decimals; refuses what is none."""
-    given = unwrap(decimals)
+    given: Any = unwrap(decimals)
     try:
         return given if _is_index(given) else operator.index(given)
     except TypeError:
@@ -45,7 +45,7 @@ def _digits(decimals: Any) -> Expr | int:
         ) from None
 
 
-def _is_index(x: Any) -> bool:
+def _is_index(x: object) -> TypeGuard[Expr]:
     return isinstance(x, Expr) and not is_condition(x)
 
 

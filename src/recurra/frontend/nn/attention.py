@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.dims import Index, maximum
+from recurra.frontend.dims import Index, maximum, wrap
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Linear, Module, Parameter
@@ -64,6 +64,6 @@ class MultiheadAttention(Module):
         index: list[Any] = []
         for r in x.domain:
             now = Index(r.sym)
-            lo = r.lo if self.window is None else maximum(now - (self.window - 1), r.lo)
+            lo = r.lo if self.window is None else maximum(now - (self.window - 1), wrap(r.lo))
             index.append(slice(lo, now + 1) if r.dim == text else now)
         return x[tuple(index)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
+from recurra.frontend.bare_index import condition
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.nn import initializers, weights
@@ -19,7 +20,6 @@ from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
-from recurra.frontend.symbolic import condition
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import OF_MODULES, no_attribute
 from recurra.ir.effects import Checkpoint

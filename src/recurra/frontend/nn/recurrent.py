@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recurra.errors import DomainError, here
+from recurra.frontend.bare_index import unwrap
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.read import union
-from recurra.frontend.symbolic import unwrap
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import Domain, Type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn, TypeGuard, overload
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 
 
-class Symbolic(Opaque):
+class BareIndex(Opaque):
     """An index expression without arithmetic, as tensors take it; users hold an `Index`.
 
     What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
@@ -74,22 +74,26 @@ class Symbolic(Opaque):
         )
 
 
-Size = int | Symbolic | Expr  # of an axis: a number, or made of bounds
+Size = int | BareIndex | Expr  # of an axis: a number, or made of bounds
 
 
-def wrap(expr: Expr | int) -> Any:
-    return Symbolic(expr) if isinstance(expr, Expr) else expr
+def wrap(expr: Expr | int) -> BareIndex | int:
+    return BareIndex(expr) if isinstance(expr, Expr) else expr
 
 
-def unwrap(e: Any) -> Any:
-    return e.expr if isinstance(e, Symbolic) else e
+@overload
+def unwrap(e: Size) -> Expr | int: ...
+@overload
+def unwrap(e: object) -> object: ...
+def unwrap(e: object) -> object:
+    return e.expr if isinstance(e, BareIndex) else e
 
 
-def is_condition(e: Any) -> bool:
+def is_condition(e: object) -> TypeGuard[ex.Cmp | ex.Logic]:
     return isinstance(e, (ex.Cmp, ex.Logic))
 
 
-def condition(x: Any) -> Expr | None:
+def condition(x: object) -> Expr | None:
     """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
     if isinstance(x, (bool, np.bool_)):
         return ex.TRUE if x else ex.FALSE
