@@ -57,7 +57,7 @@ from recurra.ops.reduction import Sum
 from recurra.polyhedral.dependence import readers
 
 
-def backward(loss: Operand, wrt: Any, through_updates: bool) -> None:
+def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
     tracer = loss.tracer
     leaves = tracer.params if wrt is None else _leaves(wrt)
@@ -113,7 +113,7 @@ def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
     )
 
 
-def _leaves(wrt: Any) -> list[Any]:
+def _leaves(wrt: object) -> list[Any]:
     """The tensors of `wrt`. Raises RecurraError if one is none, or a read of another point."""
     given = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
     for x in given:
@@ -257,7 +257,9 @@ class _Cotangents(Generic[Tensor]):
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
-    def _elementwise(self, node: Node, g: Any, y: Any, xs: list[Tensor]) -> tuple[Any, ...]:
+    def _elementwise(
+        self, node: Node, g: Tensor, y: Tensor, xs: list[Tensor]
+    ) -> tuple[Tensor | None, ...]:
         """The rule of a pointwise op, on operands copied to the shape of the result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
@@ -374,7 +376,7 @@ def _unslice(
     value: Tensor, slice_: Slice, extent: Range, guards: list[Expr], apart: bool
 ) -> Tensor:
     """The element of the leading axis that point q of the source was read into."""
-    at: Any = extent.sym - slice_.lo
+    at = extent.sym - slice_.lo
     if slice_.step != 1:
         guards.append(compare("==", at % slice_.step, 0))
         at = at // slice_.step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, overload
 
 from recurra.errors import DomainError, here
@@ -166,6 +166,11 @@ class Index(BareIndex):
 
     def __abs__(self) -> RecurrentTensor:
         return self._read(0, lambda a, _: a.abs())
+
+
+Place = Index | Expr | str  # a dim, by itself or by its name
+Dims = Sequence[Place]
+Steps = Sequence[Place | tuple[Place, ...]]  # those in brackets count one in the other
 
 
 def _is_int(other: object) -> TypeGuard[Index | int]:

@@ -19,7 +19,9 @@ from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols
 
 
-def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
+def until(
+    done: object, from_: object = 0, *, max: int | None = None, every: int | None = None
+) -> Until:
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
 
     Points before `from_` do not end a row; no row has more than `max` points. In the program, T is

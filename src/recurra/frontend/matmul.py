@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import always_equal, points_for_elements, promote, with_size
 from recurra.frontend.read import Operand, Tensor
@@ -16,7 +14,7 @@ from recurra.ops.reduction import Sum
 _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
 
-def matmul(kind: type[Tensor], a: Any, b: Any) -> Tensor:
+def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
     """[.., m, k] @ [.., k, n] → [.., m, n]; an operand of one axis is a row or a column."""
     a, b = (x.cast(accumulator(x.dtype)) for x in promote(kind, a, b))
     if not a.shape or not b.shape:

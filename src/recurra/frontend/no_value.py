@@ -77,7 +77,7 @@ class Opaque:
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return operator.floordiv(other, self), operator.mod(other, self)
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise _no_number(self, "an array", "write rc.output(x=x); then ctx.run({T: 3})['x'] is one")
 
 
@@ -118,11 +118,13 @@ class OpaqueTensor(Opaque):
                 raise AttributeError(name)
             raise unknown("a recurrent tensor", name, dir(type(self)))
 
-    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+    def __array_function__(self, function: Callable[..., object], *_: object) -> NoReturn:
         raise _not_taken(f"np.{function.__name__}")
 
     @classmethod
-    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+    def __torch_function__(
+        cls, function: Callable[..., object], *_: object, **__: object
+    ) -> NoReturn:
         raise _not_taken(f"torch.{function.__name__}")
 
 
@@ -157,7 +159,7 @@ def _not_taken(name: str, instead: str = "") -> DomainError:
     )
 
 
-def _no_number(x: Any, what: str, hint: str) -> DomainError:
+def _no_number(x: object, what: str, hint: str) -> DomainError:
     return DomainError(
         f"{x!r} is not {what} while the program is written",
         facts="it stands for every point of its dims, and for bounds that come with compile",

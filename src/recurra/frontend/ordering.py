@@ -104,7 +104,7 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @operator("x.take(i, axis=0)", "np.take", "torch.index_select")
-def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
+def take(x: Tensor, i: object, axis: int = 0) -> Tensor:
     """Elements along an axis by data; the axes of `i` take its place.
 
     A position that is not on the axis takes the nearest element: -1 the first one.
@@ -117,7 +117,7 @@ def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
 
 
 @operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
-def gather(x: Tensor, axis: int, index: Any) -> Tensor:
+def gather(x: Tensor, axis: int, index: object) -> Tensor:
     """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; off the axis the nearest, as `take`."""
     axis, i = _axis_and_places("gather(axis, i)", x, axis, index)
     return ordering.along(x, i, axis)
@@ -125,7 +125,7 @@ def gather(x: Tensor, axis: int, index: Any) -> Tensor:
 
 @operator("x.scatter(axis=0, index=i, value=y)", "np.put_along_axis", "torch.scatter")
 def scatter(
-    x: Tensor, axis: int, index: Any, value: Any, reduce: Literal["", "add"] = ""
+    x: Tensor, axis: int, index: object, value: object, reduce: Literal["", "add"] = ""
 ) -> Tensor:
     """x, but v[.., k, ..] at i[.., k, ..] along an axis, the last of several; off the axis none.
 
@@ -137,7 +137,7 @@ def scatter(
     return x.apply(ordering.Scatter(axis=axis, add=reduce == "add"), x, i, v)
 
 
-def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, Tensor]:
+def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> tuple[int, Tensor]:
     """Where elements are along an axis; all other axes are those of the tensor."""
     if isinstance(axis, Read):
         raise ShapeError(
@@ -170,7 +170,7 @@ def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = Non
     return x
 
 
-def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
+def _rolled(x: Tensor, shift: object, axis: int) -> Tensor:
     n = x.shape[axis]
     if type(shift) is not int or not isinstance(n, int):
         return take(x, (counted(x.kind, n) - shift) % convert(x.kind, wrap(n)), axis)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of
-from recurra.frontend.bare_index import wrap
+from recurra.frontend.bare_index import BareIndex, wrap
 from recurra.frontend.construct import as_float, convert, pointwise
 from recurra.frontend.layouts import expand, squeeze
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Operand, Tensor
 from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float, join
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
@@ -142,9 +142,9 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     return argmax(turned, axis, keepdims)
 
 
-def _count(x: Operand, axis: Axes) -> Any:
+def _count(x: Operand, axis: Axes) -> BareIndex | int:
     """How many elements are folded."""
-    count: Any = 1
+    count: Expr | int = 1
     for a in axes_of(x, axis):
         count = ex.mul(count, x.shape[a])
     return wrap(count)

@@ -13,7 +13,9 @@ from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 
-After = Callable[[Parameter, RecurrentTensor], Any]
+After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
+
+Rate = float | Index | RecurrentTensor
 
 
 class Optimizer:
@@ -25,7 +27,7 @@ class Optimizer:
             hint = f"write {name}(net.params, lr=1e-3), or {name}([p], lr=1e-3) of parameters"
             cls.__init__ = expecting(cls.__init__, name, hint)
 
-    def __init__(self, params: Sequence[Parameter], lr: float | Index | RecurrentTensor):
+    def __init__(self, params: Sequence[Parameter], lr: Rate):
         self.params, self.lr = parameters(params), _rate(lr)
 
     if not TYPE_CHECKING:  # a type checker knows the names
@@ -50,11 +52,12 @@ class Optimizer:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
 
 
-def parameters(given: Any) -> list[Parameter]:
+def parameters(given: object) -> list[Parameter]:
     """The parameters as a list. Raises RecurraError for what is none."""
     found = list(given) if isinstance(given, Iterable) else [given]
-    stray = next((x for x in found if not isinstance(x, Parameter)), None)
-    if stray is not None:
+    mine = [x for x in found if isinstance(x, Parameter)]
+    if len(mine) < len(found):
+        stray = next(x for x in found if not isinstance(x, Parameter))
         what = given if hasattr(given, "params") else stray
         raise RecurraError(
             f"an optimizer is given a {type(what).__name__}",
@@ -62,10 +65,10 @@ def parameters(given: Any) -> list[Parameter]:
             hint="write net.params of a module, [p, q] of parameters",
             loc=here(),
         )
-    return found
+    return mine
 
 
-def _rate(given: Any) -> Any:
+def _rate(given: Any) -> Rate:
     """A learning rate. Raises RecurraError for a function of the step, and for what is no number.
 
     A list or an array has rates for each element of the parameters.
@@ -107,7 +110,7 @@ def state(parameter: Parameter, name: str) -> RecurrentTensor:
 
 def count(parameter: Parameter) -> RecurrentTensor:
     """How many steps there will have been: 1 at the first."""
-    passed: Any = 0
+    passed: Index | RecurrentTensor | int = 0
     for r in steps_of(parameter):
         passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
     return as_tensor(passed + 1, parameter.dtype)
