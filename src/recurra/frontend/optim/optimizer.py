@@ -52,12 +52,11 @@ class Optimizer:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
 
 
-def parameters(given: object) -> list[Parameter]:
+def parameters(given: Any) -> list[Parameter]:
     """The parameters as a list. Raises RecurraError for what is none."""
     found = list(given) if isinstance(given, Iterable) else [given]
-    mine = [x for x in found if isinstance(x, Parameter)]
-    if len(mine) < len(found):
-        stray = next(x for x in found if not isinstance(x, Parameter))
+    stray = next((x for x in found if not isinstance(x, Parameter)), None)
+    if stray is not None:
         what = given if hasattr(given, "params") else stray
         raise RecurraError(
             f"an optimizer is given a {type(what).__name__}",
@@ -65,7 +64,7 @@ def parameters(given: object) -> list[Parameter]:
             hint="write net.params of a module, [p, q] of parameters",
             loc=here(),
         )
-    return mine
+    return found
 
 
 def _rate(given: Any) -> Rate:
