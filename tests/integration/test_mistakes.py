@@ -12,9 +12,8 @@ from programs import given, tracing
 from recurra.analysis.tracer import current
 from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.frontend import functions as rc
-from recurra.frontend.construct import as_tensor
 from recurra.frontend.dims import Index
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import Sym
 from recurra.ir.types import Type
 

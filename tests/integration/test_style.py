@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,33 @@ def test_hooks_run_what_setup_installs() -> None:
     assert len(programs) == hooks.count("- id: ") == 5
     assert not [x for x in programs if not Path(sys.executable).with_name(x).exists()]
     assert all((ROOT / file).exists() for file in re.findall(r"tests/[\w/]+\.py", hooks))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules that one imports: at its top, in functions, and for the type checker only."""
+    whole = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    names = {f"{n.module}.{x.name}" for n in whole for x in n.names}
+    return {n.module or "" for n in whole} | names
+
+
+PACKAGES = sorted(p.parent.name for p in (ROOT / "src" / "recurra").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_modules_import_each_other(package: str) -> None:
+    """Between packages import-linter sees to that."""
+    src = ROOT / "src"
+    files = (src / "recurra" / package).rglob("*.py")
+    modules = {".".join(p.relative_to(src).with_suffix("").parts): p for p in files}
+    trees = {
+        name.removesuffix(".__init__"): ast.parse(p.read_text()) for name, p in modules.items()
+    }
+    # `from package.folder import module` names a module, and what holds it only where it is used
+    below = {name: imported(tree) & trees.keys() for name, tree in trees.items()}
+    for name, others in below.items():
+        holders = {x for x in others if any(y.startswith(f"{x}.") for y in others)}
+        below[name] = others - holders - {name}
+    assert list(TopologicalSorter(below).static_order())
 
 
 LINTER = Path(sys.executable).with_name("lint-imports")

@@ -3,6 +3,7 @@
 from typing import Any, assert_type
 
 import recurra as rc
+from recurra.frontend.dims import Index
 
 ctx = rc.Context(dims="b t")
 with ctx as ((b, B), (t, T)):
@@ -15,7 +16,21 @@ with ctx as ((b, B), (t, T)):
     assert_type(x * 2.0 + rc.value(t), rc.Tensor)
     assert_type(rc.where((x == 0.0) | (x != x), 0.0, x), rc.Tensor)
     assert_type(x == 0.0, rc.Tensor)
+    p = rc.nn.Parameter(rc.zeros((4,)), domain=(t,), name="p")
+    assert_type(p * 2.0, rc.Tensor)
+    assert_type(p.sum(axis=0, keepdims=True), rc.Tensor)
+    assert_type(p[t], rc.Tensor)
+    assert_type(rc.nn.Linear(4, 2, domain=(t,)).copy(), rc.nn.Linear)
     rc.output(h=h)
+
+
+def indices(n: Index) -> None:
+    """Of indices and integers there are indices, of numbers and tensors tensors."""
+    assert_type(2 * n + 1 - n // 2, Index)
+    assert_type(n < 3, Index)
+    assert_type((n / 2).sqrt(), rc.Tensor)
+    assert_type(n < rc.zeros(()), rc.Tensor)
+
 
 program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)
 assert_type(program.run(seed=1), dict[str, Any])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 OURS = Path(__file__).parents[1]
+_ANYTHING = (Any, object)
 _UNIONS = (Union, types.UnionType)
 _LISTS = (tuple, collections.abc.Sequence)
 _NUMBERS = {bool: (Integral, "b"), int: (Integral, "iu"), float: (Real, "iuf")}
@@ -34,6 +35,7 @@ _SAID = {  # a class, as one of it is told, and as several are
     "Read": ("a tensor", "tensors"),
     "RecurrentTensor": ("a tensor", "tensors"),
     "str": ("text", "texts"),
+    "BareIndex": ("an index expression", "index expressions"),
     "Type": ("a type such as rc.f32[3]", "types"),
 }
 
@@ -52,9 +54,9 @@ def stranger(
     names, others = _positions(function)
     placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
     for name, x in (*placed, *given.items()):
-        kind = kinds.get(name, Any)
+        kind = kinds.get(name, object)
         key = (function, name, type(x), are_taken)
-        if kind is Any or key in _ALLOWED:
+        if kind is object or key in _ALLOWED:
             continue
         if not _is(x, kind, are_taken):
             return name, x, _said(kind)
@@ -86,12 +88,12 @@ def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
             continue
         with suppress(NameError):
             out[p.name] = eval(p.annotation, dict(known))
-    return {name: kind for name, kind in out.items() if kind is not Any}
+    return {name: kind for name, kind in out.items() if kind not in _ANYTHING}
 
 
 def _is(x: Any, kind: Any, are_taken: bool) -> bool:
     origin, parts = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind in _ANYTHING:
         return True
     if origin in _UNIONS:
         return any(_is(x, part, are_taken) for part in parts)
@@ -139,7 +141,9 @@ def _said(kind: Any, are_several: bool = False) -> str:
     if origin is tuple and not _is_of_any_length(kind):
         return f"({', '.join(map(_said, parts))})"
     if origin in _LISTS:
-        return "a list" if parts[0] is Any else f"a list of {_said(parts[0], are_several=True)}"
+        return (
+            "a list" if parts[0] in _ANYTHING else f"a list of {_said(parts[0], are_several=True)}"
+        )
     name = _name(origin or kind)
     return _SAID.get(name, (f"a {name}", f"a {name} each"))[are_several]
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Generic
 
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here
-from recurra.frontend.dims import wrap
+from recurra.frontend.bare_index import wrap
+from recurra.frontend.construct import convert, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
     has_slope,
@@ -30,8 +31,7 @@ from recurra.frontend.gradient_paths import (
 )
 from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.outer_products import picked, rows_bend, summed
-from recurra.frontend.read import Read
-from recurra.frontend.tensor import RecurrentTensor, as_tensor, zeros
+from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -57,7 +57,7 @@ from recurra.ops.reduction import Sum
 from recurra.polyhedral.dependence import readers
 
 
-def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
+def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
     """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
     tracer = loss.tracer
     leaves = tracer.params if wrt is None else _leaves(wrt)
@@ -87,7 +87,7 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
                 loc=here(),
             )
     asked = heard(graph, loss.name, needed & passed)
-    cotangents = _Cotangents(tracer, graph, needed, passed, asked)
+    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, asked)
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
@@ -96,7 +96,7 @@ def backward(loss: RecurrentTensor, wrt: Any, through_updates: bool) -> None:
         p.grad = cotangents.of(p.name) if p.name in needed else None
 
 
-def _expect_averaged(loss: RecurrentTensor, leaves: Sequence[Read]) -> None:
+def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
     """Raises RecurraError where a mean was meant to be over points, which are added up here."""
     own = {d for p in leaves for d in p.domain.dims}
     extra = [r for r in loss.domain if r.dim not in own]
@@ -113,7 +113,7 @@ def _expect_averaged(loss: RecurrentTensor, leaves: Sequence[Read]) -> None:
     )
 
 
-def _leaves(wrt: Any) -> list[Any]:
+def _leaves(wrt: object) -> list[Any]:
     """The tensors of `wrt`. Raises RecurraError if one is none, or a read of another point."""
     given = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
     for x in given:
@@ -135,9 +135,7 @@ def _leaves(wrt: Any) -> list[Any]:
     return given
 
 
-def _unreached(
-    graph: Graph, loss: RecurrentTensor, leaves: set[str], passed: set[str]
-) -> RecurraError:
+def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) -> RecurraError:
     """The refusal of a loss that no gradient leads back to a leaf from."""
     on_the_way = paths_between(graph, loss.name, leaves, passing(graph)) - leaves
     ends = sorted(on_the_way - passed)
@@ -154,7 +152,7 @@ def _unreached(
 
 
 def _refuse_later_branches(
-    loss: RecurrentTensor, gradients: Mapping[Any, RecurrentTensor], through_updates: bool
+    loss: Tensor, gradients: Mapping[Any, Tensor], through_updates: bool
 ) -> None:
     """Has the finished program checked for branches that the gradients should have gone through."""
     tracer, line = loss.tracer, here()
@@ -189,9 +187,10 @@ def _refuse_later_branches(
 
 
 @dataclass
-class _Cotangents:
+class _Cotangents(Generic[Tensor]):
     """∇x for every x in `needed`: declared first, so that equations may refer to each other."""
 
+    kind: type[Tensor]
     tracer: Tracer
     graph: Graph
     needed: set[str]
@@ -200,23 +199,23 @@ class _Cotangents:
 
     def __post_init__(self) -> None:
         here = [n for n in self.graph.nodes if n in self.needed]
-        self.terms: dict[str, list[RecurrentTensor]] = {n: [] for n in here}
-        self.handle: dict[str, RecurrentTensor] = {}
+        self.terms: dict[str, list[Tensor]] = {n: [] for n in here}
+        self.handle: dict[str, Tensor] = {}
         for name in here:
             node = self.graph[name]
             assert not isinstance(node.type, Tuple)
             made = self.tracer.declare(f"d_{name}", node.domain, node.type)
-            self.handle[name] = RecurrentTensor(self.tracer, Ref(made.name, node.domain.identity))
+            self.handle[name] = self.kind(self.tracer, Ref(made.name, node.domain.identity))
 
-    def of(self, name: str) -> RecurrentTensor:
+    def of(self, name: str) -> Tensor:
         return self.handle[name]
 
-    def seed(self, loss: RecurrentTensor) -> None:
+    def seed(self, loss: Tensor) -> None:
         node = self.graph[loss.name]
         assert not isinstance(node.type, Tuple)
         one = zeros(node.type)
         ones = self.tracer.emit(replace(one, value=1.0), (), Domain(), "one")
-        self.terms[loss.name].append(RecurrentTensor(self.tracer, Ref(ones.name)))
+        self.terms[loss.name].append(self.kind(self.tracer, Ref(ones.name)))
 
     def propagate(self) -> None:
         through = self.needed & self.passed
@@ -243,8 +242,8 @@ class _Cotangents:
         if not any(a.name in self.needed for a in node.args):
             return
         g = self.of(node.name)
-        y = RecurrentTensor(self.tracer, self.graph.read(node.name))
-        xs = [RecurrentTensor(self.tracer, a, indexed=True) for a in node.args]
+        y = self.kind(self.tracer, self.graph.read(node.name))
+        xs = [self.kind(self.tracer, a, indexed=True) for a in node.args]
         grads = (
             self._elementwise(node, g, y, xs)
             if isinstance(node.op, Elementwise)
@@ -259,14 +258,14 @@ class _Cotangents:
                     self.terms[a.name].append(pulled)
 
     def _elementwise(
-        self, node: Node, g: Any, y: Any, xs: list[RecurrentTensor]
-    ) -> tuple[Any, ...]:
+        self, node: Node, g: Tensor, y: Tensor, xs: list[Tensor]
+    ) -> tuple[Tensor | None, ...]:
         """The rule of a pointwise op, on operands copied to the shape of the result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
         sizes = dict(zip(out, y.shape, strict=True))
 
-        def widen(x: RecurrentTensor, axes: str) -> RecurrentTensor:
+        def widen(x: Tensor, axes: str) -> Tensor:
             if axes == out:
                 return x
             new = tuple(sizes[c] for c in out if c not in axes)
@@ -285,10 +284,10 @@ def pull(
     graph: Graph,
     node: Node,
     index: int,
-    d: RecurrentTensor,
+    d: Tensor,
     when: Expr,
     heard: Expr,
-) -> RecurrentTensor | None:
+) -> Tensor | None:
     """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
 
     Args:
@@ -303,9 +302,7 @@ def pull(
     return reduce(add, found) if found else None
 
 
-def _share(
-    d: RecurrentTensor, node: Node, inv: Inverse, heard: Expr, apart: bool
-) -> RecurrentTensor | None:
+def _share(d: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Tensor | None:
     """What one of the readers of each point sends there; products are taken `apart`."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
@@ -368,18 +365,18 @@ def _less(left: Expr | int, right: Expr | int) -> bool:
     return gap > 0 if isinstance(gap, int) else True
 
 
-def _view(d: RecurrentTensor, by: dict[str, Expr | int]) -> RecurrentTensor:
+def _view(d: Tensor, by: dict[str, Expr | int]) -> Tensor:
     """`d` with the reader's dims replaced."""
     if all(isinstance(e, Sym) and e.name == p for p, e in by.items()):
         return d
-    return RecurrentTensor(d.tracer, d.ref.at(by), indexed=True)
+    return d.kind(d.tracer, d.ref.at(by), indexed=True)
 
 
 def _unslice(
-    value: RecurrentTensor, slice_: Slice, extent: Range, guards: list[Expr], apart: bool
-) -> RecurrentTensor:
+    value: Tensor, slice_: Slice, extent: Range, guards: list[Expr], apart: bool
+) -> Tensor:
     """The element of the leading axis that point q of the source was read into."""
-    at: Any = extent.sym - slice_.lo
+    at = extent.sym - slice_.lo
     if slice_.step != 1:
         guards.append(compare("==", at % slice_.step, 0))
         at = at // slice_.step
@@ -389,7 +386,7 @@ def _unslice(
     return value.apply(Pick(axis=0, at_=at, zero=True), value) if product is None else product
 
 
-def _ended(value: RecurrentTensor) -> RecurrentTensor:
+def _ended(value: Tensor) -> Tensor:
     """`value` with no axis of negative length where it is not defined: f[B-t] is f[max(B-t,0)]."""
     dims = set(value.tracer.dim_names())
     for k, n in enumerate(value.type.shape):
@@ -398,7 +395,7 @@ def _ended(value: RecurrentTensor) -> RecurrentTensor:
     return value
 
 
-def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -> RecurrentTensor:
+def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     """`value` where `cond` holds, else zero, over all of the inverse's box."""
     have = value.domain
     if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
@@ -408,10 +405,10 @@ def _guarded(tracer: Tracer, value: RecurrentTensor, cond: Expr, inv: Inverse) -
     tracer.define(node.name, cond, value.ref)
     if cond != TRUE:
         tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
-    return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
+    return value.kind(tracer, Ref(node.name, node.domain.identity))
 
 
-def _total(value: RecurrentTensor, inv: Inverse, heard: Expr, apart: bool) -> RecurrentTensor:
+def _total(value: Tensor, inv: Inverse, heard: Expr, apart: bool) -> Tensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
     have, when = value.domain, both(inv.when, heard)
     varying = [r for r in inv.free if r.dim in have]
@@ -427,15 +424,15 @@ def _total(value: RecurrentTensor, inv: Inverse, heard: Expr, apart: bool) -> Re
             for r in have
         )
         value = _summed(value, index, apart)
-    return value if times == 1 else value * as_tensor(wrap(times), value.dtype)
+    return value if times == 1 else value * convert(value.kind, wrap(times), value.dtype)
 
 
-def _summed(value: RecurrentTensor, index: tuple[Index, ...], apart: bool) -> RecurrentTensor:
+def _summed(value: Tensor, index: tuple[Index, ...], apart: bool) -> Tensor:
     """The sum over the ranges of an index; of a product that is taken `apart` a contraction."""
     product = summed(value, index) if apart else None
     if product is not None:
         return product
-    value = RecurrentTensor(value.tracer, Ref(_named(value).name, index), indexed=True)
+    value = value.kind(value.tracer, Ref(_named(value).name, index), indexed=True)
     axes = tuple(range(len(value.ref.slices)))
     return value.apply(Sum(axes=axes), value) if axes else value
 
@@ -445,10 +442,10 @@ def _interval(lo: Expr | int, hi: Expr | int) -> Index:
     return lo if lin([(hi, 1), (lo, -1)]) == 1 else Slice(lo, hi)
 
 
-def _named(value: RecurrentTensor) -> RecurrentTensor:
+def _named(value: Tensor) -> Tensor:
     """The value as an equation of its own, read at the identity over its whole domain."""
     if value.graph.is_identity(value.ref):
         return value
     node = value.tracer.declare("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
-    return RecurrentTensor(value.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(value.tracer, Ref(node.name, node.domain.identity))

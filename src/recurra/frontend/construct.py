@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from recurra.analysis.tracer import current
 from recurra.errors import ShapeError, here
-from recurra.frontend.dims import Index, is_condition
+from recurra.frontend.bare_index import BareIndex, is_condition
 from recurra.frontend.dtypes import Dtype, dtype_name
-from recurra.frontend.read import Read, tensor
+from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
@@ -25,21 +25,18 @@ from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Data, Value
 from recurra.polyhedral import isl
 
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor
-
 _NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
 
 
-def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
-    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
-    if isinstance(x, Read):
-        return x  # pyright: ignore[reportReturnType]
+def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> Tensor:
+    """A tensor from a number, an index expression, or an array; of a tensor, itself."""
+    if isinstance(x, kind):
+        return x
     tracer, dtype = current(), dtype and dtype_name(dtype)
     dims: set[str] = set()
-    if isinstance(x, Index) and x.constant is not None:
+    if isinstance(x, BareIndex) and x.constant is not None:
         x = x.constant
-    if isinstance(x, Index):
+    if isinstance(x, BareIndex):
         op: Op = Value(expr=x.expr, dtype="bool" if is_condition(x.expr) else dtype or "i32")
         dims = op.mentions() & set(tracer.dim_names())
         stem = "value"
@@ -50,17 +47,17 @@ def as_tensor(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
     else:
         op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
     node = tracer.emit(op, (), tracer.domain(dims), stem)
-    return tensor(tracer, Ref(node.name, node.domain.identity))
+    return kind(tracer, Ref(node.name, node.domain.identity))
 
 
-def _array(x: Any, dtype: str | None) -> np.ndarray:
+def _array(x: object, dtype: str | None) -> np.ndarray:
     no_number = x is None or array_of(x, "the constant").dtype.kind in "OUSV"
     to = array_type(x) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
     return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
 
 
-def array_type(x: Any) -> str:
+def array_type(x: object) -> str:
     """The type of a tensor made of an array, unless one is asked for."""
     if x is None:
         raise ShapeError(
@@ -87,18 +84,18 @@ def array_type(x: Any) -> str:
     return found
 
 
-def _other_type(x: Any) -> str:
+def _other_type(x: object) -> str:
     """The way out for a constant that does not fit."""
     if array_of(x).dtype.kind in "fc":
         return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
-def _python(x: Any) -> Any:
+def _python(x: object) -> Any:
     return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
 
 
-def _weak_type(x: Any) -> str:
+def _weak_type(x: object) -> str:
     return "bool" if isinstance(x, bool) else "i32" if isinstance(x, int) else "f32"
 
 
@@ -106,14 +103,14 @@ def zeros(type_: Type) -> Const:
     return Const(value=0.0 if is_float(type_.dtype) else 0, dtype=type_.dtype, shape=type_.shape)
 
 
-def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
+def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
     """`op` on operands that broadcast from the right and meet in one type."""
     if op is el.Where:
-        tensors = [as_tensor(xs[0]), *promote(*xs[1:])]
+        tensors = [convert(kind, xs[0]), *promote(kind, *xs[1:])]
     elif issubclass(op, Floating):
-        tensors = list(map(as_float, promote(*xs)))
+        tensors = list(map(as_float, promote(kind, *xs)))
     else:
-        tensors = promote(*xs)
+        tensors = promote(kind, *xs)
     rank = max(len(x.shape) for x in tensors)
     widest = _common_shape(op, tensors, rank)
     for k, x in enumerate(tensors):
@@ -129,7 +126,7 @@ def elementwise(op: type[Elementwise], *xs: Any) -> RecurrentTensor:
     return tensors[0].apply(op(labels=labels), *tensors)
 
 
-def dropped(x: RecurrentTensor, ones: tuple[int, ...]) -> RecurrentTensor:
+def dropped(x: Tensor, ones: tuple[int, ...]) -> Tensor:
     """Without axes, each of size 1."""
     if not ones:
         return x
@@ -138,34 +135,36 @@ def dropped(x: RecurrentTensor, ones: tuple[int, ...]) -> RecurrentTensor:
     return x.apply(drop(axes=ones), x)
 
 
-def as_float(x: RecurrentTensor) -> RecurrentTensor:
+def as_float(x: Tensor) -> Tensor:
     """Integers and truth values as f32; floats as they are."""
     return x if is_float(x.dtype) else x.cast("f32")
 
 
-def counted(size: Expr | int) -> RecurrentTensor:
+def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
     """0, 1, .. size - 1, i32; of a size that is known later a running count."""
     if isinstance(size, int):
-        return as_tensor(np.arange(size))
+        return convert(kind, np.arange(size))
     tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
     over = tracer.domain(op.mentions() & set(tracer.dim_names()))
     one = tracer.emit(op, (), over, "one")
-    ones = tensor(tracer, Ref(one.name, one.domain.identity))
+    ones = kind(tracer, Ref(one.name, one.domain.identity))
     return ones.apply(CumSum(axis=0), ones) - 1
 
 
-def logical(op: type[Elementwise], bits: type[Elementwise], *xs: Any) -> RecurrentTensor:
+def logical(
+    kind: type[Tensor], op: type[Elementwise], bits: type[Elementwise], *xs: object
+) -> Tensor:
     """`op` of truth values, `bits` of integers."""
-    tensors = promote(*xs)
-    return elementwise(op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
+    tensors = promote(kind, *xs)
+    return pointwise(kind, op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
 
 
-def with_slope_of(x: RecurrentTensor, other: Callable[[], RecurrentTensor]) -> RecurrentTensor:
+def with_slope_of(x: Tensor, other: Callable[[], Tensor]) -> Tensor:
     """`x` with the gradient of what `other` writes, where it has one."""
-    return elementwise(el.WithGradient, x, other()) if is_float(x.dtype) else x
+    return pointwise(x.kind, el.WithGradient, x, other()) if is_float(x.dtype) else x
 
 
-def promote(*xs: Any) -> list[RecurrentTensor]:
+def promote(kind: type[Tensor], *xs: object) -> list[Tensor]:
     """Operands in one type; numbers take that of the tensors, or make integers a float."""
     dtype = reduce(join, [t for x in xs if (t := _strong_type(x))] or ["bool"])
     weak = [_weak_kind(x) for x in xs if not _strong_type(x)]
@@ -173,37 +172,37 @@ def promote(*xs: Any) -> list[RecurrentTensor]:
         dtype = "f32"
     elif "i32" in weak and dtype == "bool":
         dtype = "i32"
-    return [as_tensor(x, dtype).cast(dtype) for x in xs]
+    return [convert(kind, x, dtype).cast(dtype) for x in xs]
 
 
-def _strong_type(x: Any) -> str | None:
+def _strong_type(x: object) -> str | None:
     """The type that a tensor or an array brings along; a number has none."""
     if isinstance(x, Read):
         return x.dtype
     return array_type(x) if _is_array(x) else None
 
 
-def assigned(name: str, x: Any, want: Type) -> RecurrentTensor:
+def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
     """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
     have = _strong_type(x) or _weak_kind(x)
     is_number = _strong_type(x) is None
     takes = is_number and (have != "f32" or is_float(want.dtype))
     if takes or join(want.dtype, have) == want.dtype:
-        return as_tensor(x, want.dtype).cast(want.dtype)
+        return convert(kind, x, want.dtype).cast(want.dtype)
     raise ShapeError(
         f"a branch of {name} has another type",
-        facts=f"{name} is {want}, this branch is {repr(x) if is_number else as_tensor(x).type}",
+        facts=f"{name} is {want}, this branch is {repr(x) if is_number else convert(kind, x).type}",
         hint=f'cut it off by .cast("{want.dtype}"), or declare {name} by rc.like(rc.{have}, ..)',
         loc=here(),
     )
 
 
-def _is_array(x: Any) -> bool:
-    return not isinstance(x, (Read, Index)) and np.ndim(x) > 0
+def _is_array(x: object) -> bool:
+    return not isinstance(x, (Read, BareIndex)) and array_of(x).ndim > 0
 
 
-def _weak_kind(x: Any) -> str:
-    if isinstance(x, Index):
+def _weak_kind(x: object) -> str:
+    if isinstance(x, BareIndex):
         return "bool" if is_condition(x.expr) else "i32"
     return _weak_type(_python(x))
 
@@ -219,7 +218,7 @@ def always_equal(a: Expr | int, b: Expr | int) -> bool:
     return isl.always(compare("==", a, b), box, tuple(bounds))
 
 
-def with_size(x: RecurrentTensor, axis: int, size: Expr | int) -> RecurrentTensor:
+def with_size(x: Tensor, axis: int, size: Expr | int) -> Tensor:
     """`x`, whose axis has this size, with the size written like that."""
     if 1 in (size, x.shape[axis]) or x.shape[axis] == size:
         return x
@@ -227,7 +226,7 @@ def with_size(x: RecurrentTensor, axis: int, size: Expr | int) -> RecurrentTenso
 
 
 def _common_shape(
-    op: type[Elementwise], tensors: list[RecurrentTensor], rank: int
+    op: type[Elementwise], tensors: Sequence[Operand], rank: int
 ) -> dict[str, Expr | int]:
     """The size of each axis of the result, by label."""
     sizes: dict[str, Expr | int] = {}
@@ -246,14 +245,14 @@ def _common_shape(
     return sizes
 
 
-def points_for_elements(tensors: Sequence[Read]) -> str:
+def points_for_elements(tensors: Sequence[Operand]) -> str:
     """What to write where z[0:4] reads points of a dim, and elements of the value were meant."""
     todo = list(tensors)
     while todo:
         x = todo.pop()
         first = x.ref.index[0] if len(x.ref.index) == 1 else None
         if isinstance(first, Slice) and isinstance(first.lo, int) and isinstance(first.hi, int):
-            read = tensor(x.tracer, x.ref, indexed=True).called
+            read = x.kind(x.tracer, x.ref, indexed=True).called
             whole, dim = read.partition("[")[0], x.graph[x.name].domain.dims[0]
             return (
                 f"{read} is points of the dim {dim}, one after the other; elements of the value "
@@ -261,5 +260,5 @@ def points_for_elements(tensors: Sequence[Read]) -> str:
             )
         node = x.graph[x.name]
         pointwise = isinstance(node.op, Elementwise) and x.graph.is_identity(x.ref)
-        todo += [tensor(x.tracer, a, indexed=True) for a in node.args] if pointwise else []
+        todo += [x.kind(x.tracer, a, indexed=True) for a in node.args] if pointwise else []
     return ""

@@ -11,13 +11,16 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from numpy.typing import ArrayLike
 
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
-from recurra.frontend.dims import Index, unwrap
+from recurra.frontend.bare_index import unwrap
+from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
 from recurra.frontend.read import Read
@@ -41,11 +44,11 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[Index, Index], ...]
 
-_OPTIONS: ContextVar[Mapping[str, Any]] = ContextVar("options", default={})  # noqa: B039
+_OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  # noqa: B039
 
 
 @contextmanager
-def compiling(**options: Any) -> Generator[None]:
+def compiling(**options: object) -> Generator[None]:
     """Within, `ctx.compile` has these options where it is given none."""
     token = _OPTIONS.set({**_OPTIONS.get(), **options})
     try:
@@ -118,7 +121,12 @@ class Context:
                 loc=here(),
             )
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         leave()
         if kind is None:
             _name_after_variables(self.tracer, caller().f_locals)
@@ -130,7 +138,7 @@ class Context:
 
     def compile(
         self,
-        bounds: Mapping[Any, Any] | None = None,
+        bounds: Mapping[Any, object] | None = None,
         *,
         backend: str | Backend = "jax",
         memory: int | str | None = None,
@@ -197,7 +205,7 @@ class Context:
         expect_known(options, [d.name.upper() for d in self.tracer.dims], inputs)
         return options
 
-    def _sizes(self, bounds: Any) -> dict[str, Any]:
+    def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
 
         Truth values end rows where they hold, {T: d}, and a bound may be made of others,
@@ -224,10 +232,10 @@ class Context:
 
     def run(
         self,
-        bounds: Mapping[Any, Any] | None = None,
+        bounds: Mapping[Any, object] | None = None,
         *,
         seed: int = 0,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, ArrayLike] | None = None,
         folder: str | Path | None = None,
         overwrite: bool = False,
         native: bool = False,
@@ -376,7 +384,7 @@ def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | N
     return [(d, b if b.strip("_") and every.count(b) == 1 else _bound(d)) for d, b in found]
 
 
-def _name_after_variables(tracer: Tracer, variables: Mapping[str, Any]) -> None:
+def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> None:
     """Equations take the names of the user's variables that hold them, where those are free.
 
     For an input, which a run is given by its name, an equation that has it makes room.
@@ -418,7 +426,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     traced = Traced(fn)
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
 
-    def apply(*xs: Any) -> Any:
+    def apply(*xs: object) -> Any:
         tensors = [as_tensor(x) for x in xs]
         types: list[Type] = [x.type for x in tensors]
         expect_one_size(stem, fn, types, current().dim_names())

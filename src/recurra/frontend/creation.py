@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.construct import as_tensor, counted
-from recurra.frontend.dims import Size, unwrap
+from recurra.frontend.bare_index import Size, unwrap
+from recurra.frontend.construct import counted
+from recurra.frontend.dims import Dims
 from recurra.frontend.dtypes import Dtype
 from recurra.frontend.functions import dims_of, uniform
 from recurra.frontend.operators import operator
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
@@ -23,7 +24,7 @@ MOST = 2**23  # numbers that a draw of `uniform` tells apart
 
 
 @operator("rc.full(shape=(2, 3), value=1.0)", "np.full", "torch.full")
-def full(shape: Shape, value: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+def full(shape: Shape, value: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """One number in every element, the same at every point; a size may be a bound."""
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     y = as_tensor(value, dtype)
@@ -72,20 +73,20 @@ def arange(
             hint=f"count, then multiply: rc.arange(n) * {step} + {start}",
             loc=here(),
         )
-    found = counted(ends[1] - ends[0]) + as_tensor(start)
+    found = counted(RecurrentTensor, ends[1] - ends[0]) + as_tensor(start)
     return found if dtype is None else found.cast(dtype)
 
 
 @operator("rc.randint(low=0, high=10, domain=(t,), shape=(2, 3))", "rng.integers", "torch.randint")
 def randint(
-    low: Any,
-    high: Any,
-    domain: Sequence[Any] = (),
+    low: object,
+    high: object,
+    domain: Dims = (),
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "i32",
 ) -> RecurrentTensor:
     """Whole numbers from low .. high - 1, at most 2²³; without a domain one draw for the run."""
-    if type(low) is type(high) is int and not 0 < high - low <= MOST:
+    if type(low) is int and type(high) is int and not 0 < high - low <= MOST:
         raise RecurraError(
             f"randint cannot draw from {low} .. {high - 1}",
             facts=f"these are {high - low} numbers; it draws from 1 to {MOST} of them",
@@ -98,7 +99,7 @@ def randint(
 
 @operator("rc.bernoulli(p=0.5, domain=(t,), shape=(2, 3))", "rng.random() < p", "torch.bernoulli")
 def bernoulli(
-    p: Any, domain: Sequence[Any] | None = None, shape: int | tuple[int, ...] | None = None
+    p: object, domain: Dims | None = None, shape: int | tuple[int, ...] | None = None
 ) -> RecurrentTensor:
     """Truth values that hold with probability p; of a tensor over its domain, in its shape."""
     chance = as_tensor(p)

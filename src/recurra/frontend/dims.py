@@ -2,135 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, overload
 
 from recurra.errors import DomainError, here
-from recurra.frontend.no_value import Opaque
-from recurra.frontend.words import NoSuchName
+from recurra.frontend.bare_index import BareIndex, condition, unwrap
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 
+Fold = Callable[[Expr | int, Expr | int], Expr | int]
+Join = Callable[[RecurrentTensor, RecurrentTensor], RecurrentTensor]
 
-class Index(Opaque):
-    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor.
 
-    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
-    is no longer about i. Such a one is also a number or a truth value of Python.
-    """
+class Index(BareIndex):
+    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
 
-    __slots__ = ("expr",)
+    __slots__ = ()
 
-    def __init__(self, expr: Expr | int):
-        self.expr = expr
+    def _affine(self, other: Index | int, f: Fold) -> Index:
+        if type(other) is int and abs(other) >= 2**63:
+            raise DomainError(
+                f"the index has the number {other}",
+                facts="indices are numbers of 32 bits",
+                hint=f'compute with a number: rc.value({self}, "f64") and {float(other)}',
+                loc=here(),
+            )
+        return Index(f(self.expr, unwrap(other)))
 
-    def __repr__(self) -> str:
-        return str(self.expr)
+    @overload
+    def __add__(self, other: Index | int) -> Index: ...
+    @overload
+    def __add__(self, other: object) -> Index | RecurrentTensor: ...
+    def __add__(self, other: object) -> Index | RecurrentTensor:
+        if _is_int(other):
+            return self._affine(other, lambda a, b: a + b)
+        return self._read(other, lambda a, b: a + b)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_") or name == "expr":  # Python asks for these
-            raise AttributeError(f"an index has no attribute {name!r}")
-        raise NoSuchName(
-            f"the index {self} has no {name!r}",
-            facts="dims and bounds are counted; a number that is computed with is a tensor",
-            hint=f"write rc.value({self}) for that tensor",
-            loc=here(),
-        )
+    @overload
+    def __sub__(self, other: Index | int) -> Index: ...
+    @overload
+    def __sub__(self, other: object) -> Index | RecurrentTensor: ...
+    def __sub__(self, other: object) -> Index | RecurrentTensor:
+        if _is_int(other):
+            return self._affine(other, lambda a, b: a - b)
+        return self._read(other, lambda a, b: a - b)
 
-    @property
-    def constant(self) -> int | bool | None:
-        """The number or truth value that it has folded to, if it has."""
-        if isinstance(self.expr, int):
-            return self.expr
-        return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
-
-    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.expr if isinstance(self.expr, int) else super().__index__()
-
-    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.expr if isinstance(self.expr, int) else super().__int__()
-
-    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return float(self.expr) if isinstance(self.expr, int) else super().__float__()
-
-    def _affine(self, other: Any, f: Any) -> Any:
-        if isinstance(other, Index) or type(other) is int:
-            if type(other) is int and abs(other) >= 2**63:
-                raise DomainError(
-                    f"the index has the number {other}",
-                    facts="indices are numbers of 32 bits",
-                    hint=f'compute with a number: rc.value({self}, "f64") and {float(other)}',
-                    loc=here(),
-                )
-            return Index(f(self.expr, unwrap(other)))
-        return NotImplemented
-
-    def __add__(self, other: Any) -> Any:
-        return (
-            self._read(other, lambda a, b: a + b)
-            if not _is_int(other)
-            else self._affine(other, lambda a, b: a + b)
-        )
-
-    def __sub__(self, other: Any) -> Any:
-        return (
-            self._read(other, lambda a, b: a - b)
-            if not _is_int(other)
-            else self._affine(other, lambda a, b: a - b)
-        )
-
-    def __rsub__(self, other: Any) -> Any:
+    @overload
+    def __rsub__(self, other: Index | int) -> Index: ...
+    @overload
+    def __rsub__(self, other: object) -> Index | RecurrentTensor: ...
+    def __rsub__(self, other: object) -> Index | RecurrentTensor:
         if _is_int(other):
             return Index(ex.lin([(unwrap(other), 1), (self.expr, -1)]))
         return self._read(other, lambda a, b: b - a)
 
-    def __mul__(self, other: Any) -> Any:
-        return (
-            self._affine(other, ex.mul) if _is_int(other) else self._read(other, lambda a, b: a * b)
-        )
+    @overload
+    def __mul__(self, other: Index | int) -> Index: ...
+    @overload
+    def __mul__(self, other: object) -> Index | RecurrentTensor: ...
+    def __mul__(self, other: object) -> Index | RecurrentTensor:
+        if _is_int(other):
+            return self._affine(other, ex.mul)
+        return self._read(other, lambda a, b: a * b)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Index:
         return Index(-self.expr)
 
-    def __floordiv__(self, other: Any) -> Any:
+    @overload
+    def __floordiv__(self, other: int) -> Index: ...
+    @overload
+    def __floordiv__(self, other: object) -> Index | RecurrentTensor: ...
+    def __floordiv__(self, other: object) -> Index | RecurrentTensor:
         return self._divide(other, ex.div, lambda a, b: a // b)
 
-    def __mod__(self, other: Any) -> Any:
+    @overload
+    def __mod__(self, other: int) -> Index: ...
+    @overload
+    def __mod__(self, other: object) -> Index | RecurrentTensor: ...
+    def __mod__(self, other: object) -> Index | RecurrentTensor:
         return self._divide(other, ex.mod, lambda a, b: a % b)
 
-    def _divide(self, other: Any, f: Any, divide: Any) -> Any:
+    def _divide(
+        self, other: object, f: Callable[[Expr | int, int], Expr | int], divide: Join
+    ) -> Index | RecurrentTensor:
         n = unwrap(other)
-        if type(n) is int and n <= 0:
-            raise DomainError(
-                f"{self} is divided by {n}",
-                facts="the right side of // and % is positive",
-                hint="read the dim as a number: rc.value(...)",
-                loc=here(),
-            )
-        if type(n) is int:
+        if isinstance(n, int) and type(n) is int:
+            if n <= 0:
+                raise DomainError(
+                    f"{self} is divided by {n}",
+                    facts="the right side of // and % is positive",
+                    hint="read the dim as a number: rc.value(...)",
+                    loc=here(),
+                )
             return Index(f(self.expr, n))
         return self._read(other, divide, whole="i32" if _is_int(other) else "f32")
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: a / b)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: b / a)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: a**b)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: b**a)
 
-    def _read(self, other: Any, f: Any, whole: str = "f32") -> Any:
-        from recurra.frontend.construct import as_tensor
-        from recurra.frontend.read import Read
-
-        if not isinstance(other, Read):
+    def _read(self, other: object, f: Join, whole: str = "f32") -> RecurrentTensor:
+        if not isinstance(other, RecurrentTensor):
             return f(as_tensor(self, whole), as_tensor(other, whole))
         return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
@@ -140,29 +123,29 @@ class Index(Opaque):
     def __ne__(self, o: object) -> Any:
         return self._compare("!=", o)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Index | int) -> Index:
         return self._compare("<", other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Index | int) -> Index:
         return self._compare("<=", other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Index | int) -> Index:
         return self._compare(">", other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Index | int) -> Index:
         return self._compare(">=", other)
 
-    def _compare(self, op: str, other: Any) -> Any:
+    def _compare(self, op: str, other: object) -> Index:
         return Index(ex.compare(op, self.expr, unwrap(other))) if _is_int(other) else NotImplemented
 
-    def _joined(self, o: Any, join: Any) -> Any:
+    def _joined(self, o: object, join: Callable[[Expr, Expr], Expr]) -> Index:
         mine, other = condition(self), condition(o)
         return NotImplemented if mine is None or other is None else Index(join(mine, other))
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: Index | bool) -> Index:
         return self._joined(other, ex.both)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: Index | bool) -> Index:
         return self._joined(other, ex.either)
 
     __rand__, __ror__ = __and__, __or__
@@ -181,62 +164,51 @@ class Index(Opaque):
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def __iter__(self) -> NoReturn:
-        raise DomainError(
-            f"{self} cannot be counted through while the program is written",
-            facts="it stands for every point of its dims at once",
-            hint="a loop over a dim is an equation over it: x[t + 1] = f(x[t])",
-            loc=here(),
-        )
-
-    def __abs__(self) -> Any:
+    def __abs__(self) -> RecurrentTensor:
         return self._read(0, lambda a, _: a.abs())
 
-    def __bool__(self) -> bool:
-        if self.constant is not None:
-            return bool(self.constant)
-        raise DomainError(
-            f"{self} has no truth value while the program is written",
-            facts="it stands for every point of its dims at once",
-            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~; "
-            "min and max of indices are rc.min(a, b), rc.max(a, b)",
-            loc=here(),
-        )
+
+Place = Index | Expr | str  # a dim, by itself or by its name
+Dims = Sequence[Place]
+Steps = Sequence[Place | tuple[Place, ...]]  # those in brackets count one in the other
 
 
-Size = int | Index | Expr  # of an axis: a number, or made of bounds
-
-
-def _is_int(other: Any) -> bool:
+def _is_int(other: object) -> TypeGuard[Index | int]:
     return isinstance(other, Index) or type(other) is int
 
 
-def wrap(expr: Expr | int) -> Any:
+def wrap(expr: Expr | int) -> Index | int:
     return Index(expr) if isinstance(expr, Expr) else expr
 
 
-def unwrap(e: Any) -> Any:
-    return e.expr if isinstance(e, Index) else e
-
-
-def minimum(*args: Any) -> Any:
+@overload
+def minimum(*args: int) -> int: ...
+@overload
+def minimum(*args: Index | int) -> Index | int: ...
+def minimum(*args: Index | int) -> Index | int:
     """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
     _only_indices("min", args)
     return _like(args, ex.minimum(*map(unwrap, args)))
 
 
-def maximum(*args: Any) -> Any:
+@overload
+def maximum(*args: int) -> int: ...
+@overload
+def maximum(*args: Index | int) -> Index | int: ...
+def maximum(*args: Index | int) -> Index | int:
     """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
     _only_indices("max", args)
     return _like(args, ex.maximum(*map(unwrap, args)))
 
 
-def _like(args: tuple[Any, ...], expr: Expr | int) -> Any:
+def _like(args: tuple[Index | int, ...], expr: Expr | int) -> Index | int:
     """An index if one of the operands is, else a number."""
-    return Index(expr) if any(isinstance(x, Index) for x in args) else expr
+    return (
+        Index(expr) if isinstance(expr, Expr) or any(isinstance(x, Index) for x in args) else expr
+    )
 
 
-def _only_indices(name: str, args: tuple[Any, ...]) -> None:
+def _only_indices(name: str, args: tuple[object, ...]) -> None:
     for x in args:
         if not _is_int(x):
             raise DomainError(
@@ -245,15 +217,3 @@ def _only_indices(name: str, args: tuple[Any, ...]) -> None:
                 hint=f"for tensors there are rc.{name}imum(a, b) and x.{name}(axis)",
                 loc=here(),
             )
-
-
-def is_condition(e: Any) -> bool:
-    return isinstance(e, (ex.Cmp, ex.Logic))
-
-
-def condition(x: Any) -> Expr | None:
-    """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
-    if isinstance(x, (bool, np.bool_)):
-        return ex.TRUE if x else ex.FALSE
-    e = unwrap(x)
-    return e if is_condition(e) else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.dims import Size, unwrap
+from recurra.frontend.bare_index import Size, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
 
@@ -23,7 +23,7 @@ class Dtype:
         """A scalar of it: where a type is asked for, `rc.f32` means `rc.f32[()]`."""
         return Type(self.name)
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: object) -> NoReturn:
         raise RecurraError(
             f"{self!r} is a type, and makes no tensor",
             facts="brackets give it a shape, as in rc.f32[4]",
@@ -41,7 +41,7 @@ i64, i32, i8, u32, u8 = (Dtype(n) for n in ("i64", "i32", "i8", "u32", "u8"))
 boolean = Dtype("bool")
 
 
-def dtype_name(of: Any) -> str:
+def dtype_name(of: object) -> str:
     """The name of an element type, "f32", given as that, as rc.f32, or as NumPy, torch and JAX do.
 
     Raises RecurraError for anything else.

@@ -12,13 +12,16 @@ from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.errors import DomainError, here
-from recurra.frontend.dims import Index, is_condition, unwrap
+from recurra.frontend.bare_index import is_condition, unwrap
+from recurra.frontend.dims import Index
 from recurra.frontend.read import Read
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols
 
 
-def until(done: Any, from_: Any = 0, *, max: int | None = None, every: int | None = None) -> Until:
+def until(
+    done: object, from_: object = 0, *, max: int | None = None, every: int | None = None
+) -> Until:
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
 
     Points before `from_` do not end a row; no row has more than `max` points. In the program, T is

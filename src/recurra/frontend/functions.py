@@ -12,14 +12,15 @@ from typing import Any
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.construct import as_tensor, elementwise, promote
-from recurra.frontend.dims import Index, Size, condition, unwrap
+from recurra.frontend.axes import axis_of
+from recurra.frontend.bare_index import Size, condition, unwrap
+from recurra.frontend.construct import promote
+from recurra.frontend.dims import Dims, Index
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.indexing import choose
 from recurra.frontend.layouts import diagonal
 from recurra.frontend.operators import operator
-from recurra.frontend.reductions import axis_of
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, negate, symbols
 from recurra.ir.graph import Ref, Slice
@@ -33,7 +34,7 @@ from recurra.ops.random import Uniform
 from recurra.ops.source import Input
 
 
-def dims_of(domain: Any) -> Domain:
+def dims_of(domain: object) -> Domain:
     """The box over dims given as the user holds them: (b, i, t)."""
     tracer = current()
     if not isinstance(domain, Sequence) or isinstance(domain, str):
@@ -67,7 +68,7 @@ def dims_of(domain: Any) -> Domain:
     return tracer.domain(set(names))
 
 
-def type_of(of: Type | Any) -> Type:
+def type_of(of: object) -> Type:
     """A type, or that of a dtype (a scalar) or of a space."""
     found = of if isinstance(of, Type) else getattr(of, "type", None)
     if not isinstance(found, Type):
@@ -81,18 +82,18 @@ def type_of(of: Type | Any) -> Type:
 
 
 @partial(expecting, name="rc.like", hint="write x = rc.like(rc.f32[3], (t,))")
-def like(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
+def like(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
     """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
 
     For a space of several parts it is a tree of such tensors, which is defined in the same way.
     Without a `name` it has the variable's.
     """
-    if not isinstance(of, Type) and hasattr(of, "like"):
-        return of.like(domain, name)
+    if not isinstance(of, Type) and (made := getattr(of, "like", None)) is not None:
+        return made(domain, name)
     return declared(of, domain, "x") if name is None else named(of, domain, name)
 
 
-def named(of: Type | Any, domain: Sequence[Any], name: str) -> RecurrentTensor:
+def named(of: object, domain: Dims, name: str) -> RecurrentTensor:
     """A tensor that is yet to be defined, with a name that is final; a second one is x_2."""
     tracer = current()
     if name not in tracer.final:
@@ -102,7 +103,7 @@ def named(of: Type | Any, domain: Sequence[Any], name: str) -> RecurrentTensor:
     return x
 
 
-def declared(of: Type | Any, domain: Sequence[Any], stem: str) -> RecurrentTensor:
+def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
     """A tensor that is yet to be defined, called like `stem` until a variable holds it."""
     tracer = current()
     node = tracer.declare(stem, dims_of(domain), type_of(of))
@@ -129,18 +130,18 @@ def bound(name: str) -> Index:
 
 
 @operator("rc.constant([1.0, 2.0])", "np.asarray", "torch.as_tensor")
-def constant(x: Any, dtype: str | Dtype | None = None) -> RecurrentTensor:
+def constant(x: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
     """A tensor that is the same everywhere, from a number or an array."""
     return as_tensor(x, dtype)
 
 
-def value(x: Any, dtype: str | Dtype = "f32") -> RecurrentTensor:
+def value(x: object, dtype: str | Dtype = "f32") -> RecurrentTensor:
     """An index expression as a number: value(t), value(i + 1)."""
     return as_tensor(x, dtype)
 
 
 @partial(expecting, name="rc.input", hint='write x = rc.input(rc.f32[3], (t,), name="x")')
-def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -> RecurrentTensor:
+def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
     """A tensor that the caller gives at every point of its domain.
 
     A `name`, any text, is the one that `run(inputs=..)` is given it by; without one it has the
@@ -157,7 +158,7 @@ def input(of: Type | Any, domain: Sequence[Any] = (), name: str | None = None) -
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
-def _expect_order(tracer: Tracer, domain: Sequence[Any]) -> None:
+def _expect_order(tracer: Tracer, domain: Dims) -> None:
     """Raises RecurraError if dims stand in another order than the axes of the array will have."""
     names = list(map(str, domain)) if isinstance(domain, (tuple, list)) else []
     known = tracer.dim_names()
@@ -193,11 +194,11 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
 
 
 @operator("rc.where(x > 0.0, x, y)", "np.where", "torch.where")
-def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
+def where(cond: object, a: object, b: object) -> RecurrentTensor:
     """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
     when = condition(cond) if isinstance(cond, Index) else None
     if when is not None:
-        a, b = promote(a, b)
+        a, b = promote(RecurrentTensor, a, b)
         return choose((when, a), (negate(when), b))
     chosen = as_tensor(cond)
     if chosen.dtype != "bool":
@@ -211,32 +212,32 @@ def where(cond: Any, a: Any, b: Any) -> RecurrentTensor:
 
 
 @operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")
-def maximum(a: Any, b: Any) -> RecurrentTensor:
+def maximum(a: object, b: object) -> RecurrentTensor:
     """The greater of two tensors, element by element; `rc.max` is for index expressions."""
     return elementwise(el.Maximum, a, b)
 
 
 @operator("rc.minimum(x, y)", "np.minimum", "torch.minimum")
-def minimum(a: Any, b: Any) -> RecurrentTensor:
+def minimum(a: object, b: object) -> RecurrentTensor:
     """The lesser of two tensors, element by element; `rc.min` is for index expressions."""
     return elementwise(el.Minimum, a, b)
 
 
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
-def concat(xs: Sequence[Any], axis: int = 0) -> RecurrentTensor:
+def concat(xs: Sequence[object], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along an axis, in the type in which they meet."""
-    xs = promote(*_several("concat", xs))
+    xs = promote(RecurrentTensor, *_several("concat", xs))
     return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
-def stack(xs: Sequence[Any], axis: int = 0) -> RecurrentTensor:
+def stack(xs: Sequence[object], axis: int = 0) -> RecurrentTensor:
     """The tensors one after another along a new axis."""
     tensors = map(as_tensor, _several("stack", xs))
     return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
 
 
-def _several(name: str, xs: Any) -> Sequence[RecurrentTensor]:
+def _several(name: str, xs: Sequence[object]) -> Sequence[object]:
     """The tensors of a list. Raises ShapeError for one tensor, and where there is none."""
     if isinstance(xs, RecurrentTensor) or not len(xs):
         raise ShapeError(
@@ -289,7 +290,7 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
 
 @operator("rc.uniform(domain=(t,), shape=(2, 3))", "rng.random", "torch.rand")
 def uniform(
-    domain: Sequence[Any] | Domain = (),
+    domain: Dims | Domain = (),
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
@@ -311,7 +312,7 @@ def uniform(
             loc=here(),
         )
     tracer.draws += 1
-    dims: list[Any] = list(box.identity)
+    dims = list(box.identity)
     room = 1 if prod(shape) > 1 or shape else 2
     if len(dims) <= room:
         key, counter = [], dims
@@ -331,7 +332,7 @@ def uniform(
 
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
-def permutation(size: Size, at: Size, domain: Sequence[Any] = ()) -> RecurrentTensor:
+def permutation(size: Size, at: Size, domain: Dims = ()) -> RecurrentTensor:
     """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
 
     Computed for each element by itself: rc.permutation(B * T, at=m * N + n, domain=(i, e)) is
@@ -349,7 +350,7 @@ def permutation(size: Size, at: Size, domain: Sequence[Any] = ()) -> RecurrentTe
 
 @operator("rc.normal(domain=(t,), shape=(2, 3))", "rng.standard_normal", "torch.randn")
 def normal(
-    domain: Sequence[Any] | Domain = (),
+    domain: Dims | Domain = (),
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
@@ -372,7 +373,7 @@ def call(
     fn: HostFunction,
     results: Sequence[Type],
     xs: Sequence[RecurrentTensor],
-    batch: Sequence[Any],
+    batch: Dims,
     domain: Domain,
     *,
     token: RecurrentTensor | None = None,
@@ -401,7 +402,7 @@ def call(
         item = tracer.emit(Item(k=k), (read,), node.domain, f"{stem}_{k}")
         x = RecurrentTensor(tracer, Ref(item.name, item.domain.identity))
         for r in ranges if k < len(results) else ():
-            x = x.index(Index(r.sym) - r.lo, axis=0)
+            x = x.index(r.sym - r.lo, axis=0)
         out.append(x)
     return tuple(out)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from recurra.analysis.demanded_points import demanded
 from recurra.analysis.tracer import Branch, Tracer, disjoint
-from recurra.frontend.read import Read
+from recurra.frontend.read import Operand
 from recurra.ir.expr import Expr, Logic, both
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.types import Domain, Tuple, is_float
@@ -111,7 +111,7 @@ def untold(condition: Expr, domain: Domain) -> Expr:
     return both(*(c for c in parts if not isl.always(c, domain)))
 
 
-def has_slope(cotangent: Read, read: Read, operands: Sequence[Read]) -> bool:
+def has_slope(cotangent: Operand, read: Operand, operands: Sequence[Operand]) -> bool:
     """Is the cotangent of an operand made of more than `read`, of what may be infinite?"""
     stop, tracer = {x.name for x in operands}, read.tracer
     todo, seen = [cotangent.name], {read.name}

@@ -21,12 +21,12 @@ from recurra.analysis.arguments import WrongCall, expecting
 from recurra.analysis.demanded_points import branch_conditions
 from recurra.analysis.tracer import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
-from recurra.frontend.dims import Index
+from recurra.frontend.dims import Dims, Index
 from recurra.frontend.functions import call as emit_call
 from recurra.frontend.functions import dims_of, type_of
 from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.expr import TRUE, both, compare, negate
+from recurra.ir.expr import TRUE, Expr, both, compare, negate
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Domain, Type
@@ -47,7 +47,7 @@ class Host:
     batch: int
     loc: Loc | None = field(default=None, compare=False)  # where the program calls it
 
-    def __call__(self, *xs: Any) -> tuple[Any, ...]:
+    def __call__(self, *xs: object) -> tuple[np.ndarray, ...]:
         arrays = [np.asarray(x) for x in xs]
         token = () if self.pure else (arrays.pop(),)
         found = self.fn(*arrays)
@@ -62,7 +62,7 @@ class Host:
             )
         return *(self.result(y, t) for y, t in zip(ys, self.results, strict=True)), *token
 
-    def result(self, given: Any, want: Type) -> Any:
+    def result(self, given: object, want: Type) -> np.ndarray:
         """One result as an array of its type; raises ShapeError where it is not what it should."""
         hint = f'return an array of "{NUMPY_NAME[want.dtype]}", or name another type in rc.call'
         what = f"what {self.name} gives"
@@ -91,10 +91,10 @@ class Host:
 )
 def call(
     fn: Callable[..., Any],
-    results: Type | Any,
-    *xs: Any,
-    batch: Sequence[Any] = (),
-    domain: Sequence[Any] = (),
+    results: object,
+    *xs: object,
+    batch: Dims = (),
+    domain: Dims = (),
     pure: bool = False,
 ) -> Any:
     """What `fn` returns on the host for NumPy arrays of one point: a type, or a sequence of types.
@@ -124,7 +124,7 @@ def call(
     return ys[0] if one else tuple(ys)
 
 
-def _expect_fitting(fn: Any, count: int) -> None:
+def _expect_fitting(fn: object, count: int) -> None:
     """Raises RecurraError for what is no function, or none of so many arrays."""
     if not callable(fn):
         raise RecurraError(
@@ -157,7 +157,7 @@ def _is_iterable(x: Any) -> bool:
     return True
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     return getattr(fn, "__name__", type(fn).__name__).strip("<>")
 
 
@@ -195,10 +195,10 @@ def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> N
 
     `after` may have more dims: it is waited for at the end of those.
     """
-    within: dict[str, Any] = {r.dim: r.hi - 1 for r in after.domain if r.dim not in outer}
+    within: dict[str, Expr | int] = {r.dim: r.hi - 1 for r in after.domain if r.dim not in outer}
     for k, r in enumerate(outer):
         inner = list(outer)[k + 1 :]
-        ends: dict[str, Any] = within | {q.dim: q.hi - 1 for q in inner}
+        ends: dict[str, Expr | int] = within | {q.dim: q.hi - 1 for q in inner}
         index = tuple(ends.get(q.dim, q.sym - 1 if q == r else q.sym) for q in after.domain)
         when = both(compare(">", r.sym, r.lo), *(compare("==", q.sym, q.lo) for q in inner))
         token[Index(when)] = after[index]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here, users_frame
-from recurra.frontend.construct import as_tensor, assigned
-from recurra.frontend.dims import condition, is_condition, unwrap, wrap
-from recurra.frontend.read import Read, tensor
+from recurra.frontend import layouts, ordering
+from recurra.frontend.bare_index import Size, condition, is_condition, unwrap, wrap
+from recurra.frontend.construct import assigned, convert
+from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Ref, Slice, index_symbols
+from recurra.ir.graph import Index, Ref, Slice, index_symbols
 from recurra.ir.types import Domain, Range, Type, is_float, is_shift
 from recurra.ops import indexing, movement
 from recurra.ops.elementwise import Mod
@@ -22,7 +23,7 @@ from recurra.ops.source import Value
 from recurra.polyhedral import isl
 
 
-def read(x: Any, keys: tuple[Any, ...]) -> Any:
+def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
     """x[keys]: over its domain if it is not indexed yet, else inside of its value.
 
     x[..., 0] leaves all dims as they are.
@@ -53,10 +54,10 @@ def read(x: Any, keys: tuple[Any, ...]) -> Any:
         )
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
-    return tensor(x.tracer, Ref(x.name, index), indexed=True)
+    return x.kind(x.tracer, Ref(x.name, index), indexed=True)
 
 
-def _ring(key: Any) -> tuple[Any, Any] | None:
+def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
     """An index and the bound it is taken by, of `(i - 1) % I`: a place on a ring."""
     if not isinstance(key, Read) or key.indexed or not isinstance(key.graph[key.name].op, Mod):
         return None
@@ -67,8 +68,11 @@ def _ring(key: Any) -> tuple[Any, Any] | None:
 
 
 def _on_rings(
-    x: Any, keys: tuple[Any, ...], source: Domain, rings: Mapping[int, tuple[Any, Any]]
-) -> Any:
+    x: Tensor,
+    keys: tuple[object, ...],
+    source: Domain,
+    rings: Mapping[int, tuple[Expr | int, Expr | int]],
+) -> Tensor:
     """x[(i - 1) % I, (j + 1) % J]: y[(i - 1) % I, j] of y = x[i, (j + 1) % J], turned once for all
     that read it with another i."""
     place, (e, size) = max(rings.items())
@@ -79,12 +83,17 @@ def _on_rings(
     dims = tuple(wrap(sym) for sym in source.identity)
     turned = _around(x, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
     if turned.name == x.name:  # it is never beyond the end
-        return read(x, (*keys[:place], wrap(turned.ref.index[place]), *keys[place + 1 :]))
-    whole = tensor(x.tracer, turned.ref)
+        at = turned.ref.index[place]
+        return read(
+            x, (*keys[:place], at if isinstance(at, Slice) else wrap(at), *keys[place + 1 :])
+        )
+    whole = x.kind(x.tracer, turned.ref)
     return read(whole, (*keys[:place], wrap(own.sym), *keys[place + 1 :]))
 
 
-def _around(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> Any:
+def _around(
+    x: Tensor, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
+) -> Tensor:
     """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
     box = x.tracer.domain(symbols(e) & set(x.tracer.dim_names()))
     early, late = ex.compare("<", e, 0), ex.compare(">=", e, size)
@@ -102,10 +111,12 @@ def _around(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> A
     if len(at) == 1:
         return at[0][1]
     chosen = choose(*at)
-    return tensor(x.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
+    return x.kind(x.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
 
 
-def _turned(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> str:
+def _turned(
+    x: Operand, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
+) -> str:
     """The same read of the whole ring, turned."""
     dim = min(symbols(e) & set(x.tracer.dim_names()), default="")
     steps = is_shift(e, dim)
@@ -116,31 +127,31 @@ def _turned(x: Any, keys: tuple[Any, ...], place: int, e: Expr, size: Expr) -> s
     return f"turn it: {x.called}[{whole}].roll({-steps}, axis={axis}).index({dim}, axis={axis})"
 
 
-def choose(*cases: tuple[Expr, Any]) -> Any:
+def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     """Tensors of one type, each at the points where its condition on dims holds, and read there."""
     tracer = cases[0][1].tracer
     mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
     node = tracer.declare("where", tracer.domain(dims), longest.type)
-    out = tensor(tracer, Ref(node.name, node.domain.identity))
+    out = longest.kind(tracer, Ref(node.name, node.domain.identity))
     for when, x in cases:
         define(out, (wrap(when),), x)
     return out
 
 
-def _is_constant(key: Any) -> bool:
+def _is_constant(key: object) -> bool:
     """Is it a number, or a range between numbers? A point is mostly said by a dim or a bound."""
     parts = (key.start, key.stop) if isinstance(key, slice) else (key,)
     return all(k is None or type(k) is int for k in parts)
 
 
-def _is_held(x: Any) -> bool:
+def _is_held(x: Operand) -> bool:
     """Does the user hold a tensor by a variable, in one of his frames, or in what these hold?"""
     return any(v is x or any(y is x for y in _contents(v)) for v in _variables())
 
 
-def _variables() -> Iterator[Any]:
+def _variables() -> Iterator[object]:
     """What the user's frames have as variables, from the line that is run on outward."""
     frame = users_frame()
     while frame is not None:
@@ -149,19 +160,19 @@ def _variables() -> Iterator[Any]:
         frame = frame.f_back
 
 
-def _contents(holder: Any) -> Iterator[Any]:
+def _contents(holder: object) -> Iterator[object]:
     """The items of a list, tuple or dict, and the attributes of an object."""
     if isinstance(holder, (dict, list, tuple)):
-        items: Iterable[Any] = holder.values() if isinstance(holder, dict) else holder
+        items: Iterable[object] = holder.values() if isinstance(holder, dict) else holder
         yield from items
     yield from getattr(holder, "__dict__", {}).values()
 
 
-def _written_keys(keys: tuple[Any, ...]) -> str:
+def _written_keys(keys: tuple[object, ...]) -> str:
     return f"[{', '.join(map(_written, keys))}]"
 
 
-def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
+def _brackets(x: Operand, keys: tuple[object, ...], source: Domain) -> str:
     """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
     outer, rest = keys[: len(source)], keys[len(source) :]
     if not rest:
@@ -173,17 +184,20 @@ def _brackets(x: Any, keys: tuple[Any, ...], source: Domain) -> str:
     )
 
 
-def _index(key: Any, extent: Range) -> Any:
-    if isinstance(key, slice):
-        lo = extent.lo if key.start is None else _place(key.start, extent)
-        hi = extent.hi if key.stop is None else _place(key.stop, extent)
-        s = Slice(lo, hi, 1 if key.step is None else unwrap(key.step))
-        quasi_affine("the range", s, here())
-        return s
-    return _place(key, extent)
+def _index(key: object, extent: Range) -> Index:
+    return _range(key, extent) if isinstance(key, slice) else _place(key, extent)
 
 
-def _place(key: Any, extent: Range) -> Expr | int:
+def _range(key: slice, extent: Range) -> Slice:
+    lo = extent.lo if key.start is None else _place(key.start, extent)
+    hi = extent.hi if key.stop is None else _place(key.stop, extent)
+    step: Any = 1 if key.step is None else unwrap(key.step)
+    s = Slice(lo, hi, step)
+    quasi_affine("the range", s, here())
+    return s
+
+
+def _place(key: object, extent: Range) -> Expr | int:
     """A quasi-affine position; a negative constant counts from the end."""
     e = int(key) if isinstance(key, np.integer) else unwrap(key)
     if type(e) is not int and not (
@@ -199,7 +213,7 @@ def _place(key: Any, extent: Range) -> Expr | int:
     return extent.hi + e if isinstance(e, int) and e < 0 else e
 
 
-def _by_data(key: Any, extent: Range) -> str:
+def _by_data(key: object, extent: Range) -> str:
     """How elements are chosen that no index expression names."""
     if key is None:
         return "a new axis is one of the value: x.reshape(1, *x.shape)"
@@ -208,7 +222,7 @@ def _by_data(key: Any, extent: Range) -> str:
     return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
 
 
-def inner(x: Any, keys: tuple[Any, ...]) -> Any:
+def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
     """Indexing inside the value, as NumPy's: numbers, index expressions, ranges, integer tensors,
     `...` for the axes that are not named, None for a new axis."""
     out, axis = x, 0
@@ -224,23 +238,23 @@ def inner(x: Any, keys: tuple[Any, ...]) -> Any:
         if k is ...:
             axis += len(x.shape) - named
         elif k is None:
-            out = out.expand(1, axis=axis)
+            out = layouts.expand(out, 1, axis)
             axis += 1
         elif isinstance(k, slice):
             out = cut(out, k, axis)
             axis += 1
         elif isinstance(k, (list, np.ndarray, Read)):
-            places = _places(k)
-            out = out.take(places, axis=axis)
+            places = _places(x.kind, k)
+            out = ordering.take(out, places, axis)
             axis += len(places.shape)
         else:
-            out = out.index(k, axis=axis)
+            out = layouts.index(out, k, axis)
     return out
 
 
-def _places(k: Any) -> Any:
+def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tensor:
     """Positions along an axis, whole numbers."""
-    places = as_tensor(k)
+    places = convert(kind, k)
     if is_float(places.dtype) or places.dtype == "bool":
         raise ShapeError(
             f"{k!r} is no position on an axis",
@@ -251,7 +265,7 @@ def _places(k: Any) -> Any:
     return places
 
 
-def _over(x: Any, keys: tuple[Any, ...]) -> str:
+def _over(x: Operand, keys: tuple[object, ...]) -> str:
     """How a value without axes is read at other points: of a read, or of a number such as T."""
     read = ", ".join(map(_written, keys))
     if x.domain:
@@ -266,30 +280,31 @@ def _over(x: Any, keys: tuple[Any, ...]) -> str:
     return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
 
 
-def _parts(key: Any) -> list[Any]:
+def _parts(key: object) -> list[Expr]:
     """The index expressions of a key."""
     every = (key.start, key.stop) if isinstance(key, slice) else (key,)
     return [e for k in every if isinstance(e := unwrap(k), Expr)]
 
 
-def cut(x: Any, k: slice, axis: int) -> Any:
+def cut(x: Tensor, k: slice, axis: int) -> Tensor:
     if k.step not in (None, 1):
         return _in_steps(x, k, axis)
     n = x.shape[axis]
     lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
     if lo == 0 and hi == n:
         return x
-    size: Any = hi - lo
+    size = hi - lo
     size = max(size, 0) if isinstance(size, int) else size
     return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
 
 
-def _in_steps(x: Any, k: slice, axis: int) -> Any:
+def _in_steps(x: Tensor, k: slice, axis: int) -> Tensor:
     """Every so many elements of an axis of known size, x[..][::2]; backwards, of any."""
-    n, parts = x.shape[axis], [unwrap(e) for e in (k.start, k.stop, k.step)]
+    n = x.shape[axis]
+    parts: list[Any] = [unwrap(e) for e in (k.start, k.stop, k.step)]
     if parts == [None, None, -1]:
-        return x.flip(axis)
-    if not all(e is None or type(e) is int for e in (n, *parts)) or parts[2] == 0:
+        return layouts.flip(x, axis)
+    if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
         raise ShapeError(
             f"a range inside a tensor has step {k.step}",
             facts=f"its ends are {_written(k)} of an axis of {n}; steps are counted between numbers"
@@ -299,26 +314,26 @@ def _in_steps(x: Any, k: slice, axis: int) -> Any:
         )
     at = range(n)[slice(*parts)]
     if not at:
-        return x.cut(0, 0, axis)
+        return layouts.cut(x, 0, 0, axis)
     if at.step < 0:
-        x, at = x.flip(axis), range(n - 1 - at[0], n - at[-1], -at.step)
-    part = x.cut(at[0], at[-1] + 1, axis)  # up to the last one, and what would follow it
+        x, at = layouts.flip(x, axis), range(n - 1 - at[0], n - at[-1], -at.step)
+    part = layouts.cut(x, at[0], at[-1] + 1, axis)  # up to the last one, and what would follow it
     part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)
-    whole = part.reshape(*x.shape[:axis], len(at), at.step, *x.shape[axis + 1 :])
-    return whole.index(0, axis + 1)
+    whole = layouts.reshape(part, *x.shape[:axis], len(at), at.step, *x.shape[axis + 1 :])
+    return layouts.index(whole, 0, axis + 1)
 
 
-def _end(e: Any, divisor: Expr | int, default: Expr | int) -> Any:
+def _end(e: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int:
     """One end of a range on an axis of size n; constants as in Python."""
     if e is None:
         return default
-    e = unwrap(e)
-    if isinstance(e, int) and e < 0:
-        e = divisor + e
-    return min(max(e, 0), divisor) if isinstance(e, int) and isinstance(divisor, int) else e
+    at = unwrap(e)
+    if isinstance(at, int) and at < 0:
+        at = divisor + at
+    return min(max(at, 0), divisor) if isinstance(at, int) and isinstance(divisor, int) else at
 
 
-def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
+def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     """x[keys] = value: a branch of x, where the conditions among the keys hold."""
     node = x.graph[x.name]
     if x.indexed:
@@ -338,7 +353,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
             loc=here(),
         )
     assert isinstance(node.type, Type), f"{x.name} is the results of a call"
-    value = assigned(x.name, value, node.type)
+    value = assigned(x.kind, x.name, value, node.type)
     conditions = [c for k in keys if (c := condition(k)) is not None]
     places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
     if conditions and len(keys) == len(node.domain):
@@ -372,7 +387,7 @@ def define(x: Any, keys: tuple[Any, ...], value: Any) -> None:
     x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
 
 
-def _of_shape(x: Any, value: Any, declared: Type) -> Any:
+def _of_shape(x: Operand, value: Tensor, declared: Type) -> Tensor:
     """A value repeated along the axes that it lacks in front, and along those of size 1."""
     lead = declared.rank - len(value.shape)
     sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
@@ -383,20 +398,20 @@ def _of_shape(x: Any, value: Any, declared: Type) -> Any:
             hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
             loc=here(),
         )
-    return value.broadcast_to(declared.shape)
+    return layouts.broadcast_to(value, declared.shape)
 
 
-def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list[Expr]]:
+def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[Any], list[Expr]]:
     """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
     node = x.graph[x.name]
-    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - node.type.rank)
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - x.type.rank)
     conditions: list[Expr] = []
     out: list[Any] = []
     for r, e in zip(node.domain, places, strict=True):
         out.append(r.sym if isinstance(e, slice) else e)
         if not isinstance(e, slice):
             continue
-        s = _index(e, r)
+        s = _range(e, r)
         if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
             _fixed_place(x, e, r)
         inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
@@ -407,7 +422,7 @@ def _ranges(x: Any, places: list[Any], value: Any) -> tuple[Any, list[Any], list
     return value, out, conditions
 
 
-def _row(x: Any, value: Any, slice_: Slice, extent: Range) -> Any:
+def _row(x: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
     """The element of the first axis of a value that goes to a point of a range."""
     if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
@@ -417,12 +432,12 @@ def _row(x: Any, value: Any, slice_: Slice, extent: Range) -> Any:
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
         )
-    at: Any = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
+    at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
     box = x.tracer.domain(set(ranges), ranges)
     node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return tensor(x.tracer, Ref(node.name, node.domain.identity))
+    return value.kind(x.tracer, Ref(node.name, node.domain.identity))
 
 
 def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
@@ -432,7 +447,7 @@ def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) 
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
-def _fixed_place(x: Any, e: Any, extent: Range) -> Expr | int:
+def _fixed_place(x: Operand, e: Any, extent: Range) -> Expr | int:
     """A place free of dims: x[b, i, 0] = ..."""
     if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
         raise DomainError(
@@ -445,20 +460,20 @@ def _fixed_place(x: Any, e: Any, extent: Range) -> Expr | int:
     return _place(e, extent)
 
 
-def _other_place(x: Any, e: Any, extent: Range) -> str:
+def _other_place(x: Operand, e: Any, extent: Range) -> str:
     """In the right order, if that is what is wrong; else under a condition."""
     if str(e) in x.domain.dims:
         return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
     return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
 
 
-def _written(e: Any) -> str:
+def _written(e: object) -> str:
     if not isinstance(e, slice):
         return "..." if e is ... else str(e)
     return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
 
 
-def _no_other_dims(name: str, domain: Domain, value: Any) -> None:
+def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:
     extra = set(value.domain.dims) - set(domain.dims)
     if extra:
         raise DomainError(

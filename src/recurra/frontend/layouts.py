@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import as_tensor, counted, dropped, elementwise
-from recurra.frontend.dims import Size, unwrap, wrap
+from recurra.frontend.axes import Axes, axes_of, axis_of
+from recurra.frontend.bare_index import Size, unwrap
+from recurra.frontend.construct import convert, counted, dropped, pointwise
 from recurra.frontend.operators import operator
-from recurra.frontend.read import Read
-from recurra.frontend.reductions import Axes, axes_of, axis_of
+from recurra.frontend.read import Operand, Tensor
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.ops import elementwise as el
 from recurra.ops import indexing, movement
 
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
 
-
-def _unpacked(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unpacked(sizes: tuple[Any, ...]) -> tuple[Size, ...]:
     """Arguments one by one, or as one tuple."""
     one = sizes[0] if len(sizes) == 1 else None
     return tuple(one) if isinstance(one, (tuple, list)) else sizes
@@ -71,7 +68,7 @@ def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
     return x.apply(movement.Reshape(shape=tuple(sizes)), x)
 
 
-def _size_left(x: Tensor, sizes: list[Any]) -> Any:
+def _size_left(x: Operand, sizes: list[Any]) -> Any:
     """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
     given, of, by = list(sizes), list(x.shape), 1
     given.remove(-1)
@@ -116,30 +113,10 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
     return x
 
 
-@operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
-def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = None) -> Tensor:
-    """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
-    if axis is None and len(x.shape) != 1:
-        return roll(x.reshape(-1), shift, 0).reshape(x.shape)
-    axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
-    for a, s in zip(axes, shifts, strict=True):
-        x = _rolled(x, s, axis_of(x, a))
-    return x
-
-
-def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
-    n = x.shape[axis]
-    if type(shift) is not int or not isinstance(n, int):
-        return x.take((counted(n) - shift) % as_tensor(wrap(n)), axis)
-    k = -shift % n if n else 0
-    return x.apply(movement.Concat(axis=axis), x.cut(k, n, axis), x.cut(0, k, axis)) if k else x
-
-
 @operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
-def repeat(x: Tensor, times: Size, *more: Any, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Tensor:
     """Each element `times` times along an axis; torch's `repeat` is `tile`."""
-    if axis is None or more or isinstance(times, bool) or not isinstance(unwrap(times), int | Expr):
+    if axis is None or more or isinstance(times, bool) or not _is_size(times):
         raise ShapeError(
             "repeat takes one number and an axis",
             facts="NumPy's repeats every element, torch's the whole tensor",
@@ -150,12 +127,16 @@ def repeat(x: Tensor, times: Size, *more: Any, axis: int | None = None) -> Tenso
     return _copies(x, times, axis, axis + 1)
 
 
+def _is_size(x: object) -> bool:
+    return isinstance(unwrap(x), int | Expr)
+
+
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
 def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
     """The whole tensor again and again along its last axes, or new ones before them."""
     counts = _unpacked(times)
     for _ in range(len(counts) - len(x.shape)):
-        x = x.expand(1)
+        x = expand(x, 1)
     for a, n in zip(range(-len(counts), 0), counts, strict=True):
         if unwrap(n) != 1:
             axis = axis_of(x, a)
@@ -163,22 +144,24 @@ def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
     return x
 
 
-def _copies(x: Tensor, times: Any, axis: int, new: int) -> Tensor:
+def _copies(x: Tensor, times: Size, axis: int, new: int) -> Tensor:
     """Copies along a new axis, which becomes one with `axis`."""
     size = mul(unwrap(times), x.shape[axis])
-    return x.expand(times, axis=new).reshape(*x.shape[:axis], size, *x.shape[axis + 1 :])
+    return reshape(expand(x, times, new), *x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
 @operator("x.tril(k=0)", "np.tril", "torch.tril")
-def tril(x: Tensor, k: Any = 0) -> Tensor:
+def tril(x: Tensor, k: object = 0) -> Tensor:
     """Zero above the k-th diagonal of the last two axes."""
-    return elementwise(el.Where, _diagonal(x) <= k, x, as_tensor(0, x.dtype))
+    zero = convert(x.kind, 0, x.dtype)
+    return pointwise(x.kind, el.Where, _diagonal(x) <= k, x, zero)
 
 
 @operator("x.triu(k=0)", "np.triu", "torch.triu")
-def triu(x: Tensor, k: Any = 0) -> Tensor:
+def triu(x: Tensor, k: object = 0) -> Tensor:
     """Zero below the k-th diagonal of the last two axes."""
-    return elementwise(el.Where, _diagonal(x) >= k, x, as_tensor(0, x.dtype))
+    zero = convert(x.kind, 0, x.dtype)
+    return pointwise(x.kind, el.Where, _diagonal(x) >= k, x, zero)
 
 
 def _diagonal(x: Tensor) -> Tensor:
@@ -190,14 +173,15 @@ def _diagonal(x: Tensor) -> Tensor:
             hint="read a range of a dim as an axis: x[0:T]",
             loc=here(),
         )
-    return counted(x.shape[-1]) - counted(x.shape[-2]).expand(1, axis=1)
+    columns, rows = (counted(x.kind, n) for n in (x.shape[-1], x.shape[-2]))
+    return columns - expand(rows, 1, 1)
 
 
 @operator("x.outer(y)", "np.outer", "torch.outer")
-def outer(x: Tensor, y: Any) -> Tensor:
+def outer(x: Tensor, y: object) -> Tensor:
     """x[j] · y[k], of vectors; other tensors are read row by row."""
-    x, y = (v if len(v.shape) == 1 else v.reshape(-1) for v in (x, as_tensor(y)))
-    return x.expand(1, axis=1) * y
+    x, y = (v if len(v.shape) == 1 else reshape(v, -1) for v in (x, convert(x.kind, y)))
+    return expand(x, 1, 1) * y
 
 
 @operator("x.index(at=0, axis=0)", "x[at]", "torch.select")
@@ -235,7 +219,7 @@ def expand(x: Tensor, size: Size, axis: int = 0) -> Tensor:
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
     """Copies along new axes before the others, and along axes of size 1."""
-    sizes: tuple[Any, ...] = tuple(map(unwrap, shape))
+    sizes = tuple(map(unwrap, shape))
     lead = len(sizes) - len(x.shape)
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, sizes[lead:], strict=True)):
         raise ShapeError(
@@ -264,5 +248,5 @@ def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:
     axes = LETTERS[: len(labels)]
     c, rest = axes[gone], axes[:gone] + axes[gone + 1 :]
     op = indexing.Take(labels=f"{axes},{axes[kept]}->{rest}", axis=c)
-    y = x.apply(op, x, counted(x.shape[gone]))
+    y = x.apply(op, x, counted(x.kind, x.shape[gone]))
     return diagonal(y, labels[:gone] + labels[gone + 1 :])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import always_equal, points_for_elements, promote, with_size
+from recurra.frontend.read import Operand, Tensor
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Sum
 
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor
-
 _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
 
-def matmul(a: Any, b: Any) -> RecurrentTensor:
+def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
     """[.., m, k] @ [.., k, n] → [.., m, n]; an operand of one axis is a row or a column."""
-    a, b = (x.cast(accumulator(x.dtype)) for x in promote(a, b))
+    a, b = (x.cast(accumulator(x.dtype)) for x in promote(kind, a, b))
     if not a.shape or not b.shape:
         raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())
     have, want = a.shape[-1], b.shape[max(len(b.shape) - 2, 0)]
@@ -43,7 +39,7 @@ def matmul(a: Any, b: Any) -> RecurrentTensor:
     return a.apply(Einsum(labels=labels), a, b)
 
 
-def _batch_sizes(a: RecurrentTensor, b: RecurrentTensor) -> list[Expr | int]:
+def _batch_sizes(a: Operand, b: Operand) -> list[Expr | int]:
     """The axes before the matrices, of both together: they meet one by one from the right."""
     mine, other = list(a.shape[:-2]), list(b.shape[:-2])
     rank = max(len(mine), len(other))
@@ -60,8 +56,8 @@ def _batch_sizes(a: RecurrentTensor, b: RecurrentTensor) -> list[Expr | int]:
 
 
 def _without_ones(
-    x: RecurrentTensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
-) -> tuple[RecurrentTensor, str]:
+    x: Tensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
+) -> tuple[Tensor, str]:
     """`x` without the axes of size 1 that the other operand widens, and labels for the rest."""
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.words import hint, unknown
@@ -74,7 +77,7 @@ class Opaque:
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
         return operator.floordiv(other, self), operator.mod(other, self)
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise _no_number(self, "an array", "write rc.output(x=x); then ctx.run({T: 3})['x'] is one")
 
 
@@ -115,20 +118,22 @@ class OpaqueTensor(Opaque):
                 raise AttributeError(name)
             raise unknown("a recurrent tensor", name, dir(type(self)))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Any:
-        from recurra.frontend.construct import as_tensor
-
-        name = _OPERATORS.get(ufunc.__name__)
-        if name is None or method != "__call__":
-            raise _not_taken(f"np.{ufunc.__name__}")
-        return getattr(operator, name)(*map(as_tensor, operands))
-
-    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+    def __array_function__(self, function: Callable[..., object], *_: object) -> NoReturn:
         raise _not_taken(f"np.{function.__name__}")
 
     @classmethod
-    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+    def __torch_function__(
+        cls, function: Callable[..., object], *_: object, **__: object
+    ) -> NoReturn:
         raise _not_taken(f"torch.{function.__name__}")
+
+
+def operator_of(ufunc: np.ufunc, method: str) -> Callable[..., object]:
+    """Python's operator that a function of NumPy is. Raises DomainError if there is none."""
+    name = _OPERATORS.get(ufunc.__name__)
+    if name is None or method != "__call__":
+        raise _not_taken(f"np.{ufunc.__name__}")
+    return getattr(operator, name)
 
 
 def _is_operand(frame: FrameType) -> bool:
@@ -154,7 +159,7 @@ def _not_taken(name: str, instead: str = "") -> DomainError:
     )
 
 
-def _no_number(x: Any, what: str, hint: str) -> DomainError:
+def _no_number(x: object, what: str, hint: str) -> DomainError:
     return DomainError(
         f"{x!r} is not {what} while the program is written",
         facts="it stands for every point of its dims, and for bounds that come with compile",

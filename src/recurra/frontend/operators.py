@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
 
 from recurra.analysis.arguments import F, WrongCall, expecting
 from recurra.errors import here
@@ -67,7 +66,7 @@ def _one_result(f: F, row: Operator, positions: str) -> F:
     """Refuse `dim=` where torch gives a pair of it: its first element would be another one."""
 
     @wraps(f)
-    def single(*args: Any, **given: Any) -> Any:
+    def single(*args: object, **given: object) -> object:
         if "dim" in given:
             more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in given.items())
             values = f"{row.key}({more})"
@@ -92,7 +91,7 @@ def _by_any_name(f: F, call: F) -> F:
         return call
 
     @wraps(f)
-    def named(*args: Any, **given: Any) -> Any:
+    def named(*args: object, **given: object) -> object:
         own = dict(given)
         for other in given:  # the second of two that mean the same keeps its word, and is refused
             if words.get(other, other) not in own:

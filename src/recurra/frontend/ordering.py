@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import as_float, as_tensor, promote
-from recurra.frontend.dims import Size, unwrap, wrap
+from recurra.frontend.axes import Axes, axis_of
+from recurra.frontend.bare_index import Size, unwrap, wrap
+from recurra.frontend.construct import as_float, convert, counted, promote
 from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.layouts import broadcast_to, cut, flip, reshape
 from recurra.frontend.operators import operator
-from recurra.frontend.read import Read
-from recurra.frontend.reductions import axis_of
+from recurra.frontend.read import Read, Tensor
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator
-from recurra.ops import indexing, ordering, scan
+from recurra.ops import indexing, movement, ordering, scan
 from recurra.ops.softmax import LogSoftmax, Softmax
-
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
 
 
 @operator("x.sort(axis=-1)", "np.sort", "torch.sort", positions="x.argsort")
@@ -27,7 +26,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """The elements in ascending order, NaN last; torch's also gives `argsort`."""
     axis = axis_of(x, axis)
     if descending:
-        return sort(x.flip(axis), axis).flip(axis)
+        return flip(sort(flip(x, axis), axis), axis)
     return x.apply(ordering.Sort(axis=axis), x)
 
 
@@ -36,8 +35,8 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     """Positions in ascending order; of equals the first comes first."""
     axis = axis_of(x, axis)
     if descending:  # from the end, so that of equals the first comes first
-        last = as_tensor(wrap(x.shape[axis] - 1))
-        return last - argsort(x.flip(axis), axis).flip(axis)
+        last = convert(x.kind, wrap(x.shape[axis] - 1))
+        return last - flip(argsort(flip(x, axis), axis), axis)
     return x.apply(indexing.ArgSort(axis=axis), x)
 
 
@@ -48,7 +47,7 @@ def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tens
     if largest:
         places = x.apply(ordering.TopK(axis=axis, size=unwrap(k)), x)
     else:
-        places = argsort(x, axis).cut(0, k, axis)
+        places = cut(argsort(x, axis), 0, k, axis)
     return ordering.along(x, places, axis), places
 
 
@@ -105,12 +104,12 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @operator("x.take(i, axis=0)", "np.take", "torch.index_select")
-def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
+def take(x: Tensor, i: object, axis: int = 0) -> Tensor:
     """Elements along an axis by data; the axes of `i` take its place.
 
     A position that is not on the axis takes the nearest element: -1 the first one.
     """
-    axis, i = axis_of(x, axis), as_tensor(i)
+    axis, i = axis_of(x, axis), convert(x.kind, i)
     full = LETTERS[: len(x.shape)]
     new = LETTERS[len(full) : len(full) + len(i.shape)]
     labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"
@@ -118,7 +117,7 @@ def take(x: Tensor, i: Any, axis: int = 0) -> Tensor:
 
 
 @operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
-def gather(x: Tensor, axis: int, index: Any) -> Tensor:
+def gather(x: Tensor, axis: int, index: object) -> Tensor:
     """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; off the axis the nearest, as `take`."""
     axis, i = _axis_and_places("gather(axis, i)", x, axis, index)
     return ordering.along(x, i, axis)
@@ -126,19 +125,19 @@ def gather(x: Tensor, axis: int, index: Any) -> Tensor:
 
 @operator("x.scatter(axis=0, index=i, value=y)", "np.put_along_axis", "torch.scatter")
 def scatter(
-    x: Tensor, axis: int, index: Any, value: Any, reduce: Literal["", "add"] = ""
+    x: Tensor, axis: int, index: object, value: object, reduce: Literal["", "add"] = ""
 ) -> Tensor:
     """x, but v[.., k, ..] at i[.., k, ..] along an axis, the last of several; off the axis none.
 
     With reduce="add" all of them are added to x.
     """
     axis, i = _axis_and_places("scatter(axis, i, v)", x, axis, index)
-    x, v = promote(x, value)
-    v = v if v.shape else v.broadcast_to(i.shape)
+    x, v = promote(x.kind, x, value)
+    v = v if v.shape else broadcast_to(v, i.shape)
     return x.apply(ordering.Scatter(axis=axis, add=reduce == "add"), x, i, v)
 
 
-def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, Tensor]:
+def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> tuple[int, Tensor]:
     """Where elements are along an axis; all other axes are those of the tensor."""
     if isinstance(axis, Read):
         raise ShapeError(
@@ -147,7 +146,7 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
             hint=f"write x.{call}, as in torch",
             loc=here(),
         )
-    axis, i = axis_of(x, axis), as_tensor(index)
+    axis, i = axis_of(x, axis), convert(x.kind, index)
     sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (x, i)]
     if len(x.shape) != len(i.shape) or sizes[0] != sizes[1]:
         raise ShapeError(
@@ -157,6 +156,26 @@ def _axis_and_places(call: str, x: Tensor, axis: Any, index: Any) -> tuple[int, 
             loc=here(),
         )
     return axis, i
+
+
+@operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
+def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = None) -> Tensor:
+    """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
+    if axis is None and len(x.shape) != 1:
+        return reshape(roll(reshape(x, -1), shift, 0), x.shape)
+    axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    for a, s in zip(axes, shifts, strict=True):
+        x = _rolled(x, s, axis_of(x, a))
+    return x
+
+
+def _rolled(x: Tensor, shift: object, axis: int) -> Tensor:
+    n = x.shape[axis]
+    if type(shift) is not int or not isinstance(n, int):
+        return take(x, (counted(x.kind, n) - shift) % convert(x.kind, wrap(n)), axis)
+    k = -shift % n if n else 0
+    return x.apply(movement.Concat(axis=axis), cut(x, k, n, axis), cut(x, 0, k, axis)) if k else x
 
 
 @operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.read import Operand, Tensor
 from recurra.ir.expr import Expr, Sym, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import LETTERS
@@ -23,7 +23,7 @@ from recurra.ops.indexing import Pick
 from recurra.ops.movement import Expand
 
 
-def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor | None:
+def picked(value: Tensor, at: Expr | int) -> Tensor | None:
     """The element `at` of the first axis of a value, if it is a product: that of elements.
 
     It is zero where the axis has none.
@@ -32,9 +32,9 @@ def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor | None:
     if found is None or value.ref.slices:
         return None
     ins, out = found[1].parts()
-    label, args = out[0], list[RecurrentTensor]()
+    label, args = out[0], list[Tensor]()
     for labels, ref in zip(ins, _operands(value, found[0]), strict=True):
-        x = RecurrentTensor(value.tracer, ref, indexed=True)
+        x = value.kind(value.tracer, ref, indexed=True)
         if label in labels:
             x = x.apply(Pick(axis=labels.index(label), at_=at, zero=True), x)
         args.append(x)
@@ -42,7 +42,7 @@ def picked(value: RecurrentTensor, at: Expr | int) -> RecurrentTensor | None:
     return value.apply(replace(found[1], labels=f"{left}->{out[1:]}"), *args)
 
 
-def summed(value: RecurrentTensor, ranges: tuple[Index, ...]) -> RecurrentTensor | None:
+def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
     """The sum of a value over ranges of its dims, if it is a product: the contraction of them.
 
     Args:
@@ -55,7 +55,7 @@ def summed(value: RecurrentTensor, ranges: tuple[Index, ...]) -> RecurrentTensor
     dims = {r.dim: e for r, e in zip(value.domain, ranges, strict=True)}
     moving = [d for d, e in dims.items() if isinstance(e, Slice)]
     letters = dict(zip(moving, (c for c in LETTERS if c not in "".join(ins) + out), strict=False))
-    labels, args = list[str](), list[RecurrentTensor]()
+    labels, args = list[str](), list[Tensor]()
     for own, ref in zip(ins, _operands(value, found[0]), strict=True):
         index, front = list[Index](), ""
         if ref.slices:
@@ -72,7 +72,7 @@ def summed(value: RecurrentTensor, ranges: tuple[Index, ...]) -> RecurrentTensor
                 return None
             index.append(dims[e.name])
             front += letters[e.name]
-        args.append(RecurrentTensor(value.tracer, Ref(ref.name, tuple(index)), indexed=True))
+        args.append(value.kind(value.tracer, Ref(ref.name, tuple(index)), indexed=True))
         labels.append(front + own)
     if any(not any(c in front for front in labels) for c in letters.values()):
         return None
@@ -106,7 +106,7 @@ def _is_linear(node: Node, rows: int) -> bool:
     return isinstance(node.op, (Einsum, Expand, Add, Sub, Neg))
 
 
-def _product(value: RecurrentTensor) -> tuple[Node, Einsum] | None:
+def _product(value: Operand) -> tuple[Node, Einsum] | None:
     """The equation of a value that is a product, or a contraction."""
     node = value.graph.nodes.get(value.name)
     if node is None or not isinstance(node.op, Einsum) or isinstance(node.type, Tuple):
@@ -114,7 +114,7 @@ def _product(value: RecurrentTensor) -> tuple[Node, Einsum] | None:
     return node, node.op
 
 
-def _operands(value: RecurrentTensor, node: Node) -> list[Ref]:
+def _operands(value: Operand, node: Node) -> list[Ref]:
     """What a product is made of, at the point where it is read."""
     by = {
         r.dim: e

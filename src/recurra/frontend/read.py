@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Protocol, Self, TypeVar
 
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here, users_frame
+from recurra.ir import arrays
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
 from recurra.ir.op import Op
-from recurra.ir.types import Domain, Range, is_shift
+from recurra.ir.types import Domain, Range, Type, is_shift
 from recurra.report.html import code_html
-
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor
 
 
 class Read:
@@ -62,9 +61,15 @@ class Read:
         named = self.tracer.final | set(self.tracer.logs.values())
         return self.name if self.name in named else "(..)"
 
+    @property
+    def type(self) -> Type:
+        return self._type
+
     @cached_property
-    def type(self) -> Any:
-        return self.graph.read_type(self.ref)
+    def _type(self) -> Type:
+        found = self.graph.read_type(self.ref)
+        assert isinstance(found, Type), f"{self.ref} is the results of a call"
+        return found
 
     @property
     def shape(self) -> tuple[Expr | int, ...]:
@@ -74,9 +79,13 @@ class Read:
     def dtype(self) -> str:
         return self.type.dtype
 
-    @cached_property
+    @property
     def domain(self) -> Domain:
         """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
+        return self._domain
+
+    @cached_property
+    def _domain(self) -> Domain:
         source = self.graph[self.ref.name].domain
         known = set(self.tracer.dim_names())
         ranges: dict[str, Range] = {}
@@ -87,12 +96,6 @@ class Read:
                 else:
                     ranges[d] = _within(ranges.get(d) or self.tracer.range(d), r, e)
         return self.tracer.domain(set(ranges), ranges)
-
-    def apply(self, op: Op, *args: Read) -> RecurrentTensor:
-        """A new equation over the union of the operands' domains."""
-        domain = union(self.tracer, args, op)
-        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
-        return tensor(self.tracer, self.graph.read(node.name))
 
     def __repr__(self) -> str:
         dims = ", ".join(self.domain.dims)
@@ -127,16 +130,9 @@ def _within(extent: Range, source: Range, index: Index) -> Range:
     return Range(extent.dim, hi, lo)
 
 
-def _tighter(pick: Any, left: Expr | int, right: Expr | int) -> Expr | int:
+def _tighter(pick: Callable[..., Expr | int], left: Expr | int, right: Expr | int) -> Expr | int:
     best = pick(left, right)
     return left if isinstance(best, ex.Ext) and best != left else best
-
-
-def tensor(tracer: Tracer, ref: Ref, indexed: bool = False) -> RecurrentTensor:
-    # Its operators are made of the functions below it, which in turn make tensors.
-    from recurra.frontend.tensor import RecurrentTensor
-
-    return RecurrentTensor(tracer, ref, indexed)
 
 
 def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
@@ -157,3 +153,41 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
                 ranges[r.dim] = Range(r.dim, ex.minimum(old.hi, r.hi), ex.maximum(old.lo, r.lo))
         dims |= {r.dim for r in a.domain}
     return tracer.domain(dims, ranges)
+
+
+class Operand(arrays.Tensor, Protocol):
+    """A tensor as its methods use it, which are written before its class is."""
+
+    chained: bool
+    mean_of_nothing: bool
+
+    def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False) -> None: ...
+    @property
+    def kind(self) -> type[Self]: ...
+    @property
+    def tracer(self) -> Tracer: ...
+    @property
+    def ref(self) -> Ref: ...
+    @property
+    def indexed(self) -> bool: ...
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def called(self) -> str: ...
+    @property
+    def domain(self) -> Domain: ...
+
+    def detach(self) -> Self: ...
+    def abs(self) -> Self: ...
+    def exp(self) -> Self: ...
+    def log(self) -> Self: ...
+    def sqrt(self) -> Self: ...
+    def __mod__(self, other: object, /) -> Self: ...
+    def __floordiv__(self, other: object, /) -> Self: ...
+    def __or__(self, other: object, /) -> Self: ...
+    def __invert__(self) -> Self: ...
+
+
+Tensor = TypeVar("Tensor", bound=Operand)

@@ -7,67 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from numbers import Integral
-from typing import TYPE_CHECKING, Any
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import as_float, as_tensor, elementwise
-from recurra.frontend.dims import wrap
+from recurra.frontend.axes import Axes, axes_of
+from recurra.frontend.bare_index import BareIndex, wrap
+from recurra.frontend.construct import as_float, convert, pointwise
+from recurra.frontend.layouts import expand, squeeze
 from recurra.frontend.operators import operator
+from recurra.frontend.read import Operand, Tensor
 from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float, join
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
-
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
-
-Axes = int | tuple[int, ...] | None
-
-
-def axes_of(x: Tensor, axis: Axes) -> tuple[int, ...]:
-    """The axes that are meant, from 0 on, in order; raises ShapeError if there is none."""
-    rank = len(x.shape)
-    every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    for a in every:
-        if not isinstance(a, Integral):
-            raise ShapeError(
-                f"{a} is no axis",
-                facts=f"the tensor is {x!r}: axes are counted, dims are read over",
-                hint=f"write x[{_read_over(x, str(a))}].sum(axis=0) for a dim, "
-                "x.sum(axis=0) for an axis"
-                if str(a) in x.tracer.dim_names()
-                else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
-                loc=here(),
-            )
-        if not -rank <= int(a) < rank:
-            raise ShapeError(
-                f"there is no axis {a}",
-                facts=f"the tensor is {x!r}",
-                hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
-                if not rank
-                else f"its axes are {-rank}..{rank - 1}",
-                loc=here(),
-            )
-    return tuple(sorted(int(a) % rank for a in every))
-
-
-def _read_over(x: Tensor, dim: str) -> str:
-    """What stands in brackets to read all points of a dim."""
-    ranges = x.domain if dim in x.domain.dims else x.tracer.domain({dim})
-    return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
-
-
-def axis_of(x: Tensor, axis: int) -> int:
-    """One axis, from 0 on."""
-    return axes_of(x, axis)[0]
 
 
 def _reduced(x: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims: bool) -> Tensor:
     axes = axes_of(x, axis)
     y = x.apply(op(axes=axes), x)
     for a in axes if keepdims else ():
-        y = y.expand(1, axis=a)
+        y = expand(y, 1, a)
     return y
 
 
@@ -87,7 +46,7 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
     y = _at_least_f32(x)
-    out = _narrowed(sum(y, axis, keepdims) / as_tensor(_count(x, axis), y.dtype), x)
+    out = _narrowed(sum(y, axis, keepdims) / convert(y.kind, _count(x, axis), y.dtype), x)
     out.mean_of_nothing = not x.shape
     return out
 
@@ -116,8 +75,8 @@ def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tenso
         )
     y = _at_least_f32(x)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
-    left = as_tensor(_count(x, axis), y.dtype) - correction
-    return total / elementwise(el.Maximum, left, 0.0)
+    left = convert(y.kind, _count(x, axis), y.dtype) - correction
+    return total / pointwise(y.kind, el.Maximum, left, 0.0)
 
 
 @operator("x.norm(ord=2, axis=0)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
@@ -141,9 +100,9 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """ln Σ eˣ along axes, also where eˣ is beyond its type."""
     y = _at_least_f32(x)
     top = max(y, axis, True).detach()
-    top = elementwise(el.Where, top.abs() < inf, top, 0.0)
+    top = pointwise(y.kind, el.Where, top.abs() < inf, top, 0.0)
     found = sum((y - top).exp(), axis, True).log() + top
-    return _narrowed(found if keepdims else found.squeeze(axes_of(x, axis)), x)
+    return _narrowed(found if keepdims else squeeze(found, axes_of(x, axis)), x)
 
 
 @operator("x.max(axis=0)", "np.max", "torch.amax", positions="x.argmax")
@@ -183,9 +142,9 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     return argmax(turned, axis, keepdims)
 
 
-def _count(x: Tensor, axis: Axes) -> Any:
+def _count(x: Operand, axis: Axes) -> BareIndex | int:
     """How many elements are folded."""
-    count: Any = 1
+    count: Expr | int = 1
     for a in axes_of(x, axis):
         count = ex.mul(count, x.shape[a])
     return wrap(count)
@@ -200,7 +159,7 @@ def _at_least_f32(x: Tensor) -> Tensor:
     return x.cast(join(x.dtype, "f32"))
 
 
-def _narrowed(y: Tensor, x: Tensor) -> Tensor:
+def _narrowed(y: Tensor, x: Operand) -> Tensor:
     """`y`, made of `_wide(x)`, in the type that x has as a float."""
     return y.cast(as_float(x).dtype)
 
@@ -212,4 +171,5 @@ def _root(x: Tensor) -> Tensor:
 def _off_zero(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """f x, of which f 0 = 0 with an infinite slope: there it is 0, as in torch."""
     nothing = x == 0.0
-    return elementwise(el.Where, nothing, 0.0, function(elementwise(el.Where, nothing, 1.0, x)))
+    found = function(pointwise(x.kind, el.Where, nothing, 1.0, x))
+    return pointwise(x.kind, el.Where, nothing, 0.0, found)

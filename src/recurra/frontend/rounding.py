@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.construct import as_tensor, elementwise
-from recurra.frontend.dims import Index, is_condition, unwrap, wrap
+from recurra.frontend.bare_index import BareIndex, is_condition, unwrap, wrap
+from recurra.frontend.construct import convert, pointwise
+from recurra.frontend.ordering import take
+from recurra.frontend.read import Tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float
 from recurra.ops import elementwise as el
-
-if TYPE_CHECKING:
-    from recurra.frontend.tensor import RecurrentTensor as Tensor
 
 MOST_DIGITS = {
     **{"u8": 2, "i8": 2, "u32": 9, "i32": 9, "i64": 18},  # of powers of ten that a type holds
@@ -24,7 +23,7 @@ MOST_DIGITS = {
 }
 
 
-def rounded(x: Tensor, decimals: int | Index) -> Tensor:
+def rounded(x: Tensor, decimals: int | BareIndex) -> Tensor:
     """To the nearest of so many decimals; of two that are as near, to the even one."""
     digits = _digits(decimals)
     if isinstance(digits, int) and digits >= 0 and not is_float(x.dtype):
@@ -34,7 +33,7 @@ def rounded(x: Tensor, decimals: int | Index) -> Tensor:
 
 def _digits(decimals: Any) -> Expr | int:
     """The number of decimals; refuses what is none."""
-    given = unwrap(decimals)
+    given: Any = unwrap(decimals)
     try:
         return given if _is_index(given) else operator.index(given)
     except TypeError:
@@ -46,24 +45,24 @@ def _digits(decimals: Any) -> Expr | int:
         ) from None
 
 
-def _is_index(x: Any) -> bool:
+def _is_index(x: object) -> TypeGuard[Expr]:
     return isinstance(x, Expr) and not is_condition(x)
 
 
 def _of_float(x: Tensor, digits: Expr | int) -> Tensor:
     if isinstance(digits, int):
         if not digits:
-            return elementwise(el.Round, x)
+            return pointwise(x.kind, el.Round, x)
         if abs(digits) > MOST_DIGITS[x.dtype]:  # finer than its last bit, or coarser than all
             return x if digits > 0 else x * 0.0
         scale = float(10 ** abs(digits))
         return (
-            elementwise(el.Round, x * scale) / scale
+            pointwise(x.kind, el.Round, x * scale) / scale
             if digits > 0
-            else elementwise(el.Round, x / scale) * scale
+            else pointwise(x.kind, el.Round, x / scale) * scale
         )
-    more, fewer = _power_of_ten(digits, x.dtype), _power_of_ten(-digits, x.dtype)
-    return elementwise(el.Round, x * more / fewer) / more * fewer
+    more, fewer = (_power_of_ten(x.kind, d, x.dtype) for d in (digits, -digits))
+    return pointwise(x.kind, el.Round, x * more / fewer) / more * fewer
 
 
 def _of_integer(x: Tensor, digits: Expr | int) -> Tensor:
@@ -71,18 +70,18 @@ def _of_integer(x: Tensor, digits: Expr | int) -> Tensor:
     y = x.cast(accumulator(x.dtype))
     if isinstance(digits, int) and -digits > MOST_DIGITS[y.dtype]:
         return x * 0
-    ten = _power_of_ten(-digits, y.dtype)
+    ten = _power_of_ten(y.kind, -digits, y.dtype)
     down = y // ten
     twice = (y - down * ten) * 2
     up = (twice > ten) | ((twice == ten) & (down % 2 == 1))
     return ((down + up.cast(y.dtype)) * ten).cast(x.dtype)
 
 
-def _power_of_ten(digits: Expr | int, dtype: str) -> Tensor:
+def _power_of_ten(kind: type[Tensor], digits: Expr | int, dtype: str) -> Tensor:
     """10 to so many digits, exactly; 1 if they are fewer than none."""
     most = MOST_DIGITS[dtype]
     table = np.array([10**k for k in range(most + 1)], np.float64 if is_float(dtype) else np.int64)
     if isinstance(digits, int):
-        return as_tensor(table[digits], dtype)
+        return convert(kind, table[digits], dtype)
     at = ex.minimum(ex.maximum(digits, 0), most)
-    return as_tensor(table, dtype).take(as_tensor(wrap(at)))
+    return take(convert(kind, table, dtype), convert(kind, wrap(at)))

@@ -6,37 +6,52 @@ Domains are unioned when tensors meet; shapes broadcast from the right, as label
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import pi
-from typing import Any, Literal
+from typing import Concatenate, Literal, ParamSpec, TypeVar
+
+import numpy as np
 
 from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
+from recurra.frontend import autodiff, layouts, ordering, reductions
 from recurra.frontend import indexing as brackets
-from recurra.frontend import layouts, ordering, reductions
-from recurra.frontend.construct import (
-    as_tensor,
-    elementwise,
-    logical,
-    with_slope_of,
-    zeros,
-)
-from recurra.frontend.dims import Index
+from recurra.frontend.bare_index import BareIndex
+from recurra.frontend.construct import convert, logical, pointwise, with_slope_of
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.matmul import matmul
-from recurra.frontend.no_value import OpaqueTensor
+from recurra.frontend.no_value import OpaqueTensor, operator_of
 from recurra.frontend.operators import operator
-from recurra.frontend.read import Read
+from recurra.frontend.read import Read, union
 from recurra.frontend.rounding import rounded
-from recurra.ir.op import Elementwise
+from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import is_float
 from recurra.ops import bitwise, movement, reduction, special
 from recurra.ops import elementwise as el
 
-__all__ = ["RecurrentTensor", "as_tensor", "elementwise", "zeros"]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def _where(cond: RecurrentTensor, a: Any, b: Any) -> RecurrentTensor:
+def as_tensor(x: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
+    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
+    return convert(RecurrentTensor, x, dtype)
+
+
+def elementwise(op: type[Elementwise], *xs: object) -> RecurrentTensor:
+    """`op` on operands that broadcast from the right and meet in one type."""
+    return pointwise(RecurrentTensor, op, *xs)
+
+
+def _method(
+    function: Callable[Concatenate[RecurrentTensor, P], R],
+) -> Callable[Concatenate[RecurrentTensor, P], R]:
+    """A function of tensors, as the type checker sees it of this class and those below it."""
+    return function
+
+
+def _where(cond: RecurrentTensor, a: object, b: object) -> RecurrentTensor:
     return elementwise(el.Where, cond, a, b)
 
 
@@ -47,73 +62,89 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     grad: RecurrentTensor | None = None
 
-    def __getitem__(self, key: Any) -> RecurrentTensor:
+    @property
+    def kind(self) -> type[RecurrentTensor]:
+        """The class of what operators make of it."""
+        return RecurrentTensor
+
+    def apply(self, op: Op, *args: Read) -> RecurrentTensor:
+        """A new equation over the union of the operands' domains."""
+        domain = union(self.tracer, args, op)
+        node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
+        return RecurrentTensor(self.tracer, self.graph.read(node.name))
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *operands: object, **_: object
+    ) -> object:
+        return operator_of(ufunc, method)(*map(as_tensor, operands))
+
+    def __getitem__(self: RecurrentTensor, key: object) -> RecurrentTensor:
         return brackets.read(self, key if isinstance(key, tuple) else (key,))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self: RecurrentTensor, key: object, value: object) -> None:
         brackets.define(self, key if isinstance(key, tuple) else (key,), value)
 
     # ---- operators
 
-    def _elementwise(self, op: type[Elementwise], *others: Any) -> RecurrentTensor:
+    def _elementwise(self, op: type[Elementwise], *others: object) -> RecurrentTensor:
         return elementwise(op, self, *others)
 
     @operator("x + y", "np.add", "torch.add")
-    def __add__(self, other: Any) -> RecurrentTensor:
+    def __add__(self, other: object) -> RecurrentTensor:
         """The sum."""
         return self._elementwise(el.Add, other)
 
     @operator("x - y", "np.subtract", "torch.sub")
-    def __sub__(self, other: Any) -> RecurrentTensor:
+    def __sub__(self, other: object) -> RecurrentTensor:
         """The difference."""
         return self._elementwise(el.Sub, other)
 
     @operator("x * y", "np.multiply", "torch.mul")
-    def __mul__(self, other: Any) -> RecurrentTensor:
+    def __mul__(self, other: object) -> RecurrentTensor:
         """The product."""
         return self._elementwise(el.Mul, other)
 
     @operator("x / y", "np.divide", "torch.div")
-    def __truediv__(self, other: Any) -> RecurrentTensor:
+    def __truediv__(self, other: object) -> RecurrentTensor:
         """The quotient, a float: integers become f32."""
         return self._elementwise(el.Div, other)
 
     @operator("x ** y", "np.power", "torch.pow")
-    def __pow__(self, other: Any) -> RecurrentTensor:
+    def __pow__(self, other: object) -> RecurrentTensor:
         """The power; of integers without its fraction."""
         return (
             self.square() if type(other) is int and other == 2 else self._elementwise(el.Pow, other)
         )
 
     @operator("x % y", "np.mod", "torch.remainder")
-    def __mod__(self, other: Any) -> RecurrentTensor:
+    def __mod__(self, other: object) -> RecurrentTensor:
         """The rest of `x // y`, with the sign of y; of integers 0 where y is 0."""
         return self._elementwise(el.Mod, other)
 
     @operator("x // y", "np.floor_divide", "torch.floor_divide")
-    def __floordiv__(self, other: Any) -> RecurrentTensor:
+    def __floordiv__(self, other: object) -> RecurrentTensor:
         """The quotient, rounded down; of integers 0 where y is 0."""
         return self._elementwise(el.FloorDivide, other)
 
-    def __rfloordiv__(self, other: Any) -> RecurrentTensor:
+    def __rfloordiv__(self, other: object) -> RecurrentTensor:
         return elementwise(el.FloorDivide, other, self)
 
-    def __rmod__(self, other: Any) -> RecurrentTensor:
+    def __rmod__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Mod, other, self)
 
-    def __radd__(self, other: Any) -> RecurrentTensor:
+    def __radd__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Add, other, self)
 
-    def __rsub__(self, other: Any) -> RecurrentTensor:
+    def __rsub__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Sub, other, self)
 
-    def __rmul__(self, other: Any) -> RecurrentTensor:
+    def __rmul__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Mul, other, self)
 
-    def __rtruediv__(self, other: Any) -> RecurrentTensor:
+    def __rtruediv__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Div, other, self)
 
-    def __rpow__(self, other: Any) -> RecurrentTensor:
+    def __rpow__(self, other: object) -> RecurrentTensor:
         return elementwise(el.Pow, other, self)
 
     @operator("-x", "np.negative", "torch.neg")
@@ -145,77 +176,77 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.NotEqual, o)
 
     @operator("x < y", "np.less", "torch.lt")
-    def __lt__(self, other: Any) -> RecurrentTensor:
+    def __lt__(self, other: object) -> RecurrentTensor:
         """Is x less?"""
         return self._elementwise(el.Less, other)
 
     @operator("x <= y", "np.less_equal", "torch.le")
-    def __le__(self, other: Any) -> RecurrentTensor:
+    def __le__(self, other: object) -> RecurrentTensor:
         """Is x less or equal?"""
         return self._elementwise(el.LessEqual, other)
 
     @operator("x > y", "np.greater", "torch.gt")
-    def __gt__(self, other: Any) -> RecurrentTensor:
+    def __gt__(self, other: object) -> RecurrentTensor:
         """Is x greater?"""
         return elementwise(el.Less, other, self)
 
     @operator("x >= y", "np.greater_equal", "torch.ge")
-    def __ge__(self, other: Any) -> RecurrentTensor:
+    def __ge__(self, other: object) -> RecurrentTensor:
         """Is x greater or equal?"""
         return elementwise(el.LessEqual, other, self)
 
     @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
-    def __and__(self, other: Any) -> RecurrentTensor:
+    def __and__(self, other: object) -> RecurrentTensor:
         """Both, of truth values; bit by bit, of integers."""
-        return logical(el.And, bitwise.BitAnd, self, other)
+        return logical(RecurrentTensor, el.And, bitwise.BitAnd, self, other)
 
     @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
-    def __or__(self, other: Any) -> RecurrentTensor:
+    def __or__(self, other: object) -> RecurrentTensor:
         """One or both, of truth values; bit by bit, of integers."""
-        return logical(el.Or, bitwise.BitOr, self, other)
+        return logical(RecurrentTensor, el.Or, bitwise.BitOr, self, other)
 
     @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
-    def __xor__(self, other: Any) -> RecurrentTensor:
+    def __xor__(self, other: object) -> RecurrentTensor:
         """One but not both, of truth values; bit by bit, of integers."""
         return self._elementwise(bitwise.BitXor, other)
 
-    def __rand__(self, other: Any) -> RecurrentTensor:
-        return logical(el.And, bitwise.BitAnd, other, self)
+    def __rand__(self, other: object) -> RecurrentTensor:
+        return logical(RecurrentTensor, el.And, bitwise.BitAnd, other, self)
 
-    def __ror__(self, other: Any) -> RecurrentTensor:
-        return logical(el.Or, bitwise.BitOr, other, self)
+    def __ror__(self, other: object) -> RecurrentTensor:
+        return logical(RecurrentTensor, el.Or, bitwise.BitOr, other, self)
 
-    def __rxor__(self, other: Any) -> RecurrentTensor:
+    def __rxor__(self, other: object) -> RecurrentTensor:
         return elementwise(bitwise.BitXor, other, self)
 
     @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
-    def __lshift__(self, other: Any) -> RecurrentTensor:
+    def __lshift__(self, other: object) -> RecurrentTensor:
         """The bits of an integer moved up by y."""
         return self._elementwise(bitwise.ShiftLeft, other)
 
     @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
-    def __rshift__(self, other: Any) -> RecurrentTensor:
+    def __rshift__(self, other: object) -> RecurrentTensor:
         """The bits of an integer moved down by y; the sign stays."""
         return self._elementwise(bitwise.ShiftRight, other)
 
-    def __rlshift__(self, other: Any) -> RecurrentTensor:
+    def __rlshift__(self, other: object) -> RecurrentTensor:
         return elementwise(bitwise.ShiftLeft, other, self)
 
-    def __rrshift__(self, other: Any) -> RecurrentTensor:
+    def __rrshift__(self, other: object) -> RecurrentTensor:
         return elementwise(bitwise.ShiftRight, other, self)
 
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
         """Not, of truth values; bit by bit, of integers."""
-        return logical(el.Not, bitwise.BitNot, self)
+        return logical(RecurrentTensor, el.Not, bitwise.BitNot, self)
 
     @operator("x @ y", "np.matmul", "torch.matmul")
-    def __matmul__(self, other: Any) -> RecurrentTensor:
+    def __matmul__(self, other: object) -> RecurrentTensor:
         """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
-        return matmul(self, other)
+        return matmul(RecurrentTensor, self, other)
 
-    def __rmatmul__(self, other: Any) -> RecurrentTensor:
-        return matmul(other, self)
+    def __rmatmul__(self, other: object) -> RecurrentTensor:
+        return matmul(RecurrentTensor, other, self)
 
     # ---- methods
 
@@ -286,7 +317,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self._elementwise(el.Floor) if is_float(self.dtype) else self
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
-    def round(self, decimals: int | Index = 0) -> RecurrentTensor:
+    def round(self: RecurrentTensor, decimals: int | BareIndex = 0) -> RecurrentTensor:
         """To the nearest of so many decimals; of two that are as near, to the even one."""
         return rounded(self, decimals)
 
@@ -316,7 +347,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self * (inner.tanh() + 1.0) * 0.5
 
     @operator("x.clip(lo=0.0, hi=1.0)", "np.clip", "torch.clamp")
-    def clip(self, lo: Any = None, hi: Any = None) -> RecurrentTensor:
+    def clip(self, lo: object = None, hi: object = None) -> RecurrentTensor:
         """min(max(x, lo), hi); the slope at both ends is that of x. An end may be left out."""
         raised = self if lo is None else elementwise(el.Maximum, self, lo)
 
@@ -327,24 +358,49 @@ class RecurrentTensor(Read, OpaqueTensor):
 
         return with_slope_of(raised if hi is None else elementwise(el.Minimum, raised, hi), sloped)
 
-    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
-    var, std, norm = reductions.var, reductions.std, reductions.norm
-    max, min, logsumexp = reductions.max, reductions.min, reductions.logsumexp
-    any, all = reductions.any, reductions.all
-    argmax, argmin = reductions.argmax, reductions.argmin
+    sum = _method(reductions.sum)
+    prod = _method(reductions.prod)
+    mean = _method(reductions.mean)
+    var = _method(reductions.var)
+    std = _method(reductions.std)
+    norm = _method(reductions.norm)
+    max = _method(reductions.max)
+    min = _method(reductions.min)
+    logsumexp = _method(reductions.logsumexp)
+    any = _method(reductions.any)
+    all = _method(reductions.all)
+    argmax = _method(reductions.argmax)
+    argmin = _method(reductions.argmin)
 
-    sort, argsort, topk = ordering.sort, ordering.argsort, ordering.topk
-    cumsum, cumprod, cummax = ordering.cumsum, ordering.cumprod, ordering.cummax
-    discounted_sum = ordering.discounted_sum
-    softmax, log_softmax = ordering.softmax, ordering.log_softmax
-    take, gather, scatter = ordering.take, ordering.gather, ordering.scatter
-    one_hot = ordering.one_hot
+    sort = _method(ordering.sort)
+    argsort = _method(ordering.argsort)
+    topk = _method(ordering.topk)
+    cumsum = _method(ordering.cumsum)
+    cumprod = _method(ordering.cumprod)
+    cummax = _method(ordering.cummax)
+    discounted_sum = _method(ordering.discounted_sum)
+    softmax = _method(ordering.softmax)
+    log_softmax = _method(ordering.log_softmax)
+    take = _method(ordering.take)
+    gather = _method(ordering.gather)
+    scatter = _method(ordering.scatter)
+    one_hot = _method(ordering.one_hot)
 
-    transpose, permute, reshape = layouts.transpose, layouts.permute, layouts.reshape
-    squeeze, expand, broadcast_to = layouts.squeeze, layouts.expand, layouts.broadcast_to
-    flip, roll, repeat, tile = layouts.flip, layouts.roll, layouts.repeat, layouts.tile
-    index, cut = layouts.index, layouts.cut
-    tril, triu, outer = layouts.tril, layouts.triu, layouts.outer
+    transpose = _method(layouts.transpose)
+    permute = _method(layouts.permute)
+    reshape = _method(layouts.reshape)
+    squeeze = _method(layouts.squeeze)
+    expand = _method(layouts.expand)
+    broadcast_to = _method(layouts.broadcast_to)
+    flip = _method(layouts.flip)
+    roll = _method(ordering.roll)
+    repeat = _method(layouts.repeat)
+    tile = _method(layouts.tile)
+    index = _method(layouts.index)
+    cut = _method(layouts.cut)
+    tril = _method(layouts.tril)
+    triu = _method(layouts.triu)
+    outer = _method(layouts.outer)
 
     @property
     def T(self) -> RecurrentTensor:
@@ -365,8 +421,8 @@ class RecurrentTensor(Read, OpaqueTensor):
         hint="write x[0:T].sum().backward(wrt=[x]) for the gradients of x; without wrt they are "
         "those of all parameters",
     )
-    def backward(self, wrt: Any = None, *, through_updates: bool = False) -> None:
+    def backward(
+        self: RecurrentTensor, wrt: object = None, *, through_updates: bool = False
+    ) -> None:
         """Gradients of (the sum over its domain of) this tensor; each of `wrt` gets a `.grad`."""
-        from recurra.frontend.autodiff import backward
-
-        backward(self, wrt, through_updates)
+        autodiff.backward(self, wrt, through_updates)

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
 
 from recurra.errors import RecurraError, here
 from recurra.frontend.operators import OPERATORS, Operator
@@ -322,14 +321,14 @@ def no_attribute(
 
 def only(
     module: str, names: Collection[str], renamed: Mapping[str, str] | None = None, home: str = ""
-) -> Callable[[str], Any]:
+) -> Callable[[str], object]:
     """The `__getattr__` of a module that has these names and no others.
 
     Names that were `renamed` give what they are called now, in the module `home`, and a
     DeprecationWarning.
     """
 
-    def find(name: str) -> Any:
+    def find(name: str) -> object:
         if name.startswith("_"):  # Python asks for these
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if renamed is None or name not in renamed:

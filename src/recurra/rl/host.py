@@ -16,7 +16,8 @@ from typing import Any
 
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.dims import Index, unwrap, wrap
+from recurra.frontend.bare_index import unwrap
+from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
@@ -183,7 +184,7 @@ class HostEnv(HasLast):
                 loc=here(),
             )
         a = a.cast(want.dtype)
-        return a if any(r.dim in a.domain for r in self._rows) else a.expand(unwrap(self._count))
+        return a if any(r.dim in a.domain for r in self._rows) else a.expand(self._count)
 
     def _twice(self, what: str) -> RecurraError:
         return RecurraError(

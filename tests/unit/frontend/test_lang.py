@@ -12,9 +12,8 @@ from programs import draws, finished, given, run, tracing
 from recurra.analysis.tracer import disjoint
 from recurra.errors import ShapeError
 from recurra.frontend import functions as rc
-from recurra.frontend.construct import as_tensor
 from recurra.frontend.dims import Index, maximum, minimum
-from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Ref
 from recurra.ir.types import Range, Type

@@ -5,7 +5,7 @@ net = rc.import_jax(lambda m, x: m(x), params=equinox_mlp, domain=(i,))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
+from recurra.frontend.dims import Steps
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 
@@ -23,11 +24,11 @@ from recurra.frontend.tensor import RecurrentTensor, as_tensor
     hint="write y = rc.import_jax(lambda x: x * jax.numpy.sin(x))(x)",
 )
 def import_jax(
-    fn: Callable[..., Any],
+    fn: Callable[..., object],
     name: str | None = None,
     *,
-    params: Any = None,
-    domain: Sequence[Any] = (),
+    params: object = None,
+    domain: Steps = (),
 ) -> Imported:
     """A pure function of jax.numpy, primitive by primitive as equations of the program.
 
@@ -43,7 +44,7 @@ def import_jax(
 class Imported(Module):
     """A function of jax with parameters: call it, give `.params` to an optimizer."""
 
-    def __init__(self, fn: Callable[..., Any], name: str, params: Any, domain: Sequence[Any]):
+    def __init__(self, fn: Callable[..., object], name: str, params: object, domain: Steps):
         from recurra.frontend.jax import jaxpr
 
         self.fn, self.name = fn, name
@@ -66,7 +67,7 @@ class Imported(Module):
         tensors = [p for _, p in self.named_params()] + [as_tensor(x) for x in leaves]
         n = len(self.params)
 
-        def whole(*arrays: Any) -> Any:
+        def whole(*arrays: object) -> object:
             mine = iter(arrays[:n])
             own = [next(mine) if isinstance(x, Parameter) else x for _, x in self.named]
             args = (*jaxpr.unflattened(tree, own), *jaxpr.unflattened(given, arrays[n:]))
@@ -75,18 +76,18 @@ class Imported(Module):
         return jaxpr.imported(whole, self.name, tensors)
 
 
-def _trainable(x: Any) -> bool:
+def _trainable(x: object) -> bool:
     dtype = getattr(x, "dtype", None)
     return (
         hasattr(x, "shape") and getattr(dtype, "kind", "") in ("f", "V") and _is_known_dtype(dtype)
     )
 
 
-def _is_known_dtype(dtype: Any) -> bool:
+def _is_known_dtype(dtype: object) -> bool:
     return str(dtype) in ("float16", "bfloat16", "float32", "float64")
 
 
-def _parameter(x: Any, name: str, domain: Sequence[Any]) -> Parameter:
+def _parameter(x: object, name: str, domain: Steps) -> Parameter:
     if isinstance(x, RecurrentTensor):
         raise RecurraError(
             "params are arrays", facts=f"{name} is {x!r}", hint="pass it as an operand", loc=here()

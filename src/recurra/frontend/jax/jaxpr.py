@@ -9,24 +9,26 @@ forward derivatives (jax.nn.relu): the gradient is that of their body.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import core
 
 from recurra.analysis.tracer import current
 from recurra.backends.jax.function import number, refused, untraceable
 from recurra.backends.jax.sizes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import elementwise, with_slope_of
+from recurra.frontend.construct import with_slope_of
 from recurra.frontend.dims import wrap
 from recurra.frontend.functions import concat, stack
 from recurra.frontend.jax.convolution import convolution
 from recurra.frontend.jax.indexed import dynamic_slice, gather, iota, sliced
-from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.expr import symbols
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float
@@ -40,7 +42,7 @@ Params = Mapping[str, Any]
 Primitive = Callable[..., RecurrentTensor]
 
 
-def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -> Any:
+def imported(fn: Callable[..., object], name: str, xs: Sequence[RecurrentTensor]) -> Any:
     """`fn(*xs)`: its results, in their tree.
 
     Raises RecurraError where it cannot be traced or a primitive is not known.
@@ -56,7 +58,7 @@ def imported(fn: Callable[..., Any], name: str, xs: Sequence[RecurrentTensor]) -
 
 
 def expect_one_size(
-    name: str, fn: Callable[..., Any], types: Sequence[Type], dims: Sequence[str]
+    name: str, fn: Callable[..., object], types: Sequence[Type], dims: Sequence[str]
 ) -> None:
     """Raises ShapeError where `fn`, as one operation, is given an axis that changes with a dim."""
     sizes = [n for x in types for n in x.shape if symbols(n) & set(dims)]
@@ -73,7 +75,7 @@ def expect_one_size(
     )
 
 
-def _has_equations(fn: Callable[..., Any], types: Sequence[Type], dims: Sequence[str]) -> bool:
+def _has_equations(fn: Callable[..., object], types: Sequence[Type], dims: Sequence[str]) -> bool:
     try:
         closed = jax.make_jaxpr(fn)(*Sizes(types, dims).avals(types))
     except Exception:
@@ -81,7 +83,7 @@ def _has_equations(fn: Callable[..., Any], types: Sequence[Type], dims: Sequence
     return _primitives(closed.jaxpr) <= {*PRIMITIVES, "unstack", "split"}
 
 
-def _primitives(jaxpr: Any) -> set[str]:
+def _primitives(jaxpr: core.Jaxpr) -> set[str]:
     """The primitives of a jaxpr, and of those that it calls."""
     found: set[str] = set()
     for eqn in _live(jaxpr):
@@ -91,28 +93,28 @@ def _primitives(jaxpr: Any) -> set[str]:
     return found
 
 
-def flattened(args: Any) -> tuple[list[Any], Any]:
+def flattened(args: object) -> tuple[list[Any], Any]:
     """Leaves of a tree, and the tree."""
     return jax.tree.flatten(args)
 
 
-def unflattened(tree: Any, leaves: Sequence[Any]) -> Any:
+def unflattened(tree: Any, leaves: Sequence[object]) -> Any:
     return jax.tree.unflatten(tree, leaves)
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: object) -> list[tuple[str, Any]]:
     """Leaves of a tree with names made of where they are: layers_0_weight."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     names = ["_".join(filter(None, map(_word, path))) for path, _ in paths]
     return [(n if n.isidentifier() else f"p{n}", x) for n, (_, x) in zip(names, paths, strict=True)]
 
 
-def _word(key: Any) -> str:
+def _word(key: object) -> str:
     word = getattr(key, "name", getattr(key, "key", getattr(key, "idx", "")))
     return "".join(c for c in str(word) if c.isalnum() or c == "_")
 
 
-def _wide_numbers(xs: Sequence[RecurrentTensor]) -> Any:
+def _wide_numbers(xs: Sequence[RecurrentTensor]) -> AbstractContextManager[object]:
     """Within, jax has numbers of 64 bits if an operand does."""
     return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
 
@@ -125,21 +127,24 @@ class _Source:
     sizes: Sizes
 
 
-def _run(closed: Any, xs: Sequence[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
+def _run(
+    closed: core.ClosedJaxpr, xs: Sequence[RecurrentTensor], of: _Source
+) -> list[RecurrentTensor]:
     """The results of a closed jaxpr."""
     jaxpr = closed.jaxpr
-    env: dict[Any, RecurrentTensor] = dict(zip(jaxpr.invars, xs, strict=True))
+    env: dict[core.Var | core.Literal, RecurrentTensor] = dict(zip(jaxpr.invars, xs, strict=True))
     for v, c in zip(jaxpr.constvars, closed.consts, strict=True):
         env[v] = _constant(np.asarray(c), v.aval)
 
-    def value(v: Any) -> RecurrentTensor:
-        literal = hasattr(v, "val")
+    def value(v: core.Var | core.Literal) -> RecurrentTensor:
+        literal = isinstance(v, core.Literal)
         return _constant(np.asarray(v.val), v.aval) if literal else env[v]
 
     for eqn in _live(jaxpr):
         found = _equation(eqn, list(map(value, eqn.invars)), of)
         for v, y in zip(eqn.outvars, found, strict=True):
-            env[v] = y.cast(SHORT_NAME[v.aval.dtype.name])
+            aval: Any = v.aval
+            env[v] = y.cast(SHORT_NAME[aval.dtype.name])
     return list(map(value, jaxpr.outvars))
 
 
@@ -147,7 +152,9 @@ def _constant(x: np.ndarray, aval: Any) -> RecurrentTensor:
     return as_tensor(x if x.ndim else x.item(), SHORT_NAME[aval.dtype.name])
 
 
-def _equation(eqn: Any, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
+def _equation(
+    eqn: core.JaxprEqn, args: list[RecurrentTensor], of: _Source
+) -> list[RecurrentTensor]:
     kind = eqn.primitive.name
     if kind in CALLS:
         found = _run(eqn.params[CALLS[kind]], args, of)
@@ -180,7 +187,7 @@ def _with_own_slopes(
         return found
     params = eqn.primitive.get_bind_params(eqn.params)
 
-    def tangents(at: Sequence[Any], along: Sequence[Any]) -> Any:
+    def tangents(at: Sequence[object], along: Sequence[object]) -> object:
         return jax.jvp(lambda *xs: eqn.primitive.bind(*xs, **params), at, along)[1]
 
     avals = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars)
@@ -196,9 +203,9 @@ def _with_own_slopes(
     return [elementwise(el.WithGradient, y, s) for y, s in zip(found, slopes, strict=True)]
 
 
-def _live(jaxpr: Any) -> list[Any]:
+def _live(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:
     """The equations that the results depend on."""
-    wanted, live = _variables(jaxpr.outvars), list[Any]()
+    wanted, live = _variables(jaxpr.outvars), list[core.JaxprEqn]()
     for eqn in reversed(jaxpr.eqns):
         if wanted & set(eqn.outvars):
             live.append(eqn)
@@ -206,7 +213,7 @@ def _live(jaxpr: Any) -> list[Any]:
     return live[::-1]
 
 
-def _variables(atoms: Sequence[Any]) -> set[Any]:
+def _variables(atoms: Sequence[core.Var | core.Literal]) -> set[core.Var | core.Literal]:
     return {v for v in atoms if not hasattr(v, "val")}
 
 
@@ -215,7 +222,9 @@ def _absolute(params: Params, x: RecurrentTensor) -> RecurrentTensor:
     return with_slope_of(x.abs(), lambda: elementwise(el.Where, x >= 0, x, -x))
 
 
-def _clamped(params: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor) -> Any:
+def _clamped(
+    params: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor
+) -> RecurrentTensor:
     """min(max(x, lo), hi); at both ends the slope of jax is 0."""
     raised = elementwise(el.Maximum, x, lo)
     y = elementwise(el.Minimum, raised, hi)

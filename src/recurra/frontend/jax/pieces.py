@@ -32,7 +32,7 @@ class CompiledPiece:
     name: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    call: Callable[..., Sequence[Any]]
+    call: Callable[..., Sequence[jax.Array]]
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class Pieces:
     results: tuple[int, ...]
 
 
-def pieces_of(function: Callable[..., Any], *arguments: Any) -> Pieces:
+def pieces_of(function: Callable[..., object], *arguments: object) -> Pieces:
     """Arguments are trees of arrays or `jax.ShapeDtypeStruct`s; nothing runs.
 
     A result that is an argument, or a number, is left out.
     """
     closed = jax.make_jaxpr(function)(*arguments)
-    flat: Any = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(
-        *closed.in_avals
-    )
+    flat = jax.make_jaxpr(lambda *xs: _inlined(closed.jaxpr, closed.consts, xs))(*closed.in_avals)
     return _Cut(flat).pieces()
 
 
-def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+def _inlined(
+    jaxpr: core.Jaxpr, constants: Sequence[object], arguments: Sequence[object]
+) -> list[object]:
     """Runs a jaxpr, calls written out."""
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    env: dict[core.Var, object] = dict(zip(jaxpr.constvars, constants, strict=True))
     env |= zip(jaxpr.invars, arguments, strict=True)
 
-    def value(v: Any) -> Any:
+    def value(v: core.Var | core.Literal) -> object:
         return v.val if isinstance(v, core.Literal) else env[v]
 
     for eqn in jaxpr.eqns:
@@ -81,11 +81,11 @@ def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> 
 class _Cut:
     """Groups of equations, by the last one of each."""
 
-    def __init__(self, closed: Any) -> None:
+    def __init__(self, closed: core.ClosedJaxpr) -> None:
         self.closed, self.jaxpr = closed, closed.jaxpr
         self.results = [v for v in self.jaxpr.outvars if not isinstance(v, core.Literal)]
         self.groups: dict[int, list[int]] = {}
-        home: dict[Any, set[int]] = {v: {-1} for v in self.results}  # variable -> who reads it
+        home: dict[core.Var, set[int]] = {v: {-1} for v in self.results}  # variable -> who reads it
         for k in reversed(range(len(self.jaxpr.eqns))):
             eqn = self.jaxpr.eqns[k]
             readers = set[int]().union(*(home.get(v, set()) for v in eqn.outvars))
@@ -98,7 +98,7 @@ class _Cut:
                 if not isinstance(v, core.Literal):
                     home.setdefault(v, set()).add(group)
 
-    def _joined(self, eqn: Any, readers: set[int]) -> int | None:
+    def _joined(self, eqn: core.JaxprEqn, readers: set[int]) -> int | None:
         """The group that an equation goes into, None for one of its own."""
         name = eqn.primitive.name
         if len(readers) > 1 or -1 in readers or name in _WHOLE:
@@ -109,11 +109,11 @@ class _Cut:
 
     def pieces(self) -> Pieces:
         """In the order of their last equations."""
-        number: dict[Any, int] = {}
+        number: dict[core.Var, int] = {}
         constants = dict(zip(self.jaxpr.constvars, self.closed.consts, strict=True))
         for v in (*self.jaxpr.invars, *constants):
             number.setdefault(v, len(number))
-        compiled: dict[str, Callable[..., Any]] = {}
+        compiled: dict[str, Callable[..., Sequence[jax.Array]]] = {}
         found: list[CompiledPiece] = []
         for last in sorted(self.groups):
             eqns = [self.jaxpr.eqns[k] for k in self.groups[last]]
@@ -131,8 +131,9 @@ class _Cut:
             found.append(CompiledPiece(_named(eqns), read_ids, written_ids, call))
         taken = (*self.jaxpr.invars, *constants)
         results = [v for v in dict.fromkeys(self.results) if v not in taken]
+        avals: list[Any] = [v.aval for v in number]
         return Pieces(
-            tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in number),
+            tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals),
             tuple(found),
             tuple(number[v] for v in self.jaxpr.invars),
             {number[v]: np.asarray(x) for v, x in constants.items()},
@@ -140,10 +141,10 @@ class _Cut:
         )
 
 
-def _compiled(jaxpr: Any) -> Callable[..., Any]:
+def _compiled(jaxpr: core.Jaxpr) -> Callable[..., Sequence[jax.Array]]:
     return jax.jit(lambda *xs: _inlined(jaxpr, (), xs))
 
 
-def _named(eqns: Sequence[Any]) -> str:
+def _named(eqns: Sequence[core.JaxprEqn]) -> str:
     whole = [e.primitive.name for e in eqns if e.primitive.name in _WHOLE]
     return whole[0] if whole else f"{eqns[-1].primitive.name}.{len(eqns)}"

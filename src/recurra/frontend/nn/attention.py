@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from recurra.errors import ShapeError, here
-from recurra.frontend.dims import Index, maximum
+from recurra.frontend.dims import Index, Steps, maximum, wrap
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Linear, Module, Parameter
@@ -27,7 +24,7 @@ class MultiheadAttention(Module):
         self,
         embed_dim: int,
         num_heads: int,
-        domain: Sequence[Any],
+        domain: Steps,
         window: int | None = None,
         bias: bool = True,
     ):
@@ -48,7 +45,7 @@ class MultiheadAttention(Module):
         start = initializers.kaiming_uniform(3**-0.5)
         self.out_proj = Linear(embed_dim, embed_dim, domain, start, "_out_proj", bias)
 
-    def forward(self, x: RecurrentTensor, over: Any = None) -> RecurrentTensor:
+    def forward(self, x: RecurrentTensor, over: object = None) -> RecurrentTensor:
         t = time_of(x, over)
         y = x @ self.in_proj_weight
         y = y if self.in_proj_bias is None else y + self.in_proj_bias
@@ -61,9 +58,9 @@ class MultiheadAttention(Module):
 
     def past(self, x: RecurrentTensor, text: str) -> RecurrentTensor:
         """[n, heads, width]: the steps that step t sees."""
-        index: list[Any] = []
+        index: list[object] = []
         for r in x.domain:
             now = Index(r.sym)
-            lo = r.lo if self.window is None else maximum(now - (self.window - 1), r.lo)
+            lo = r.lo if self.window is None else maximum(now - (self.window - 1), wrap(r.lo))
             index.append(slice(lo, now + 1) if r.dim == text else now)
         return x[tuple(index)]

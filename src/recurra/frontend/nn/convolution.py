@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from recurra.errors import ShapeError, here
+from recurra.frontend.dims import Steps
 from recurra.frontend.functions import einsum
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.initializers import Initializer
@@ -49,7 +48,7 @@ class Conv2d(Module):
         stride: Pair = 1,
         padding: Pair = 0,
         *,
-        domain: Sequence[Any],
+        domain: Steps,
         bias: bool = True,
         init: Initializer | None = None,
     ):

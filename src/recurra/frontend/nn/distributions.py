@@ -15,7 +15,7 @@ from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Drawn, current
 from recurra.errors import ShapeError, here
 from recurra.frontend.creation import zeros
-from recurra.frontend.dims import wrap
+from recurra.frontend.dims import Dims, wrap
 from recurra.frontend.functions import constant, dims_of, normal, stack, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.frontend.words import no_attribute
@@ -39,7 +39,7 @@ def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
     return where(sums > u * sums.max(), place, wrap(size) - 1).min()
 
 
-def _drawn_over(domain: Sequence[Any] | None, x: RecurrentTensor) -> Domain:
+def _drawn_over(domain: Dims | None, x: RecurrentTensor) -> Domain:
     """Where draws differ from each other: by default where what they are drawn from does."""
     return x.domain if domain is None else dims_of(domain)
 
@@ -57,7 +57,7 @@ class Distribution(ABC):
     """What a policy returns: `sample`, `log_prob`, `entropy`, and `mode` to act greedily."""
 
     @abstractmethod
-    def sample(self, domain: Sequence[Any] | None = None) -> Any:
+    def sample(self, domain: Dims | None = None) -> Any:
         """A value; the draws differ at every point of `domain`, by default where the parameters do.
 
         No gradient passes through it; through `Gaussian.rsample` it does.
@@ -108,7 +108,7 @@ class Categorical(Distribution):
     def probs(self) -> RecurrentTensor:
         return self.logits.softmax()
 
-    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+    def sample(self, domain: Dims | None = None) -> RecurrentTensor:
         """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0
 
         The draws differ at every point of `domain`, by default that of the logits.
@@ -153,7 +153,7 @@ class MultiCategorical(Distribution):
             Categorical(logits.cut(end - n, end)) for n, end in zip(sizes, ends, strict=True)
         ]
 
-    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+    def sample(self, domain: Dims | None = None) -> RecurrentTensor:
         """i32[n]"""
         return stack([p.sample(domain) for p in self.parts])
 
@@ -186,14 +186,14 @@ class Gaussian(Distribution):
             mean = mean + zeros(sizes, mean.dtype)
         self.mean, self.log_std = mean, log_std
 
-    def rsample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+    def rsample(self, domain: Dims | None = None) -> RecurrentTensor:
         """f32[A]; gradients pass to mean and deviation. `domain`: where the draws differ."""
         spread = self.log_std.exp()
         over = _drawn_over(domain, self.mean + spread)
         draws = normal(over, self.mean.shape, self.mean.dtype)  # pyright: ignore[reportArgumentType]
         return _noted(self.mean + spread * draws, "gaussian", self.mean, self.log_std)
 
-    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+    def sample(self, domain: Dims | None = None) -> RecurrentTensor:
         """f32[A]"""
         return self.rsample(domain).detach()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from recurra.frontend.dims import Steps
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.distributions import Categorical, Gaussian, MultiCategorical
 from recurra.frontend.nn.initializers import Initializer
@@ -20,9 +20,7 @@ def _small(init: Initializer | None) -> Initializer:
 class CategoricalHead(Module):
     """[inputs] → one of `actions`"""
 
-    def __init__(
-        self, inputs: int, actions: int, domain: Sequence[Any], init: Initializer | None = None
-    ):
+    def __init__(self, inputs: int, actions: int, domain: Steps, init: Initializer | None = None):
         self.logits = Linear(inputs, actions, domain, _small(init), "_logits")
 
     def forward(self, x: RecurrentTensor) -> Categorical:
@@ -36,7 +34,7 @@ class MultiCategoricalHead(Module):
         self,
         inputs: int,
         sizes: Sequence[int],
-        domain: Sequence[Any],
+        domain: Steps,
         init: Initializer | None = None,
     ):
         self.sizes = tuple(sizes)
@@ -49,9 +47,7 @@ class MultiCategoricalHead(Module):
 class GaussianHead(Module):
     """[inputs] → `actions` numbers; their deviation is a parameter of its own, first 1"""
 
-    def __init__(
-        self, inputs: int, actions: int, domain: Sequence[Any], init: Initializer | None = None
-    ):
+    def __init__(self, inputs: int, actions: int, domain: Steps, init: Initializer | None = None):
         self.mean = Linear(inputs, actions, domain, _small(init), "_mean")
         self.log_std = Parameter(initializers.zeros()((actions,)), domain, "log_std")
 

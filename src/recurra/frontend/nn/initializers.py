@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def orthogonal(gain: float = 1.0) -> Initializer:
     return initial
 
 
-def orthonormal(x: Any) -> Any:
+def orthonormal(x: np.ndarray) -> np.ndarray:
     """The orthogonal factor of a matrix, uniform if its elements are normal: signs are fixed."""
     wide = x.shape[0] < x.shape[1]
     q, r = np.linalg.qr(x.T if wide else x)

@@ -7,12 +7,15 @@ from copy import copy
 from functools import partial
 from itertools import pairwise
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
+
+from numpy.typing import ArrayLike
 
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.dims import Index, condition, wrap
+from recurra.frontend.bare_index import condition
+from recurra.frontend.dims import Index, Place, Steps, wrap
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.nn import initializers, weights
 from recurra.frontend.nn.distributions import Categorical
@@ -35,7 +38,7 @@ class Parameter(RecurrentTensor):
     after the last e at i+1.
     """
 
-    def __init__(self, initial: Any, domain: Sequence[Any], name: str | None = None):
+    def __init__(self, initial: object, domain: Steps, name: str | None = None):
         tracer, initial = current(), as_tensor(initial)
         dims, steps = _dims_and_steps(name or "a parameter", domain)
         if name is None:
@@ -55,7 +58,7 @@ class Parameter(RecurrentTensor):
 
     @classmethod
     def drawn(
-        cls, initial: Initializer, shape: tuple[int, ...], domain: Sequence[Any], name: str
+        cls, initial: Initializer, shape: tuple[int, ...], domain: Steps, name: str
     ) -> Parameter:
         """One that starts as an initializer draws it, anew at every point of the dims that it does
         not step along: members of an ensemble start apart."""
@@ -64,7 +67,7 @@ class Parameter(RecurrentTensor):
             first = initial(shape)
         return cls(first, domain, name)
 
-    def restart(self, initial: Any) -> None:
+    def restart(self, initial: object) -> None:
         """Another first value, of the same shape."""
         value = as_tensor(initial, self.dtype)
         if value.type != self.type:
@@ -103,14 +106,14 @@ class Parameter(RecurrentTensor):
         return self._next
 
 
-def _dims_and_steps(name: str, domain: Sequence[Any]) -> tuple[Domain, tuple[str, ...]]:
+def _dims_and_steps(name: str, domain: Steps) -> tuple[Domain, tuple[str, ...]]:
     """The box of a parameter, and the dims along which it steps, the slowest first.
 
     Raises RecurraError if dims in brackets do not stand at the end.
     """
     if not isinstance(domain, (tuple, list)):
         return dims_of(domain), ()
-    groups: list[tuple[Any, ...]] = [d if isinstance(d, tuple) else (d,) for d in domain]
+    groups: list[tuple[Place, ...]] = [d if isinstance(d, tuple) else (d,) for d in domain]
     flat = [d for group in groups for d in group]
     early = next((d for d in domain[:-1] if isinstance(d, tuple)), None)
     if early is not None:
@@ -136,7 +139,7 @@ def written_domain(parameter: Parameter) -> str:
     return repr(_domain_as_given(parameter)).replace("'", "")
 
 
-def _domain_as_given(parameter: Parameter) -> tuple[Any, ...]:
+def _domain_as_given(parameter: Parameter) -> tuple[str | tuple[str, ...], ...]:
     """Dims by name, those that it steps along in brackets at the end."""
     steps = tuple(r.dim for r in clock(parameter))
     rest = parameter.domain.without(*steps).dims
@@ -156,7 +159,7 @@ def steps_of(x: RecurrentTensor) -> list[Range]:
     return found
 
 
-def start(x: RecurrentTensor, initial: Any) -> None:
+def start(x: RecurrentTensor, initial: object) -> None:
     """x[0] = initial, at the first step of x"""
     moving = clock(x)
     x[tuple(r.lo if r in moving else Index(r.sym) for r in x.domain)] = initial
@@ -167,9 +170,11 @@ def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
     moving = steps_of(x)
     for k in reversed(range(len(moving))):
         wrapped = moving[k + 1 :]  # dims that are at their end, and begin again
-        at: dict[str, Any] = {r.dim: r.hi - 1 for r in wrapped}
+        at: dict[str, Expr | int] = {r.dim: r.hi - 1 for r in wrapped}
         value = new[tuple(wrap(at.get(r.dim, r.sym)) for r in new.domain)] if at else new
-        place: dict[str, Any] = {r.dim: r.lo for r in wrapped} | {moving[k].dim: moving[k].sym + 1}
+        place: dict[str, Expr | int] = {r.dim: r.lo for r in wrapped} | {
+            moving[k].dim: moving[k].sym + 1
+        }
         x[tuple(wrap(place.get(r.dim, r.sym)) for r in x.domain)] = value
     x.tracer.suggest(new.ref, f"{x.name}_next")
 
@@ -218,7 +223,7 @@ class Module:
         return key
 
     def load(
-        self, arrays: Mapping[str, Any], layout: Literal["recurra", "torch"] = "recurra"
+        self, arrays: Mapping[str, ArrayLike], layout: Literal["recurra", "torch"] = "recurra"
     ) -> None:
         """Parameters start at these values: by their names in the module, "layers.0.weight".
 
@@ -231,12 +236,12 @@ class Module:
         """
         weights.load(self, arrays, layout)
 
-    def copy(self) -> Any:
+    def copy(self) -> Self:
         """A module of its own parameters, which start where these do, and follow none until told.
 
         For the targets of learning, and averages: q.update(..) for q in target.params.
         """
-        return _with_parameters(self, _copied)
+        return self._with_parameters(_copied)
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls):
@@ -248,10 +253,10 @@ class Module:
         if "forward" in vars(cls):
             cls.forward = expecting(cls.forward, f"{cls.__name__}.forward", "write net(x)")
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Self:
         return self.copy()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Module]:
         raise RecurraError(
             f"a module is given where several tensors belong: {type(self).__name__}",
             facts=f"it has the parameters {', '.join(k for k, _ in self.named_params()) or 'none'}",
@@ -278,7 +283,21 @@ class Module:
                 hint="write net[i, 0, 0](o), or e.g. dnn[(i + 1) % 5 == 0].checkpoint(path)",
                 loc=here(),
             )
-        return _with_parameters(self, lambda p: p[index])
+        return self._with_parameters(lambda p: p[index])
+
+    def _with_parameters(self, change: Callable[[Parameter], object]) -> Self:
+        """The module with every parameter p as change(p)."""
+
+        def changed(x: object) -> object:
+            if isinstance(x, Module):
+                return x._with_parameters(change)
+            if isinstance(x, (list, tuple)):
+                return type(x)(map(changed, x))
+            return change(x) if isinstance(x, Parameter) else x
+
+        out = copy(self)
+        vars(out).update({key: changed(x) for key, x in vars(self).items()})
+        return out
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Saves the parameters at every point of their domain."""
@@ -295,22 +314,6 @@ def _over_a_dim(name: str, args: str) -> str:
         f"write {name}({', '.join(filter(None, [args, own]))}), of the dims with which its "
         "parameters change as they learn; () is for weights that stay"
     )
-
-
-def _with_parameters(module: Module, change: Callable[[Parameter], Any]) -> Module:
-    """The module with every parameter p as change(p)."""
-
-    def changed(x: Any) -> Any:
-        if isinstance(x, Module):
-            return _with_parameters(x, change)
-        if isinstance(x, (list, tuple)):
-            parts: Any = x
-            return type(x)(map(changed, parts))
-        return change(x) if isinstance(x, Parameter) else x
-
-    out = copy(module)
-    vars(out).update({key: changed(x) for key, x in vars(module).items()})
-    return out
 
 
 def _copied(parameter: Parameter) -> Parameter:
@@ -350,7 +353,7 @@ class Linear(Module):
         self,
         inputs: int,
         outputs: int,
-        domain: Sequence[Any],
+        domain: Steps,
         init: Initializer | None = None,
         label: str = "",
         bias: bool = True,
@@ -427,7 +430,7 @@ class Sequential(Module):
 class MLP(Sequential):
     """Linear layers with tanh between; the last is scaled by `last_gain`"""
 
-    def __init__(self, sizes: Sequence[int], domain: Sequence[Any], last_gain: float = 1.0):
+    def __init__(self, sizes: Sequence[int], domain: Steps, last_gain: float = 1.0):
         if len(sizes) < 2:
             raise ShapeError(
                 f"rc.nn.MLP has layers between sizes, of which there are {len(sizes)}",
@@ -458,7 +461,7 @@ class Policy(Module):
 class SpacePolicy(Module):
     """A network from the observations of an environment to a distribution over its actions"""
 
-    def __init__(self, body: Module, spaces: Spaces, domain: Sequence[Any]):
+    def __init__(self, body: Module, spaces: Spaces, domain: Steps):
         self.body, self.spaces = body, spaces
         if spaces.deviations:
             zeros = initializers.zeros()((spaces.deviations,))
@@ -472,7 +475,7 @@ class SpacePolicy(Module):
 class DNNBuilder:
     """`DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()`: a policy."""
 
-    def __init__(self, domain: Sequence[Any]):
+    def __init__(self, domain: Steps):
         self.domain, self.hidden = domain, list[int]()
         self.spaces: Spaces | None = None
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from recurra.errors import ShapeError, here
-from recurra.frontend.dims import Index
+from recurra.frontend.dims import Index, Steps
 from recurra.frontend.functions import uniform, where
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Module, Parameter
@@ -19,7 +16,7 @@ class Normalization(Module):
     def __init__(
         self,
         normalized_shape: int | tuple[int, ...],
-        domain: Sequence[Any],
+        domain: Steps,
         eps: float,
         elementwise_affine: bool,
         bias: bool,
@@ -54,7 +51,7 @@ class LayerNorm(Normalization):
     def __init__(
         self,
         normalized_shape: int | tuple[int, ...],
-        domain: Sequence[Any],
+        domain: Steps,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
@@ -72,7 +69,7 @@ class RMSNorm(Normalization):
     def __init__(
         self,
         normalized_shape: int | tuple[int, ...],
-        domain: Sequence[Any],
+        domain: Steps,
         eps: float = 2.0**-23,
         elementwise_affine: bool = True,
     ):
@@ -108,7 +105,7 @@ class Dropout(Module):
 class Embedding(Module):
     """Row i of a table, i32 → f32[embedding_dim]; weight [num_embeddings, embedding_dim]"""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, domain: Sequence[Any]):
+    def __init__(self, num_embeddings: int, embedding_dim: int, domain: Steps):
         shape = (num_embeddings, embedding_dim)
         self.weight = Parameter.drawn(initializers.normal(), shape, domain, "weight")
 

@@ -5,11 +5,12 @@ The gates of x wait for nothing in time; only those of h are a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from recurra.errors import DomainError, here
-from recurra.frontend.dims import unwrap
+from recurra.frontend.bare_index import unwrap
+from recurra.frontend.dims import Steps
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter
@@ -33,7 +34,7 @@ class Cell(Module):
         self,
         input_size: int,
         hidden_size: int,
-        domain: Sequence[Any],
+        domain: Steps,
         init: Initializer | None = None,
     ):
         self.hidden_size = hidden_size
@@ -113,11 +114,11 @@ class Recurrent(Module):
             yield f"{name}_l0", parameter, is_matrix
 
     def forward(
-        self, x: RecurrentTensor, *initial: RecurrentTensor, over: Any = None
+        self, x: RecurrentTensor, *initial: RecurrentTensor, over: object = None
     ) -> RecurrentTensor:
         return self.unrolled(x, initial, over)[0]
 
-    def unrolled(self, x: RecurrentTensor, initial: State, over: Any) -> State:
+    def unrolled(self, x: RecurrentTensor, initial: State, over: object) -> State:
         """Every state at every step."""
         box = union(x.tracer, (x, *self.params), Const(value=0))
         t = time_of(x, over)
@@ -138,7 +139,7 @@ def previous(x: RecurrentTensor, box: Domain, text: str, first: RecurrentTensor)
     return out
 
 
-def time_of(x: RecurrentTensor, over: Any) -> str:
+def time_of(x: RecurrentTensor, over: object) -> str:
     """The dim along which a layer goes: the last one of its operand, unless another is named."""
     dims = x.domain.dims
     name = str(unwrap(over)) if over is not None else dims[-1] if dims else ""
@@ -155,19 +156,19 @@ def time_of(x: RecurrentTensor, over: Any) -> str:
 class RNN(Recurrent):
     """RNNCell along a dim"""
 
-    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+    def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = RNNCell(input_size, hidden_size, domain)
 
 
 class GRU(Recurrent):
     """GRUCell along a dim"""
 
-    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+    def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = GRUCell(input_size, hidden_size, domain)
 
 
 class LSTM(Recurrent):
     """LSTMCell along a dim: h at every t; `unrolled` gives (h, c)"""
 
-    def __init__(self, input_size: int, hidden_size: int, domain: Sequence[Any]):
+    def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = LSTMCell(input_size, hidden_size, domain)

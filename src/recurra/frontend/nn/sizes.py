@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from recurra.errors import ShapeError, here
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 _ONE, _SEVERAL = r"int", r"(?:Sequence\[int\]|tuple\[int, (?:int|\.\.\.)\])"
 _SIZES = re.compile(rf"(?:{_ONE}|{_SEVERAL})(?: \| (?:{_ONE}|{_SEVERAL}))*")
 
@@ -25,7 +25,7 @@ def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
     sizes = [p for p in signature(init).parameters.values() if _SIZES.fullmatch(str(p.annotation))]
 
     @wraps(init)
-    def checked(*args: Any, **given: Any) -> None:
+    def checked(*args: object, **given: object) -> None:
         bound = signature(init).bind(*args, **given)
         for p in sizes:
             value, least = bound.arguments.get(p.name, p.default), int(p.default != 0)
@@ -46,21 +46,23 @@ def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
     return checked if sizes else init  # pyright: ignore[reportReturnType]
 
 
-def _is_size(value: Any, least: int) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and int(value) >= least
+def _is_size(value: object, least: int) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return int(value) >= least
 
 
-def _are_sizes(value: Any, least: int) -> bool:
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    return several and all(_is_size(x, least) for x in value)
+def _are_sizes(value: object, least: int) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return all(_is_size(x, least) for x in value)
 
 
-def _near(value: Any) -> int:
+def _near(value: object) -> int:
     return max(1, round(value)) if isinstance(value, int | float) else 32
 
 
-def _listed(args: Sequence[Any], parameter: Parameter, rewritten: Callable[[str], str]) -> str:
+def _listed(args: Sequence[object], parameter: Parameter, rewritten: Callable[[str], str]) -> str:
     """The call with the whole numbers that it begins with in brackets, or with some."""
     count = next((k for k, x in enumerate(args) if not _is_size(x, 1)), len(args))
     if count < 2:

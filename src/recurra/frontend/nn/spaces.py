@@ -18,6 +18,7 @@ from operator import add
 from typing import Any
 
 from recurra.errors import RecurraError, here
+from recurra.frontend.dims import Dims
 from recurra.frontend.functions import concat
 from recurra.frontend.nn.distributions import Categorical, Distribution, Gaussian, MultiCategorical
 from recurra.frontend.tensor import RecurrentTensor
@@ -52,9 +53,9 @@ class Spaces:
         parts = [_vector(x) for x in self.observation.tensors(other)]
         return concat(parts) if len(parts) > 1 else parts[0]
 
-    def distribution(self, y: RecurrentTensor, log_std: RecurrentTensor | None) -> Any:
+    def distribution(self, y: RecurrentTensor, log_std: RecurrentTensor | None) -> Distribution:
         """The distribution over actions, by the outputs of a network."""
-        made: list[Any] = []
+        made: list[Distribution] = []
         at = wide = 0
         for leaf, n, is_so in zip(self.action.leaves(), self.sizes, self.normal, strict=True):
             part = y if n == self.outputs else y.cut(at, at + n)
@@ -76,10 +77,10 @@ class Spaces:
 class Joint(Distribution):
     """Independent distributions over the parts of a space"""
 
-    def __init__(self, parts: Sequence[Any], space: Any) -> None:
+    def __init__(self, parts: Sequence[Distribution], space: Any) -> None:
         self.parts, self.space = parts, space
 
-    def sample(self, domain: Sequence[Any] | None = None) -> Any:
+    def sample(self, domain: Dims | None = None) -> Any:
         """A value of the space"""
         return self.space.tree([p.sample(domain) for p in self.parts])
 
@@ -99,10 +100,10 @@ class Joint(Distribution):
 class Shaped(Distribution):
     """A distribution over vectors, whose values have another shape or type"""
 
-    def __init__(self, vector: Any, type_: Type, dtype: str) -> None:
+    def __init__(self, vector: Distribution, type_: Type, dtype: str) -> None:
         self.vector, self.type, self.dtype = vector, type_, dtype
 
-    def sample(self, domain: Sequence[Any] | None = None) -> RecurrentTensor:
+    def sample(self, domain: Dims | None = None) -> RecurrentTensor:
         """A value of the type"""
         return self._of_type(self.vector.sample(domain))
 
@@ -121,7 +122,7 @@ class Shaped(Distribution):
         return x.reshape(*self.type.shape).cast(self.type.dtype)
 
 
-def _shaped(vector: Any, type_: Type, dtype: str) -> Any:
+def _shaped(vector: Distribution, type_: Type, dtype: str) -> Distribution:
     return vector if (type_.rank, type_.dtype) == (1, dtype) else Shaped(vector, type_, dtype)
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError, ShapeError, here
+from recurra.ir.expr import Expr
+from recurra.ir.types import Type
 from recurra.ir.values import array_of
 
 LAYOUTS = ("recurra", "torch")
@@ -17,10 +22,10 @@ class Weight(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def type(self) -> Any: ...
+    def type(self) -> Type: ...
     @property
-    def shape(self) -> tuple[Any, ...]: ...
-    def restart(self, initial: Any, /) -> None: ...
+    def shape(self) -> tuple[Expr | int, ...]: ...
+    def restart(self, initial: object, /) -> None: ...
 
 
 class Weighted(Protocol):
@@ -30,7 +35,7 @@ class Weighted(Protocol):
     def torch_params(self) -> Iterator[tuple[str, Weight, bool]]: ...
 
 
-def load(module: Weighted, arrays: Mapping[str, Any], layout: str) -> None:
+def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None:
     """Starts the parameters of a module at given values; see `Module.load`."""
     if layout not in LAYOUTS:
         raise RecurraError(
@@ -61,11 +66,11 @@ def load(module: Weighted, arrays: Mapping[str, Any], layout: str) -> None:
         parameter.restart(array)
 
 
-def _is_of_torch(value: Any) -> bool:
+def _is_of_torch(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "torch"
 
 
-def _expect_names(names: list[str], given: Mapping[str, Any], in_torch: list[str]) -> None:
+def _expect_names(names: list[str], given: Mapping[str, ArrayLike], in_torch: list[str]) -> None:
     if set(names) == set(given):
         return
     raise RecurraError(
@@ -79,7 +84,7 @@ def _expect_names(names: list[str], given: Mapping[str, Any], in_torch: list[str
     )
 
 
-def _expect_shape(name: str, parameter: Weight, array: Any, is_matrix: bool) -> None:
+def _expect_shape(name: str, parameter: Weight, array: np.ndarray, is_matrix: bool) -> None:
     if array.shape == parameter.shape:
         return
     turned = is_matrix and array.T.shape == parameter.shape

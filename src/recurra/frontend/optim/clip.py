@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Any
 
+from recurra.frontend.dims import Index
 from recurra.frontend.functions import where
 from recurra.frontend.nn.modules import Parameter
 from recurra.frontend.optim.optimizer import gradient, parameters
 from recurra.frontend.tensor import RecurrentTensor
 
 
-def clip_grad_value(params: Sequence[Parameter], limit: Any) -> None:
+def clip_grad_value(params: Sequence[Parameter], limit: float | Index | RecurrentTensor) -> None:
     """Every element of every gradient into [-limit, limit]."""
     for p in parameters(params):
         g = gradient(p)
         p.grad = g.clip(-limit, limit).cast(g.dtype)
 
 
-def clip_grad_norm(params: Sequence[Parameter], max_norm: Any) -> RecurrentTensor:
+def clip_grad_norm(
+    params: Sequence[Parameter], max_norm: float | Index | RecurrentTensor
+) -> RecurrentTensor:
     """Scales the gradients of all `params` together to a norm of at most `max_norm`.
 
     Gives the norm [] that they had, for `rc.log`.

@@ -13,7 +13,9 @@ from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 
-After = Callable[[Parameter, RecurrentTensor], Any]
+After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
+
+Rate = float | Index | RecurrentTensor
 
 
 class Optimizer:
@@ -25,7 +27,7 @@ class Optimizer:
             hint = f"write {name}(net.params, lr=1e-3), or {name}([p], lr=1e-3) of parameters"
             cls.__init__ = expecting(cls.__init__, name, hint)
 
-    def __init__(self, params: Sequence[Parameter], lr: float | Index | RecurrentTensor):
+    def __init__(self, params: Sequence[Parameter], lr: Rate):
         self.params, self.lr = parameters(params), _rate(lr)
 
     if not TYPE_CHECKING:  # a type checker knows the names
@@ -65,7 +67,7 @@ def parameters(given: Any) -> list[Parameter]:
     return found
 
 
-def _rate(given: Any) -> Any:
+def _rate(given: Any) -> Rate:
     """A learning rate. Raises RecurraError for a function of the step, and for what is no number.
 
     A list or an array has rates for each element of the parameters.
@@ -107,7 +109,7 @@ def state(parameter: Parameter, name: str) -> RecurrentTensor:
 
 def count(parameter: Parameter) -> RecurrentTensor:
     """How many steps there will have been: 1 at the first."""
-    passed: Any = 0
+    passed: Index | RecurrentTensor | int = 0
     for r in steps_of(parameter):
         passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
     return as_tensor(passed + 1, parameter.dtype)

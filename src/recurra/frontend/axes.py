@@ -1,0 +1,49 @@
+"""Axes as one names them: from 0 on, or from the end."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+from recurra.errors import ShapeError, here
+from recurra.frontend.read import Operand
+
+Axes = int | tuple[int, ...] | None
+
+
+def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
+    """The axes that are meant, from 0 on, in order; raises ShapeError if there is none."""
+    rank = len(x.shape)
+    every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    for a in every:
+        if not isinstance(a, Integral):
+            raise ShapeError(
+                f"{a} is no axis",
+                facts=f"the tensor is {x!r}: axes are counted, dims are read over",
+                hint=f"write x[{_read_over(x, str(a))}].sum(axis=0) for a dim, "
+                "x.sum(axis=0) for an axis"
+                if str(a) in x.tracer.dim_names()
+                else "write rc.maximum(x, y) of two tensors, x.max(axis=0) along an axis",
+                loc=here(),
+            )
+        if not -rank <= int(a) < rank:
+            raise ShapeError(
+                f"there is no axis {a}",
+                facts=f"the tensor is {x!r}",
+                hint="a range of a dim becomes an axis: x[t:T], x[0:T]"
+                if not rank
+                else f"its axes are {-rank}..{rank - 1}",
+                loc=here(),
+            )
+    return tuple(sorted(int(a) % rank for a in every))
+
+
+def _read_over(x: Operand, dim: str) -> str:
+    """What stands in brackets to read all points of a dim."""
+    ranges = x.domain if dim in x.domain.dims else x.tracer.domain({dim})
+    return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
+
+
+def axis_of(x: Operand, axis: int) -> int:
+    """One axis, from 0 on."""
+    return axes_of(x, axis)[0]

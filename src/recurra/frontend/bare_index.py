@@ -1,0 +1,101 @@
+"""Index expressions as the methods of tensors take them: what is read, not computed with."""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypeGuard, overload
+
+import numpy as np
+
+from recurra.errors import DomainError, here
+from recurra.frontend.no_value import Opaque
+from recurra.frontend.words import NoSuchName
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr
+
+
+class BareIndex(Opaque):
+    """An index expression without arithmetic, as tensors take it; users hold an `Index`.
+
+    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
+    is no longer about i. Such a one is also a number or a truth value of Python.
+    """
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Expr | int):
+        self.expr = expr
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or name == "expr":  # Python asks for these
+            raise AttributeError(f"an index has no attribute {name!r}")
+        raise NoSuchName(
+            f"the index {self} has no {name!r}",
+            facts="dims and bounds are counted; a number that is computed with is a tensor",
+            hint=f"write rc.value({self}) for that tensor",
+            loc=here(),
+        )
+
+    @property
+    def constant(self) -> int | bool | None:
+        """The number or truth value that it has folded to, if it has."""
+        if isinstance(self.expr, int):
+            return self.expr
+        return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
+
+    def __index__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__index__()
+
+    def __int__(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.expr if isinstance(self.expr, int) else super().__int__()
+
+    def __float__(self) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return float(self.expr) if isinstance(self.expr, int) else super().__float__()
+
+    def __iter__(self) -> NoReturn:
+        raise DomainError(
+            f"{self} cannot be counted through while the program is written",
+            facts="it stands for every point of its dims at once",
+            hint="a loop over a dim is an equation over it: x[t + 1] = f(x[t])",
+            loc=here(),
+        )
+
+    def __bool__(self) -> bool:
+        if self.constant is not None:
+            return bool(self.constant)
+        raise DomainError(
+            f"{self} has no truth value while the program is written",
+            facts="it stands for every point of its dims at once",
+            hint="use it as a condition: x[cond] = ..., rc.where(cond, a, b); join by & | ~; "
+            "min and max of indices are rc.min(a, b), rc.max(a, b)",
+            loc=here(),
+        )
+
+
+Size = int | BareIndex | Expr  # of an axis: a number, or made of bounds
+
+
+def wrap(expr: Expr | int) -> BareIndex | int:
+    return BareIndex(expr) if isinstance(expr, Expr) else expr
+
+
+@overload
+def unwrap(e: Size) -> Expr | int: ...
+@overload
+def unwrap(e: object) -> object: ...
+def unwrap(e: object) -> object:
+    return e.expr if isinstance(e, BareIndex) else e
+
+
+def is_condition(e: object) -> TypeGuard[ex.Cmp | ex.Logic]:
+    return isinstance(e, (ex.Cmp, ex.Logic))
+
+
+def condition(x: object) -> Expr | None:
+    """The condition that `x` states, or None: `i % n == 0`, or Python's own `n == 1`."""
+    if isinstance(x, (bool, np.bool_)):
+        return ex.TRUE if x else ex.FALSE
+    e = unwrap(x)
+    return e if is_condition(e) else None
