@@ -43,11 +43,8 @@ from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind, Store
 
 Traveling = tuple[list[object], list[MachineStore]]  # variables and stores that steps hand on
-LoopSteps = tuple[
-    Traveling,
-    Callable[[LoopTime, Traveling], "tuple[Scope, Traveling]"],
-    Callable[[Traveling], None],
-]
+OneStep = Callable[[LoopTime, Traveling], "tuple[Scope, Traveling]"]
+LoopSteps = tuple[Traveling, OneStep, Callable[[Traveling], None]]
 
 
 @dataclass
@@ -243,7 +240,7 @@ class Walk:
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
-                state.vals[n] = self.full(n, value)
+                state.vals[n] = full(self.plan, n, value, self.machine.xp)
 
     def part(self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
         """One segment, as far as rows go."""
@@ -353,9 +350,6 @@ class Walk:
         fill = value if isinstance(value, int | float) else 0
         x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
         return self.machine.write(array, starts, x)
-
-    def full(self, name: str, value: object) -> object:
-        return full(self.plan, name, value, self.machine.xp)
 
     def begin(self, where: int, state: Scope, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""
@@ -489,11 +483,6 @@ class Walk:
         return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)
 
 
-def neutral(op: Fold, dtype: str) -> object:
-    """The neutral element of a fold in its type."""
-    return identity(op.monoid_of, dtype)
-
-
 def full(plan: StoragePlan, name: str, value: object, xp: ArrayNamespace) -> object:
     """One number everywhere, on an array namespace."""
     type_ = plan.statements.arrays[name].type
@@ -507,5 +496,5 @@ def blank(plan: StoragePlan, name: str, xp: ArrayNamespace) -> object:
     assert not isinstance(type_, Tuple)
     for w in plan.statements.writers[name]:
         if isinstance(w.op, Fold):
-            value = neutral(w.op, type_.dtype)
+            value = identity(w.op.monoid_of, type_.dtype)
     return full(plan, name, value, xp)

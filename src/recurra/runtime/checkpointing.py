@@ -42,18 +42,17 @@ from recurra.report.runs import differs, expect_no_run
 from recurra.runtime.executor import Resume, Step
 from recurra.storage.store import store_key
 from recurra.support import atomic_write, safetensors_file
+from recurra.support.safetensors_file import Arrays
 
 STATE, HOST = "state/", "host/"
+Values = Mapping[str, np.ndarray]
 
 
 class SavesState(Protocol):
     """An object whose state, a tree of dicts, lists, numbers, text and arrays, can be saved."""
 
     def state_dict(self) -> object: ...
-
-    def load_state_dict(self, tree: object) -> None:
-        """Goes on from a state; None makes it start anew."""
-        ...
+    def load_state_dict(self, tree: object) -> None: ...
 
 
 class Unsaved(RecurraError):
@@ -204,13 +203,13 @@ class Saver:
                 found.append((e, why))
         return found
 
-    def export(self, folder: Path, variables: Mapping[str, np.ndarray], seed: int) -> None:
+    def export(self, folder: Path, variables: Values, seed: int) -> None:
         """Write the exported parts of a program, with the values of now, into a folder."""
         for file, packed in self.exported(folder, variables, seed):
             _write(file, packed)
 
     def exported(
-        self, folder: Path, variables: Mapping[str, np.ndarray], seed: int
+        self, folder: Path, variables: Values, seed: int
     ) -> Iterator[tuple[Path, list[bytes]]]:
         """The files of the exported parts; where one cannot be had, the file says why."""
         for e, part in self.parts:
@@ -225,12 +224,8 @@ class Saver:
             yield folder / e.file, safetensors_file.pack(arrays, {"format": e.format, **told})
 
     def snapshot(
-        self,
-        step: Step,
-        variables: Mapping[str, np.ndarray],
-        seed: int,
-        params: Mapping[str, np.ndarray],
-    ) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+        self, step: Step, variables: Values, seed: int, params: Values
+    ) -> tuple[Arrays, dict[str, object]]:
         """Arrays and meta of a checkpoint: copies, which the run leaves alone."""
         arrays = {**params, **{STATE + name: x for name, x in variables.items()}}
         kept, lost = self.host_state()
@@ -292,9 +287,7 @@ class Saver:
         stores = (store_key(s) for s in self.program.waiting(main))
         return {*self.program.traveling(main), *stores, *known}
 
-    def expect(
-        self, variables: Mapping[str, np.ndarray], found: checkpoint.LoadedCheckpoint
-    ) -> None:
+    def expect(self, variables: Values, found: checkpoint.LoadedCheckpoint) -> None:
         """The checkpoint must hold what the program carries."""
         theirs = found.meta.get("workers", 1)
         if theirs != self.workers:
@@ -303,8 +296,7 @@ class Saver:
                 facts=f"the program is compiled for {self.workers}, and each keeps its own rows",
                 hint=f"compile it with workers={theirs}",
             )
-        carried = self.border
-        saved = set(variables)
+        carried, saved = self.border, set(variables)
         if carried != saved:
             ours, theirs = sorted(carried - saved), sorted(saved - carried)
             raise RecurraError(
@@ -403,8 +395,7 @@ class Saver:
 
     def host_state(self) -> tuple[dict[str, object], dict[str, str]]:
         """The state of each host, and why that of others cannot be saved."""
-        kept: dict[str, object] = {}
-        lost: dict[str, str] = {}
+        kept, lost = dict[str, object](), dict[str, str]()
         for name, owner in self.hosts.items():
             try:
                 kept[name] = owner.state_dict()
@@ -418,7 +409,7 @@ class Saver:
         """What is the same on all workers."""
         return x if self.workers == 1 else x[0]
 
-    def parameter(self, name: str, variables: Mapping[str, np.ndarray], seed: int) -> np.ndarray:
+    def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
         """A parameter at the border of an iteration; one that nothing trains stays as it began."""
         node = self.program.plan.graph.nodes.get(name)
         if node is not None and name in self.program.plan.seeded:
@@ -482,7 +473,7 @@ def _saves_state(x: object) -> TypeGuard[SavesState]:
     return hasattr(x, "state_dict") and hasattr(x, "load_state_dict")
 
 
-def split(tree: object, path: str, arrays: dict[str, np.ndarray]) -> object:
+def split(tree: object, path: str, arrays: Arrays) -> object:
     """The tree as JSON; arrays leave it for `arrays`, under their path."""
     match tree:
         case dict():
@@ -496,7 +487,7 @@ def split(tree: object, path: str, arrays: dict[str, np.ndarray]) -> object:
             return tree
 
 
-def join(tree: object, arrays: Mapping[str, np.ndarray]) -> object:
+def join(tree: object, arrays: Values) -> object:
     """What `split` took apart."""
     match tree:
         case {"$array": path}:

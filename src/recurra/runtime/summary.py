@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_source import source
@@ -25,7 +26,7 @@ from recurra.storage.allocation import Solve, allocate
 from recurra.storage.arena import Arena
 from recurra.storage.store import StoredAxis
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 class InspectableProgram:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from recurra.window.task import WindowError
+
+if TYPE_CHECKING:
+    import torch
 
 _WHERE: Mapping[str, tuple[str, ...]] = {
     "physics": ("ant", "grasp", "humanoid", "cheetah", "walker"),
@@ -27,7 +30,7 @@ class TorchWorkload:
 
     name: str
     family: str
-    run: Callable[[], Any]
+    run: Callable[[], torch.Tensor | list[torch.Tensor]]
 
 
 def make(name: str, *, batch: int = 0, seed: int = 0) -> TorchWorkload:
