@@ -2,7 +2,10 @@
 
 from typing import Any, assert_type
 
+import numpy as np
+
 import recurra as rc
+from recurra.window import Executor
 
 ctx = rc.Context(dims="b t")
 with ctx as ((b, B), (t, T)):
@@ -20,3 +23,14 @@ with ctx as ((b, B), (t, T)):
 program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)
 assert_type(program.run(seed=1), dict[str, Any])
 assert_type(rc.__version__, str)
+
+
+def told(first: int, metrics: dict[str, np.ndarray]) -> None:
+    """What a run tells as it goes on."""
+
+
+def seen(run: Executor, x: np.ndarray) -> None:
+    assert_type(run.read(x), np.ndarray)
+
+
+program.run(on_step=told, inputs={"x": np.zeros((2, 3, 4))}, window=2)
