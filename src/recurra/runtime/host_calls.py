@@ -17,11 +17,13 @@ from recurra.errors import RecurraError, ShapeError
 from recurra.ir.arrays import LibraryArray
 from recurra.ir.expr import Env
 from recurra.ir.graph import Node
-from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import StoragePlan
+
+Times = tuple[int, ...]  # of the loops around a call
 
 
 def called(
@@ -35,8 +37,7 @@ def called(
     """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
     node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-    types = node.type.items if isinstance(node.type, Tuple) else ()
-    promised = [x.sizes(plan.sizes) for x in types]
+    promised = [x.sizes(plan.sizes) for x in _results(node)]
     blanks = _blanks(plan, node, backend) if shards is None else []
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
@@ -45,33 +46,30 @@ def called(
     stored = [k for k in kept if k not in rows]
     sampler = Sampler(plan, node, seed) if rows else None
 
-    def point(times: tuple[int, ...], stores: Mapping[str, MachineStore]) -> tuple[Scope, Env]:
+    def point(times: Times, stores: Mapping[str, MachineStore]) -> tuple[Scope, Env]:
         state = Scope({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
         return state, walk.point(statement, state)
 
-    def read(
-        machine: ArrayMachine, times: tuple[int, ...], *found: LibraryArray
-    ) -> list[MachineArray]:
+    def read(machine: ArrayMachine, times: Times, *found: LibraryArray) -> list[MachineArray]:
         refs, on = [node.args[k] for k in stored], Walk(plan, machine)
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]
 
     reading, operand = backend.reading(read), partial(_operand, backend)
 
-    def operands(times: tuple[int, ...], given: Sequence[LibraryArray]) -> list[np.ndarray | Paged]:
+    def operands(times: Times, given: Sequence[LibraryArray]) -> list[np.ndarray | Paged]:
         args: list[LibraryArray | Paged] = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
-    def run(times: tuple[int, ...], xs: Iterable[object]) -> Sequence[np.ndarray]:
+    def run(times: Times, xs: Iterable[object]) -> Sequence[np.ndarray]:
         try:
-            results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+            return node.op.run(np, point(times, {})[1] if located else {}, *xs)
         except RecurraError as error:
             raise _at(error, node, point(times, {})[1]) from error
-        return results
 
-    def call(times: tuple[int, ...], *given: LibraryArray) -> tuple[LibraryArray, ...]:
+    def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
         if shards is None:
             args = operands(times, given) if stored else list(map(operand, given))
             results = run(times, args)
@@ -84,14 +82,25 @@ def called(
         results = run(times, shards.together(node, zip(*each, strict=True)))
         return tuple(map(mesh.spread, shards.apart(node, results)))
 
-    def take(times: tuple[int, ...], *given: LibraryArray) -> tuple[LibraryArray, ...]:
-        assert sampler is not None
-        store, at = operands(times, given)
-        assert isinstance(store, Paged)
-        assert isinstance(at, np.ndarray)
-        return (backend.lent(sampler(point(times, {})[1], store, at)),)
+    def take(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
+        return (backend.lent(_sampled(sampler, point(times, {})[1], operands(times, given))),)
 
     return call if sampler is None else take
+
+
+def _results(node: Node) -> tuple[Type, ...]:
+    return node.type.items if isinstance(node.type, Tuple) else ()
+
+
+def _sampled(
+    sampler: Sampler | None, env: Env, operands: Sequence[np.ndarray | Paged]
+) -> np.ndarray:
+    """The rows that a call takes of a store, by their numbers."""
+    store, numbers = operands
+    assert sampler is not None
+    assert isinstance(store, Paged)
+    assert isinstance(numbers, np.ndarray)
+    return sampler(env, store, numbers)
 
 
 def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
@@ -105,12 +114,11 @@ def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
 
 def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[LibraryArray | None]:
     """For every result zeros, if nothing reads it: what a call gives is not taken then."""
-    types = node.type.items if isinstance(node.type, Tuple) else ()
     items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
     read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
     return [
         None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
-        for k, x in enumerate(types)
+        for k, x in enumerate(_results(node))
     ]
 
 
