@@ -2,8 +2,11 @@
 
 from typing import Any, assert_type
 
+import numpy as np
+
 import recurra as rc
 from recurra.frontend.dims import Index
+from recurra.window import Executor
 
 ctx = rc.Context(dims="b t")
 with ctx as ((b, B), (t, T)):
@@ -35,3 +38,14 @@ def indices(n: Index) -> None:
 program = ctx.compile({B: 2, T: 3}, backend="numpy", strip=0)
 assert_type(program.run(seed=1), dict[str, Any])
 assert_type(rc.__version__, str)
+
+
+def told(first: int, metrics: dict[str, np.ndarray]) -> None:
+    """What a run tells as it goes on."""
+
+
+def seen(run: Executor, x: np.ndarray) -> None:
+    assert_type(run.read(x), np.ndarray)
+
+
+program.run(on_step=told, inputs={"x": np.zeros((2, 3, 4))}, window=2)

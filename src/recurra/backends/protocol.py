@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
 from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.region import Region
 from recurra.cost.target import Target
+from recurra.ir.arrays import LibraryArray
 from recurra.storage.storage_plan import StoragePlan
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
+ArrayFunction = Callable[..., tuple[LibraryArray, ...]]  # a launch or a host call
+Wrap = Callable[[str, ArrayFunction], ArrayFunction]  # of one of them, by its name
 
 
 class Backend(Protocol):
     """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
 
     name: str
-    machine: ArrayMachine
+
+    @property
+    def machine(self) -> ArrayMachine:
+        """What walks through regions."""
+        ...
 
     @property
     def target(self) -> Target:
@@ -36,7 +43,7 @@ class Backend(Protocol):
         """Do launches beside host calls run in a thread of ours? `overlap.py`."""
         ...
 
-    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> ArrayFunction:
         """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
         ...
 
@@ -91,11 +98,11 @@ class Backend(Protocol):
         """An array of this backend, of a copy that was put aside."""
         ...
 
-    def numpy(self, x: Any) -> Any:
+    def numpy(self, x: Any) -> np.ndarray:
         """A NumPy array that later launches leave alone."""
         ...
 
-    def result(self, x: Any) -> Any:
+    def result(self, x: Any) -> np.ndarray:
         """A NumPy array, of one that no launch is given again."""
         ...
 
@@ -118,3 +125,14 @@ class Mesh(Backend, Protocol):
     def copy(self, x: Any) -> Any:
         """An array of the mesh, in memory of its own."""
         ...
+
+
+def is_mesh(backend: Backend) -> TypeGuard[Mesh]:
+    """Is it one of several workers?"""
+    return hasattr(backend, "spread")
+
+
+def mesh_of(backend: Backend) -> Mesh:
+    """The backend of a program with shards, which is a mesh."""
+    assert is_mesh(backend)
+    return backend

@@ -157,7 +157,7 @@ class Opt:
     def __call__(self) -> int:
         graph, sizes = _graph(self.file), dict(map(_size, self.sizes))
         names = [name for name in self.passes.replace(" ", "").split(",") if name]
-        rows: list[dict[str, Any]] = []
+        rows: Sequence[object] = ()
         if names:
             from recurra.compiler.options import read_options
             from recurra.compiler.pass_manager import PassManager

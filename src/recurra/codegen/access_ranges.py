@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from recurra.codegen.early_exit import endings
 from recurra.codegen.loop_segments import members
@@ -104,7 +103,7 @@ def _statement(
     node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
     known = {*plan.sizes, *(loop.dim for loop in region.around)}
 
-    def touch(name: str, index: Mapping[str, Any], writes: bool) -> Touch:
+    def touch(name: str, index: Mapping[str, Index], writes: bool) -> Touch:
         store = plan.store_of(name)
         own = store == name  # what lives in another's store has another index there
         found = [index.get(a.dim) if own else None for a in axes[store]]

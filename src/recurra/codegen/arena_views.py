@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
+from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import NUMPY_NAME
 from recurra.storage.allocation import each
 from recurra.storage.storage_plan import StoragePlan
@@ -15,12 +16,12 @@ View = tuple[int, tuple[int, ...], str]  # where it starts, its shape, NumPy's n
 class Placing(Protocol):
     """A backend that cuts arrays out of one block."""
 
-    def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
+    def arena(self, nbytes: int, views: Sequence[View]) -> list[LibraryArray]:
         """Arrays of zeros, inside of so many bytes."""
         ...
 
 
-def can_place(backend: object) -> bool:
+def can_place(backend: object) -> TypeGuard[Placing]:
     """Is it one?"""
     return hasattr(backend, "arena")
 
@@ -38,12 +39,12 @@ def views(plan: StoragePlan) -> dict[str, list[View]]:
     return out
 
 
-def placed(plan: StoragePlan, backend: Any) -> Mapping[str, Any]:
+def placed(plan: StoragePlan, backend: object) -> Mapping[str, LibraryArray | list[LibraryArray]]:
     """Every store in the arena, as a run begins with it: an array, or a list of those apart."""
     found = views(plan)
     if plan.arena is None or not found:
         return {}
-    place: Placing = backend
-    arrays = iter(place.arena(plan.arena.nbytes, [v for each in found.values() for v in each]))
+    assert can_place(backend)
+    arrays = iter(backend.arena(plan.arena.nbytes, [v for each in found.values() for v in each]))
     made = {name: [next(arrays) for _ in each] for name, each in found.items()}
     return {n: xs if plan.stores[n].apart else xs[0] for n, xs in made.items()}

@@ -3,32 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 
-Array = Any
-Until = Callable[[Any, Any], tuple[Any, Any, Any]]
+
+class MachineStore(Protocol):
+    """A store of a machine: an array of a library, or what stands for one while code is made."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> object: ...
+
+
+class MachineArray(MachineStore, Protocol):
+    """What is read of a store, or computed."""
+
+    def __getitem__(self, key: Any, /) -> MachineArray: ...
+
+
+class LoopTime(Protocol):
+    """A whole number: of Python, or one that is only known when compiled code runs."""
+
+    def __add__(self, other: int, /) -> LoopTime: ...
+    def __sub__(self, other: int, /) -> LoopTime: ...
+    def __rsub__(self, other: int, /) -> LoopTime: ...
+    def __mul__(self, other: int, /) -> LoopTime: ...
+    def __floordiv__(self, other: int, /) -> LoopTime: ...
+    def __mod__(self, other: int, /) -> LoopTime: ...
+    def __neg__(self) -> LoopTime: ...
+
+
+Carry = TypeVar("Carry")  # what travels from step to step
+Until = Callable[[Any, Carry], tuple[Any, Any, Carry]]
 Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
 class ArrayMachine(Protocol):
-    """What a backend gives the walk."""
+    """What a backend gives the walk. Arrays, stores and times are of its own types: what it made is
+    handed back to it as it is."""
 
-    xp: Any
+    @property
+    def xp(self) -> ArrayNamespace:
+        """The functions that arrays are made with."""
+        ...
 
-    def apply(self, node: Statement, env: Env, *args: Array) -> Array:
+    def apply(self, node: Statement, env: Env, *args: Any) -> object:
         """The operator of an equation at a point."""
         ...
 
-    def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    def loop(
+        self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Carry], Carry], carry: Carry
+    ) -> Carry:
         """carry after body(time, carry) for lo <= time < hi."""
         ...
 
     def until(
-        self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
-    ) -> tuple[Any, Any]:
+        self,
+        dim: str,
+        lo: Any,
+        hi: Any,
+        end: Any,
+        late: int,
+        every: int,
+        body: Until[Carry],
+        carry: Carry,
+    ) -> tuple[LoopTime, Carry]:
         """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
 
         body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
@@ -36,29 +79,27 @@ class ArrayMachine(Protocol):
         """
         ...
 
-    def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
+    def when(self, condition: Any, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
         """body(carry) where the condition holds, else carry."""
         ...
 
-    def lesser(self, a: Any, b: Any) -> Any:
+    def lesser(self, a: Any, b: Any) -> LoopTime:
         """The lesser of two times."""
         ...
 
-    def read(self, store: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
+    def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> MachineArray:
         """A box of a store, its starts clamped so that it lies inside."""
         ...
 
-    def whole(self, store: Array) -> Array:
+    def whole(self, store: Any) -> MachineArray:
         """All of a store that nobody writes, where it lies."""
         ...
 
-    def gather(self, store: Array, axis: int, at: Array) -> Array:
+    def gather(self, store: Any, axis: int, at: Any) -> MachineArray:
         """Elements of one axis at positions (clamped)."""
         ...
 
-    def write(
-        self, store: Array, starts: Starts, value: Array, also: Starts | None = None
-    ) -> Array:
+    def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
         """The store with the value at a point of some axes replaced, and `also` at another; None:
         the whole of an axis.
 
@@ -66,6 +107,6 @@ class ArrayMachine(Protocol):
         """
         ...
 
-    def write_box(self, store: Array, starts: Starts, value: Array) -> Array:
+    def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
         """The store with a box replaced that lies inside; the value has all of its axes."""
         ...

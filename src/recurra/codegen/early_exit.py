@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 
@@ -294,5 +293,5 @@ class PastEnd:
             return None
         with np.errstate(all="ignore"):
             types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in node.args]
-            given: list[Any] = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
+            given = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
             return node.op.apply(np, *given).item()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from recurra.errors import Loc
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
 from recurra.ir.values import fitted
 from recurra.ops.source import Input
@@ -26,25 +26,29 @@ def inputs_read(plan: StoragePlan) -> set[str]:
     return {source(plan, n) for n, s in plan.stores.items() if s.given}
 
 
-def as_stored(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
+def as_stored(
+    domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
+) -> LibraryArray:
     """An array [*dims, *shape] with the dims that its store keeps, in the order of that."""
     kept = [a.dim for a in store.kept]
     if list(domain.dims) == kept:
         return array
     array = array[tuple(slice(None) if d in kept else 0 for d in domain.dims)]
     dims = [d for d in domain.dims if d in kept]
-    order = (*map(dims.index, kept), *range(len(kept), array.ndim))
+    order = (*map(dims.index, kept), *range(len(kept), len(array.shape)))
     return array if dims == kept else xp.permute_dims(array, order)
 
 
-def as_written(domain: Domain, store: Store, array: Any, xp: Any) -> Any:
+def as_written(
+    domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
+) -> LibraryArray:
     """An array with its dims in the order of a store as one with those in the order of a domain."""
     kept = [a.dim for a in store.kept]
-    order = (*map(kept.index, domain.dims), *range(len(kept), array.ndim))
-    return array if order == tuple(range(array.ndim)) else xp.permute_dims(array, order)
+    order = (*map(kept.index, domain.dims), *range(len(kept), len(array.shape)))
+    return array if order == tuple(range(len(order))) else xp.permute_dims(array, order)
 
 
-def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> Any:
+def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> object:
     """An input in the caller's layout: his array if others can read it where it lies, or a copy.
 
     Raises ShapeError where its type cannot hold a value.
@@ -68,14 +72,16 @@ def dtype_name(dtype: object) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def detached(given: Any) -> Any:
+def detached(given: object) -> object:
     """A tensor of torch without the graph that its gradients go through: that cannot be lent."""
-    return given.detach() if hasattr(given, "detach") else given
+    detach = getattr(given, "detach", None)
+    return given if detach is None else detach()
 
 
-def row_by_row(given: Any) -> bool:
+def row_by_row(given: object) -> bool:
     """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
     if isinstance(given, np.ndarray):
         # aligned and writeable, too; what is no number, none of our libraries takes
         return given.flags.carray and (given.dtype.kind in "biu" or is_floating(given.dtype))
-    return given.is_contiguous() if hasattr(given, "is_contiguous") else True
+    is_contiguous = getattr(given, "is_contiguous", None)
+    return True if is_contiguous is None else is_contiguous()

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Generic, TypeVar
 
+from recurra.codegen.array_machine import LoopTime
 from recurra.ir.statement import StatementGraph
 from recurra.ops.control import Call
 from recurra.polyhedral.extent import longest, varies
 from recurra.schedule.tree import Exec, Item, Loop
 
+Time = TypeVar("Time", bound=LoopTime, covariant=True)
+
 
 @dataclass(frozen=True)
-class LoopSegment:
+class LoopSegment(Generic[Time]):
     """Times lo..hi-1 of a loop, in which exactly `active` run; of a launch, known when it runs."""
 
-    lo: Any
-    hi: Any
+    lo: Time
+    hi: Time
     active: frozenset[str]
 
 
@@ -79,11 +82,11 @@ def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
 
 def segments(
     graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
-) -> list[LoopSegment]:
+) -> list[LoopSegment[int]]:
     """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
     spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     cuts = sorted({x for span in spans.values() for x in span})
-    out: list[LoopSegment] = []
+    out: list[LoopSegment[int]] = []
     for a, b in pairwise(cuts):
         on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
         if on:

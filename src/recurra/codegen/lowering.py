@@ -126,7 +126,7 @@ class _Lower:
 
     def chunked(
         self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
-    ) -> list[LoopSegment]:
+    ) -> list[LoopSegment[int]]:
         """The stretches of an outermost loop that runs in chunks, each by a region of its own.
 
         Several, as their statements start at different times, where one launch is not enough. One
@@ -262,7 +262,7 @@ class _Lower:
         return f"region_{self.count}" + (f"_{place}" if place else "")
 
     def chunk_loops(
-        self, loop: Loop, parts: list[LoopSegment], active: frozenset[str]
+        self, loop: Loop, parts: list[LoopSegment[int]], active: frozenset[str]
     ) -> list[ChunkLoop]:
         """The stretches of a loop."""
         out: list[ChunkLoop] = []
@@ -349,7 +349,7 @@ class _Lower:
             self.ended = (*self.ended, own.going)
         return out
 
-    def turned(self, loop: Loop, seg: LoopSegment) -> list[HostItem]:
+    def turned(self, loop: Loop, seg: LoopSegment[int]) -> list[HostItem]:
         """A stretch with its loops over counted dims outside; what else there is, step by step."""
         out: list[HostItem] = []
         for x in loop.body:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from recurra.codegen.array_machine import ArrayMachine
+from recurra.codegen.array_machine import ArrayMachine, MachineStore
 from recurra.codegen.loop_segments import LoopSegment, members
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
@@ -15,6 +15,8 @@ from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
+LaunchFunction = Callable[..., tuple[Any, ...]]
+"""f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
 ArraySpec = tuple[tuple[int, ...], str]
 """Shape and dtype of an array"""
 
@@ -45,7 +47,7 @@ def function(
     machine: ArrayMachine,
     walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
     here: Callable[[], Env] = dict,
-) -> Callable[..., tuple[Any, ...]]:
+) -> LaunchFunction:
     """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
 
     A region that asks where rows end gives that ahead of all. `here` is asked, with every launch,
@@ -53,14 +55,14 @@ def function(
     """
     if region.local:
 
-        def given_all(region: Region) -> Callable[..., tuple[Any, ...]]:
+        def given_all(region: Region) -> LaunchFunction:
             return function(plan, region, machine, walker, here)
 
         return with_local_stores(plan, region, given_all, lambda s: zeros(plan, s, machine))
     walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)
     stores = (*region.stores, *region.reads)
 
-    def run(seed: Any, *given: Any) -> tuple[Any, ...]:
+    def run(seed: object, *given: Any) -> tuple[Any, ...]:
         at, arrays = given[len(region.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = Scope(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
@@ -93,15 +95,15 @@ def function(
 def with_local_stores(
     plan: StoragePlan,
     region: Region,
-    compiled: Callable[[Region], Callable[..., tuple[Any, ...]]],
-    make: Callable[[Store], Any],
-) -> Callable[..., tuple[Any, ...]]:
+    compiled: Callable[[Region], LaunchFunction],
+    make: Callable[[Store], object],
+) -> LaunchFunction:
     """A region that makes the stores that it has for itself, of one that is given all of them."""
     code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
     local = [plan.stores[s] for s in region.local]
     before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
 
-    def run(*given: Any) -> tuple[Any, ...]:
+    def run(*given: object) -> tuple[Any, ...]:
         mine = map(make, local)
         return code(*given[:before_reads], *mine, *given[before_reads:])[: -len(local)]
 
@@ -109,6 +111,6 @@ def with_local_stores(
     return run
 
 
-def zeros(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Any:
+def zeros(plan: StoragePlan, store: Store, machine: ArrayMachine) -> MachineStore:
     """A store before anything has run; what a mask hides before it is written must be finite."""
     return machine.xp.zeros(store.shape(plan.sizes), dtype=NUMPY_NAME[store.type.dtype])

@@ -7,12 +7,12 @@ linear chain of versions, and each step writes before it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from recurra.codegen.array_machine import Array, ArrayMachine
+from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.early_exit import (
     Ended,
     LastValue,
@@ -27,6 +27,7 @@ from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segme
 from recurra.codegen.shared_boxes import settle, settled
 from recurra.codegen.store_access import masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import Op
@@ -41,21 +42,23 @@ from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind, Store
 
+Traveling = tuple[list[object], list[MachineStore]]  # variables and stores that steps hand on
+OneStep = Callable[[LoopTime, Traveling], "tuple[Scope, Traveling]"]
+LoopSteps = tuple[Traveling, OneStep, Callable[[Traveling], None]]
+
 
 @dataclass
 class Scope:
     """Variables and stores, by name; times of the loops around, by dim."""
 
-    vals: dict[str, Any]
-    stores: dict[str, Any]
+    vals: dict[str, object]
+    stores: dict[str, MachineStore]
     env: dict[str, Any] = field(default_factory=dict)
-    clocks: tuple[tuple[Loop, Any], ...] = ()
-    ends: dict[str, Any] = field(default_factory=dict)  # of what ends a time: its end
+    clocks: tuple[tuple[Loop, LoopTime], ...] = ()
+    ends: dict[str, LoopTime] = field(default_factory=dict)  # of what ends a time
     active: frozenset[str] = frozenset()  # what runs at these times
     held: Guard = frozenset()  # conditions that hold here
-    called: dict[Any, list[Any]] = field(
-        default_factory=dict[Any, Any], init=False
-    )  # at this point
+    called: dict[object, list[object]] = field(default_factory=dict, init=False)  # at this point
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Walk:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
 
-        def body(carry: Any) -> Any:
+        def body(carry: Traveling) -> Traveling:
             vals, stores = carry
             inner = replace(
                 state,
@@ -164,11 +167,13 @@ class Walk:
             lo, hi = 1 - hi, 1 - lo
         self.run(loop, lo, hi, active & frozenset(members(loop.body)), state)
 
-    def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: Scope) -> None:
+    def run(
+        self, loop: Loop, lo: LoopTime, hi: LoopTime, active: frozenset[str], state: Scope
+    ) -> None:
         """Times lo..hi-1 of one loop with a fixed set of statements."""
         start, step, finish = self.steps(loop, active, state)
 
-        def body(time: Any, carry: Any) -> Any:
+        def body(time: LoopTime, carry: Traveling) -> Traveling:
             return step(time, carry)[1]
 
         if isinstance(lo, int) and isinstance(hi, int) and hi - lo == 1:
@@ -176,7 +181,7 @@ class Walk:
         else:
             finish(self.machine.loop(loop.dim, lo, hi, body, start))
 
-    def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> tuple[Any, Any, Any]:
+    def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> LoopSteps:
         """What travels before the first step, one step of it, and where it goes after the last."""
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
@@ -187,7 +192,7 @@ class Walk:
             if n not in state.vals:
                 state.vals[n] = self.blank(n)
 
-        def step(time: Any, carry: Any) -> tuple[Scope, Any]:
+        def step(time: LoopTime, carry: Traveling) -> tuple[Scope, Traveling]:
             vals, stores = carry
             inner = Scope(
                 {**state.vals, **dict(zip(names, vals, strict=True))},
@@ -201,7 +206,7 @@ class Walk:
             self.items(loop.body, inner, active)
             return inner, ([inner.vals[n] for n in names], [inner.stores[n] for n in written])
 
-        def finish(carry: Any) -> None:
+        def finish(carry: Traveling) -> None:
             vals, stores = carry
             state.vals.update(zip(names, vals, strict=True))
             state.stores.update(zip(written, stores, strict=True))
@@ -211,7 +216,7 @@ class Walk:
 
     # ---- loops that the data end
 
-    def stretch(self, loop: Loop, seg: LoopSegment, state: Scope) -> None:
+    def stretch(self, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
         """Times of an outermost loop that is launched in chunks, as far as rows go."""
         ending = next((e for e in self.endings if e.going in state.ends), None)
         if ending is None:
@@ -235,9 +240,9 @@ class Walk:
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
             if isinstance(value, int | float):
-                state.vals[n] = self.full(n, value)
+                state.vals[n] = full(self.plan, n, value, self.machine.xp)
 
-    def part(self, ended: Ended, loop: Loop, seg: LoopSegment, state: Scope) -> None:
+    def part(self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
         """One segment, as far as rows go."""
         shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
         late = max(shifts)
@@ -254,18 +259,20 @@ class Walk:
             first = -self.machine.lesser(-seg.lo, end - (min(shifts) + 1))
             self.run(loop, first, seg.hi, seg.active, state)
 
-    def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> Any:
+    def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> LoopTime:
         """How many steps of a loop rows go on for."""
         unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 
-    def until(self, ended: Ended, loop: Loop, seg: LoopSegment, late: int, state: Scope) -> None:
+    def until(
+        self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], late: int, state: Scope
+    ) -> None:
         """The segment that finds out where rows end."""
         start, step, finish = self.steps(loop, seg.active, state)
 
-        def body(time: Any, carry: Any) -> tuple[Any, Any, Any]:
+        def body(time: LoopTime, carry: Traveling) -> tuple[object, LoopTime, Traveling]:
             inner, after = step(time, carry)
-            more = inner.vals[ended.going]
+            more: Any = inner.vals[ended.going]
             goes_on = self.machine.xp.any(more) if len(more.shape) else more
             if JOIN in state.env:  # all workers run as long as one of them has a row
                 goes_on = state.env[JOIN]("logical_or", goes_on)
@@ -309,7 +316,7 @@ class Walk:
                 groups.setdefault((hi, read), []).append(n)
         for (hi, read), names in groups.items():
 
-            def body(point: Any, carry: Any, names: list[str] = names) -> Any:
+            def body(point: LoopTime, carry: Traveling, names: list[str] = names) -> Traveling:
                 filled = [
                     self.filled(n, loop, point, x, past, state)
                     for n, x in zip(names, carry[1], strict=True)
@@ -322,8 +329,14 @@ class Walk:
             state.stores.update(zip(names, stores, strict=True))
 
     def filled(
-        self, name: str, loop: Loop, point: Any, array: Array, past: PastEnd, state: Scope
-    ) -> Array:
+        self,
+        name: str,
+        loop: Loop,
+        point: LoopTime,
+        array: MachineStore,
+        past: PastEnd,
+        state: Scope,
+    ) -> MachineStore:
         """A store with one point of a loop filled, for all points of the loops in it."""
         store = self.plan.stores[name]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
@@ -338,16 +351,13 @@ class Walk:
         x = self.machine.xp.full(shape, fill, dtype=NUMPY_NAME[store.type.dtype])
         return self.machine.write(array, starts, x)
 
-    def full(self, name: str, value: Any) -> Array:
-        return full(self.plan, name, value, self.machine.xp)
-
     def begin(self, where: int, state: Scope, active: frozenset[str]) -> None:
         """Folds that start anew here take their neutral value."""
         for step in self.plan.starts.get(where, ()):
             if step in active:
                 state.vals[step] = self.blank(step)
 
-    def blank(self, name: str) -> Array:
+    def blank(self, name: str) -> object:
         return blank(self.plan, name, self.machine.xp)
 
     def execute(self, statement: str, state: Scope) -> None:
@@ -377,7 +387,7 @@ class Walk:
         state.vals[node.array] = result
         self.keep(node, result, state, env)
 
-    def product(self, node: Statement, op: Einsum, state: Scope, env: Env) -> Array:
+    def product(self, node: Statement, op: Einsum, state: Scope, env: Env) -> object:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
@@ -406,7 +416,7 @@ class Walk:
             env[loop.dim] = loop.point(statement, time)
         return env
 
-    def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> Array:
+    def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> object:
         """The branch whose condition holds; both sides are read where that is only known later."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
@@ -421,7 +431,7 @@ class Walk:
             result = self.machine.xp.where(conditions[k], other, result)
         return result
 
-    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Env) -> Array:
+    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Env) -> object:
         access = self.plan.accesses[sink, index]
         if access.how == "store" and ref.name in self.plan.homes:
             box, axes = self.at_home(ref, state, env)
@@ -430,7 +440,7 @@ class Walk:
             return self.read(self.plan.stores[ref.name], ref, state, env)
         return self.latest(ref.name, state)
 
-    def latest(self, name: str, state: Scope) -> Array:
+    def latest(self, name: str, state: Scope) -> object:
         """The variable of an equation; constants are made where they are used."""
         if name not in state.vals:
             (writer, *_) = self.statements.writers[name]
@@ -443,7 +453,7 @@ class Walk:
 
     # ---- stores
 
-    def keep(self, statement: Statement, value: Array, state: Scope, env: Env) -> None:
+    def keep(self, statement: Statement, value: object, state: Scope, env: Env) -> None:
         """Puts the value of a statement where it is kept, if it is."""
         name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
         env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, statement.places, strict=True)}}
@@ -454,7 +464,7 @@ class Walk:
         elif name in state.stores:
             self.write(self.plan.stores[name], value, state, env)
 
-    def at_home(self, ref: Ref, state: Scope, env: Env) -> tuple[Array, tuple[int, ...]]:
+    def at_home(self, ref: Ref, state: Scope, env: Env) -> tuple[MachineArray, tuple[int, ...]]:
         """A point of what is kept in another store, as it lies there; which axis each is."""
         home = self.plan.homes[ref.name]
         dims = self.statements.arrays[ref.name].domain.dims
@@ -462,33 +472,29 @@ class Walk:
         store, array = self.plan.stores[home.store], state.stores[home.store]
         return settled(self.machine, array, store, home, {**env, **at})
 
-    def write(self, store: Store, value: Array, state: Scope, env: Env) -> None:
+    def write(self, store: Store, value: object, state: Scope, env: Env) -> None:
         array = state.stores[store.name]
         state.stores[store.name] = write(self.machine, array, store, value, env)
 
-    def read(self, store: Store, ref: Ref, state: Scope, env: Env) -> Array:
+    def read(self, store: Store, ref: Ref, state: Scope, env: Env) -> MachineArray:
         """The value of a reference: points picked, slices as leading axes in the order of dims."""
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
         return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)
 
 
-def neutral(op: Fold, dtype: str) -> Any:
-    """The neutral element of a fold in its type."""
-    return identity(op.monoid_of, dtype)
-
-
-def full(plan: StoragePlan, name: str, value: Any, xp: Any) -> Array:
+def full(plan: StoragePlan, name: str, value: object, xp: ArrayNamespace) -> object:
     """One number everywhere, on an array namespace."""
-    type_: Any = plan.statements.arrays[name].type
+    type_ = plan.statements.arrays[name].type
+    assert not isinstance(type_, Tuple)
     return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
 
 
-def blank(plan: StoragePlan, name: str, xp: Any) -> Array:
+def blank(plan: StoragePlan, name: str, xp: ArrayNamespace) -> object:
     """Zeros, or the neutral element of a running sum."""
     type_, value = plan.statements.arrays[name].type, 0
     assert not isinstance(type_, Tuple)
     for w in plan.statements.writers[name]:
         if isinstance(w.op, Fold):
-            value = neutral(w.op, type_.dtype)
+            value = identity(w.op.monoid_of, type_.dtype)
     return full(plan, name, value, xp)

@@ -5,18 +5,29 @@ Every array of such a run is [workers, *as one worker has it]; host functions se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.axes import Axes
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph, Node
 from recurra.ops.control import Call
 from recurra.storage.storage_plan import StoragePlan
 from recurra.transforms.shard import Shard, reads_all
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class PerWorker(Protocol[A_co]):
+    """What each worker has of an array: a list, or [workers, ..]."""
+
+    def __getitem__(self, worker: int, /) -> A_co: ...
+    def __iter__(self) -> Iterator[A_co]: ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,7 @@ class Shards:
     axes: Mapping[str, int | None]
     operands: Mapping[str, tuple[bool, ...]]
 
-    def whole(self, name: str, parts: Any, xp: Any) -> Any:
+    def whole(self, name: str, parts: PerWorker[A_co], xp: ArrayNamespace) -> A_co:
         """An output of all workers, of what each of them has: [workers, ..] → [..]"""
         axis = self.axes[name]
         return parts[0] if axis is None else xp.concat(list(parts), axis=axis)
@@ -43,13 +54,14 @@ class Shards:
         rows = zip(self.operands[call.name], operands, strict=True)
         return [np.concatenate(parts) if split else parts[0] for split, parts in rows]
 
-    def apart(self, call: Node, results: Iterable[np.ndarray]) -> list[list[np.ndarray]]:
+    def apart(self, call: Node, results: Iterable[ArrayLike]) -> list[list[np.ndarray]]:
         """Results of a host call for each worker."""
         assert isinstance(call.op, Call)
         out: list[list[np.ndarray]] = []
         for (_, shape), y in zip(call.op.results, results, strict=True):
             split = shape[:1] == (Sym(self.bound),)
-            out.append(np.split(y, self.workers) if split else [np.asarray(y)] * self.workers)
+            y = np.asarray(y)
+            out.append(np.split(y, self.workers) if split else [y] * self.workers)
         return out
 
 

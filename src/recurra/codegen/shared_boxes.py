@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from recurra.codegen.array_machine import Array, ArrayMachine
+from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.tiled_stores import place, slot
 from recurra.ir.expr import Env
 from recurra.storage.store import Home, Store
@@ -12,22 +10,22 @@ from recurra.storage.store import Home, Store
 
 def settle(
     machine: ArrayMachine,
-    array: Array,
+    array: MachineStore,
     store: Store,
     home: Home,
-    value: Array,
+    value: object,
     env: Env,
-) -> Array:
+) -> MachineStore:
     """The store with the value of one point in its box."""
     starts, lead, axes = _box(store, home, env)
-    value = machine.xp.permute_dims(value, axes)
-    behind = value.shape[len(value.shape) - (len(starts) - len(lead)) :]
-    return machine.write_box(array, starts, machine.xp.reshape(value, (*lead, *behind)))
+    turned: MachineArray = machine.xp.permute_dims(value, axes)
+    behind = turned.shape[len(turned.shape) - (len(starts) - len(lead)) :]
+    return machine.write_box(array, starts, machine.xp.reshape(turned, (*lead, *behind)))
 
 
 def settled(
-    machine: ArrayMachine, array: Array, store: Store, home: Home, env: Env
-) -> tuple[Array, tuple[int, ...]]:
+    machine: ArrayMachine, array: MachineStore, store: Store, home: Home, env: Env
+) -> tuple[MachineArray, tuple[int, ...]]:
     """The value of one point as it lies there, and which axis of it each axis is."""
     starts, lead, axes = _box(store, home, env)
     point = store.type.sizes(env)
@@ -39,7 +37,7 @@ def settled(
 
 def _box(
     store: Store, home: Home, env: Env
-) -> tuple[tuple[Any, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[LoopTime, ...], tuple[int, ...], tuple[int, ...]]:
     """Where the box of a point begins; its size along axes of points; which axis of it each is.
 
     A store in tiles has the points of a box behind, where its order says; any other one ahead.

@@ -21,6 +21,7 @@ from recurra.codegen.region import Region, needed, read_by, region
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
@@ -28,10 +29,10 @@ from recurra.schedule.tree import is_constant
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
-Arrays = Mapping[str, Any]
-Finish = Callable[[Arrays, Any], tuple[Any, ...]]
+Arrays = Mapping[str, LibraryArray]
+Finish = Callable[[Arrays, ArrayNamespace], tuple[LibraryArray, ...]]
 """(the stores of outputs, a namespace) -> results"""
-WholeProgram = Callable[[Any, Arrays], tuple[Any, ...]]
+WholeProgram = Callable[[Any, Arrays], tuple[LibraryArray, ...]]
 """(seed, inputs as the caller has them) -> results"""
 
 
@@ -77,7 +78,7 @@ def is_made_whole(plan: StoragePlan, name: str) -> bool:
 def single_launch(
     plan: StoragePlan,
     region: Region,
-    launch: Callable[..., Any],
+    launch: Callable[..., tuple[LibraryArray, ...]],
     machine: ArrayMachine,
     finish: Finish,
 ) -> WholeProgram:
@@ -90,7 +91,7 @@ def single_launch(
         if n in names or (s.output and n not in region.gives)
     }
 
-    def run(seed: Any, inputs: Arrays) -> tuple[Any, ...]:
+    def run(seed: object, inputs: Arrays) -> tuple[LibraryArray, ...]:
         stores = {n: make(inputs) for n, make in begin.items()}
         made = launch(seed, *(stores[n] for n in names))
         stores |= zip(made_here, made, strict=True)
@@ -99,7 +100,9 @@ def single_launch(
     return run
 
 
-def initial(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Callable[[Arrays], Any]:
+def initial(
+    plan: StoragePlan, store: Store, machine: ArrayMachine
+) -> Callable[[Arrays], LibraryArray]:
     """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
     shape, xp = store.shape(plan.sizes), machine.xp
     if not store.given:
@@ -113,17 +116,19 @@ def initial(plan: StoragePlan, store: Store, machine: ArrayMachine) -> Callable[
     if not op.of and whole == shape and as_stored(node.domain, store, like, np) is like:
         return lambda inputs: inputs[node.name]
 
-    def taken(inputs: Arrays) -> Any:
+    def taken(inputs: Arrays) -> LibraryArray:
         array = as_stored(node.domain, store, op.given(node, plan.sizes, inputs), xp)
         if tuple(array.shape) == shape:
             return array
         # there is room for padded reads
-        return machine.write_box(zeros(plan, store, machine), (0,) * array.ndim, array)
+        return machine.write_box(zeros(plan, store, machine), (0,) * len(shape), array)
 
     return taken
 
 
-def output_of(plan: StoragePlan, name: str, array: Any, xp: Any) -> Any:
+def output_of(
+    plan: StoragePlan, name: str, array: LibraryArray, xp: ArrayNamespace
+) -> LibraryArray:
     """An output [*dims, *shape] of its store, less the room for padded reads."""
     store, domain = plan.stores[name], plan.graph[name].domain
     lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)

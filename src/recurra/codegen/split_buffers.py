@@ -93,7 +93,7 @@ def by_cost(plan: StoragePlan, prices: Prices) -> tuple[frozenset[str], list[str
     return frozenset(dims), list(found.values())
 
 
-def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment, counted: Collection[str]) -> bool:
+def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment[int], counted: Collection[str]) -> bool:
     """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
 
     Each of their points is then one launch for all the times of the stretch.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from recurra.codegen.array_machine import Array, ArrayMachine
+from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.tiled_stores import PointIndex, put, slot, tile
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
 from recurra.storage.store import Store, StoredAxis
 
 
-def write(machine: ArrayMachine, array: Array, store: Store, value: Array, env: Env) -> Array:
+def write(
+    machine: ArrayMachine, array: MachineStore, store: Store, value: object, env: Env
+) -> MachineStore:
     """The store with the value at a point."""
-    starts: tuple[Any, ...] = tuple(slot(a, env[a.dim]) for a in store.kept)
+    starts = tuple(slot(a, env[a.dim]) for a in store.kept)
     if store.tiled is not None:
         return put(machine, array, store, starts, value, env)
     return machine.write(array, starts, value)
@@ -22,19 +23,19 @@ def write(machine: ArrayMachine, array: Array, store: Store, value: Array, env: 
 
 def read(
     machine: ArrayMachine,
-    array: Array,
+    array: MachineStore,
     store: Store,
     index: PointIndex,
     env: Env,
     sizes: Mapping[str, int],
-) -> Array:
+) -> MachineArray:
     """What an index asks for: points picked, slices as leading axes in the order of dims."""
     xp = machine.xp
     if store.given and not store.kept:
         return machine.whole(array)
     if store.tiled is not None:
         return _arranged(machine, tile(machine, array, store, index, env), store, index, env)
-    starts: list[Any] = []
+    starts: list[LoopTime] = []
     lengths: list[int] = []
     rings: list[tuple[int, Slice, StoredAxis]] = []
     for k, a in enumerate(store.kept):
@@ -64,29 +65,32 @@ def read(
 
 
 def _arranged(
-    machine: ArrayMachine, box: Array, store: Store, index: PointIndex, env: Env
-) -> Array:
+    machine: ArrayMachine, box: MachineArray, store: Store, index: PointIndex, env: Env
+) -> MachineArray:
     """Drops the axes of points, orders those of slices as the index does, masks padding."""
     xp = machine.xp
     sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
     keep = [k for k, a in enumerate(store.kept) if isinstance(index[a.dim], Slice)]
     lead = len(store.kept)
     box = xp.reshape(box, (*(box.shape[k] for k in keep), *box.shape[lead:]))
-    wanted = [d for d, e in index.items() if isinstance(e, Slice)]
-    for d in wanted:
+    ranges = {d: e for d, e in index.items() if isinstance(e, Slice)}
+    wanted = list(ranges)
+    for d, e in ranges.items():
         if d not in sliced:  # a folded dim read as a range of one, or of none
             box = xp.expand_dims(box, axis=0)
-            box = box if evaluate(index[d].size, env) else box[:0]
+            box = box if evaluate(e.size, env) else box[:0]
             sliced.insert(0, d)
     if sliced != wanted:
         rest = tuple(range(len(wanted), len(box.shape)))
         box = xp.permute_dims(box, (*(sliced.index(d) for d in wanted), *rest))
-    for k, d in enumerate(wanted):
-        box = masked(machine, box, k, index[d], env)
+    for k, e in enumerate(ranges.values()):
+        box = masked(machine, box, k, e, env)
     return box
 
 
-def masked(machine: ArrayMachine, box: Array, index: int, slice_: Slice, env: Env) -> Array:
+def masked(
+    machine: ArrayMachine, box: MachineArray, index: int, slice_: Slice, env: Env
+) -> MachineArray:
     """A range with zeros past its end, where it has room for more than there is."""
     if slice_.pad is None or slice_.loose:
         return box

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from recurra.codegen.array_machine import Array, ArrayMachine
+from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.ir.expr import Env, evaluate
-from recurra.ir.graph import Slice
+from recurra.ir.graph import Index, Slice
 from recurra.storage.store import Store, StoredAxis
 
-PointIndex = Mapping[str, Any]  # by dim of the array that is kept
+PointIndex = Mapping[str, Index]  # by dim of the array that is kept
 
 
-def slot(axis: StoredAxis, at: Any) -> Any:
+def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
     """Where along an axis a point is; of a tiled one, in which tile."""
     match axis.kind:
         case "block":
@@ -26,25 +25,25 @@ def slot(axis: StoredAxis, at: Any) -> Any:
             return at % axis.slots
 
 
-def place(axis: StoredAxis, at: Any) -> Any:
+def place(axis: StoredAxis, at: LoopTime) -> LoopTime:
     """Where in its tile a point is."""
     return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
 
 
 def put(
     machine: ArrayMachine,
-    array: Array,
+    array: MachineStore,
     store: Store,
-    starts: tuple[Any, ...],
-    value: Array,
+    starts: tuple[LoopTime, ...],
+    value: object,
     env: Env,
-) -> Array:
+) -> MachineStore:
     """The store with a point written in its tile, where `starts` are those of the tile."""
     axis = store.tiled
     assert axis is not None
     value = machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
 
-    def at(where: Any) -> tuple[Any, ...]:
+    def at(where: LoopTime) -> tuple[LoopTime | None, ...]:
         return (*starts, *(where if k == 0 else None for k in store.order))
 
     first = place(axis, env[axis.dim])
@@ -64,19 +63,19 @@ def only_tile(store: Store, index: PointIndex) -> bool:
 
 def stored_tile(
     machine: ArrayMachine,
-    array: Array,
+    array: MachineStore,
     store: Store,
     index: PointIndex,
     env: Env,
-) -> tuple[Array, list[int]]:
+) -> tuple[MachineArray, list[int]]:
     """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
 
     Of these, those of one point are left out of the array.
     """
     kept, xp = store.kept, machine.xp
-    starts: list[Any] = []
+    starts: list[LoopTime] = []
     lead: list[int] = []
-    first: Any = 0
+    first: LoopTime = 0
     length = 1
     for a in kept:
         e = index[a.dim]
@@ -98,11 +97,11 @@ def stored_tile(
 
 def tile(
     machine: ArrayMachine,
-    array: Array,
+    array: MachineStore,
     store: Store,
     index: PointIndex,
     env: Env,
-) -> Array:
+) -> MachineArray:
     """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)
     at = next(k for k, a in enumerate(store.kept) if a is store.tiled)

@@ -11,15 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from recurra.cost.thresholds import MAX_WIDENED_BYTES, WIDENED_PART_BYTES
 from recurra.ops.contraction import numpy_einsum, result_shape
 
-Array = Any
 Key = tuple[slice, ...]
+
+
+class PartedArray(Protocol):
+    """An array whose parts are read and written."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def dtype(self) -> object: ...
+    def __getitem__(self, key: Key, /) -> Self: ...
+    def __setitem__(self, key: Key, value: Any, /) -> None: ...
+
+
+A = TypeVar("A", bound=PartedArray)
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class OperandParts:
             yield mine, out
 
 
-def parts(labels: str, dtype: str, *xs: Array) -> OperandParts | None:
+def parts(labels: str, dtype: str, *xs: PartedArray) -> OperandParts | None:
     """The parts of the largest operand that is to be widened; None if it is small or has none."""
     ins, out = labels.split("->")
     mine = ins.split(",")
@@ -66,11 +79,11 @@ def parts(labels: str, dtype: str, *xs: Array) -> OperandParts | None:
 def in_parts(
     labels: str,
     dtype: str,
-    xs: Sequence[Array],
-    cast: Callable[[Array], Array],
-    einsum: Callable[..., Array],
-    empty: Callable[[tuple[int, ...], str], Array],
-) -> Array:
+    xs: Sequence[A],
+    cast: Callable[[A], A],
+    einsum: Callable[..., A],
+    empty: Callable[[tuple[int, ...], str], A],
+) -> A:
     """The product, by what a library calls these."""
     by = parts(labels, dtype, *xs)
     if by is None:

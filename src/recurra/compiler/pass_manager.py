@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from recurra.config import Config, config
 from recurra.errors import PassError, RecurraError
@@ -18,6 +18,15 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import burning
 
 
+class PassRow(TypedDict):
+    """A pass that ran: equations before and after, milliseconds."""
+
+    name: str
+    before: int
+    after: int
+    ms: float
+
+
 @dataclass
 class PassManager:
     """Every stage of one compilation, for people and for tests."""
@@ -25,7 +34,7 @@ class PassManager:
     cx: CompileContext
     asked: Config = field(default_factory=config)
     graphs: dict[str, Graph] = field(default_factory=dict[str, Graph])  # after every pass that ran
-    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    rows: list[PassRow] = field(default_factory=list[PassRow])
     made: dict[str, Graph] = field(default_factory=dict[str, Graph])  # the last graph of each pass
     answers: list[Any] | None = None  # the oracle's, of the first graph
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # that it was given
@@ -80,10 +89,10 @@ class PassManager:
                     error.add_note(f"in the pass {name}")
                 raise
         ms = (time.perf_counter() - start) * 1e3
-        counts = {"before": len(before.nodes), "after": len(after.nodes)}
-        self.rows.append({"name": name, **counts, "ms": round(ms, 2)})
+        old, new = len(before.nodes), len(after.nodes)
+        self.rows.append(PassRow(name=name, before=old, after=new, ms=round(ms, 2)))
         self.graphs[name] = self.made[step.name] = after
-        self.tell("passes", f"{name:<26} {counts['before']:>5} → {counts['after']:<5} {ms:7.1f} ms")
+        self.tell("passes", f"{name:<26} {old:>5} → {new:<5} {ms:7.1f} ms")
         for law, n in (fuel.laws - laws).items():
             self.tell("rules", f"{name:<26} {n:>5} × {law}")
         for line in self.decisions[decided:]:

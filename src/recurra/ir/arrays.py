@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard
+
+import numpy as np
 
 if TYPE_CHECKING:
     from recurra.ir.expr import Expr
@@ -18,6 +21,25 @@ class FunctionsByName(Protocol):
 
 ArrayNamespace = ModuleType | FunctionsByName
 """The array API: NumPy, JAX or PyTorch, or what has functions of the same names."""
+
+
+class LibraryArray(Protocol):
+    """An array of any library: of NumPy, JAX or PyTorch, or one that is still to come."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> object: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __array__(self) -> np.ndarray: ...
+    def __getitem__(self, key: Any, /) -> LibraryArray: ...
+    def __iter__(self) -> Iterator[LibraryArray]: ...
+
+
+def is_array(x: object) -> TypeGuard[LibraryArray]:
+    """Is it an array, of whatever library?"""
+    return hasattr(x, "shape")
 
 
 class Tensor(Protocol):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TypeVar
 
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.graph import Graph
+
+A = TypeVar("A", bound=LibraryArray)
 
 Axes = tuple[tuple[str, ...], tuple[str, ...]]  # of an output: dims left, and what its axes were
 
 
-def restored(array: Any, graph: Graph, before: tuple[str, ...], axes: Axes, xp: Any) -> Any:
+def restored(array: A, graph: Graph, before: tuple[str, ...], axes: Axes, xp: ArrayNamespace) -> A:
     """An array [*dims, *axes] as [*before, *spatial]; a dim that `graph` has in groups is one."""
     have = [*axes[0], *axes[1]]
     split = [[d] if d in have else _halves(graph, d) for d in before]

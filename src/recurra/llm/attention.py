@@ -50,7 +50,7 @@ class Past:
     dims: tuple[Any, ...]
     place: Tensor
     ragged: bool
-    end: Any = None
+    end: object = None
 
     @property
     def t(self) -> Any:

@@ -12,9 +12,11 @@ from typing import Any
 from recurra.errors import PlanError, either
 from recurra.runtime.executable import Executable
 
+StoreRow = Mapping[str, Any]  # what a program says of a store: its name, shape, bytes, ..
+
 
 def expect_room(
-    stores: Sequence[Mapping[str, Any]], budget: int, prompt: int, steps: int, told: str = ""
+    stores: Sequence[StoreRow], budget: int, prompt: int, steps: int, told: str = ""
 ) -> None:
     """Raises PlanError where the stores of a program of `steps` positions take more bytes.
 
@@ -49,8 +51,8 @@ def expect_room(
 
 
 def _positions(
-    stores: Sequence[Mapping[str, Any]],
-    growing: Sequence[Mapping[str, Any]],
+    stores: Sequence[StoreRow],
+    growing: Sequence[StoreRow],
     budget: int,
     steps: int,
 ) -> int:
@@ -61,18 +63,18 @@ def _positions(
     return (budget - fixed) // per_step if per_step else 0
 
 
-def total(stores: Sequence[Mapping[str, Any]]) -> int:
+def total(stores: Sequence[StoreRow]) -> int:
     """Bytes of all of them."""
     return sum(s["bytes"] for s in stores)
 
 
-def slot(store: Mapping[str, Any]) -> int:
+def slot(store: StoreRow) -> int:
     """Bytes of one position."""
     found = re.search(r"\bt: \d+ \+ (\d+)", str(store["slots"]))
     return store["bytes"] // (longest(store) + (int(found[1]) if found else 0))
 
 
-def longest(store: Mapping[str, Any]) -> int:
+def longest(store: StoreRow) -> int:
     """Slots in time: `l: 4, t: 57` → 57; 0 of what has none."""
     found = re.search(r"\bt: (\d+)", str(store["slots"]))
     return int(found[1]) if found else 0

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def entries(folder: str | Path) -> dict[str, TensorEntry]:
 
 def _indexed(folder: Path, index: Path) -> dict[str, TensorEntry]:
     given = read_json(index)
-    places: Any = given.get("weight_map") if isinstance(given, Mapping) else None
+    places: object = given.get("weight_map") if isinstance(given, Mapping) else None
     if not isinstance(places, Mapping):
         raise RecurraError(f"{index}: weight_map is missing")
     out: dict[str, TensorEntry] = {}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TextIO
 
 from tyro.conf import Positional
 
 from recurra.errors import RecurraError
+from recurra.llm.budget import StoreRow
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Generate:
 
 def _standard_input() -> str:
     """Standard input as text, without a byte order mark."""
-    given: Any = sys.stdin
+    given: TextIO | None = sys.stdin
     if given is None or given.closed:
         raise RecurraError("there is no standard input", facts="it is closed", hint="--prompt TEXT")
     data = given.buffer.read() if hasattr(given, "buffer") else given.read().encode()
@@ -158,7 +160,7 @@ def _standard_input() -> str:
         ) from None
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(rows: Sequence[StoreRow]) -> None:
     """Stores, a line each, and their bytes together."""
     for r in rows:
         print(

@@ -32,11 +32,12 @@ class Family:
     sandwich: bool = False  # norms also after attention and after the MLP
     one_plus: bool = False  # norms scale by 1 + w; embeddings by √hidden_size
     every: int = 0  # layer l is full where (l + 1) % every == 0, else sliding
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of keys that are missing
+    # of keys that are missing
+    defaults: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-_ANY: dict[str, Any] = {"rms_norm_eps": 1e-6, "hidden_act": "silu"}
-_GEMMA: dict[str, Any] = _ANY | {
+_ANY: dict[str, object] = {"rms_norm_eps": 1e-6, "hidden_act": "silu"}
+_GEMMA: dict[str, object] = _ANY | {
     "num_key_value_heads": 4,
     "head_dim": 256,
     "hidden_activation": "gelu_pytorch_tanh",
@@ -44,17 +45,17 @@ _GEMMA: dict[str, Any] = _ANY | {
     "sliding_window": 4096,
     "tie_word_embeddings": True,
 }
-_GEMMA2: dict[str, Any] = _GEMMA | {
+_GEMMA2: dict[str, object] = _GEMMA | {
     "max_position_embeddings": 8192,
     "attn_logit_softcapping": 50.0,
     "final_logit_softcapping": 30.0,
 }
-_MISTRAL: dict[str, Any] = _ANY | {
+_MISTRAL: dict[str, object] = _ANY | {
     "num_key_value_heads": 8,
     "sliding_window": 4096,
     "max_position_embeddings": 131072,
 }
-_QWEN: dict[str, Any] = _ANY | {
+_QWEN: dict[str, object] = _ANY | {
     "num_key_value_heads": 32,
     "sliding_window": 4096,
     "max_window_layers": 28,
@@ -160,7 +161,7 @@ def read_json(path: Path) -> Any:
         raise RecurraError(f"{path} is no JSON", facts=str(error)) from None
 
 
-def from_dict(given: Mapping[str, Any], file: str = FILE) -> DecoderConfig:
+def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
     """As `load`, of what stands in the file."""
     keys = _Keys(given, file)
     name = keys.one_of("model_type", FAMILIES)
@@ -304,7 +305,7 @@ def _expect_stretch(keys: _Keys, type_: str) -> None:
 class _Keys:
     """What a file says, key by key, with sentences for what it lacks."""
 
-    def __init__(self, given: Any, file: str, prefix: str = ""):
+    def __init__(self, given: object, file: str, prefix: str = ""):
         if not isinstance(given, Mapping):
             raise RecurraError(f"{file} is no object of keys and values", facts=f"it is {given!r}")
         self.given, self.file, self.prefix = given, file, prefix
@@ -312,7 +313,7 @@ class _Keys:
     def get(self, key: str) -> Any:
         return self.given.get(key)
 
-    def expect(self, holds: bool, key: str, why: str, value: Any = None) -> None:
+    def expect(self, holds: bool, key: str, why: str, value: object = None) -> None:
         if not holds:
             shown = self.get(key) if value is None else value
             raise RecurraError(f"{self.file}: {self.prefix}{key} {shown!r} {why}")
@@ -325,7 +326,7 @@ class _Keys:
             )
         return self.given[key]
 
-    def one_of(self, key: str, known: Mapping[str, Any], default: str | None = None) -> str:
+    def one_of(self, key: str, known: Mapping[str, object], default: str | None = None) -> str:
         value = default if default and self.get(key) is None else self.need(key)
         if value not in list(known):
             raise RecurraError(

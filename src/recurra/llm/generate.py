@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights
 from recurra.support.free_memory import free_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 TURNS = 12  # of layers, up to which they are compiled once for all rounds
 UNROLLED = 16  # layers, up to which they are equations of their own
@@ -86,18 +89,18 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
     return given
 
 
-def _several(given: Any) -> tuple[Any, ...]:
+def _several(given: Any) -> tuple[object, ...]:
     """What is given as a list, or stands alone."""
     alone = isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable)
     return (given,) if alone else tuple(given)
 
 
-def _are_tokens(given: Any) -> bool:
+def _are_tokens(given: object) -> bool:
     items = list(given) if isinstance(given, Iterable) and not isinstance(given, bytes) else [None]
     return all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in items)
 
 
-def requested(ask: Request, asked: Mapping[str, Any]) -> Request:
+def requested(ask: Request, asked: Mapping[str, object]) -> Request:
     """A request with other fields; one end or stop may stand alone.
 
     Raises RecurraError for what is no field, or no value of it.
@@ -112,7 +115,7 @@ def requested(ask: Request, asked: Mapping[str, Any]) -> Request:
     ask = replace(ask, **asked)
     eos = None if ask.eos is None else _several(ask.eos)
     stop, how = _several(ask.stop), _several(ask.sampling)
-    memory: Any = ask.memory
+    memory: object = ask.memory
     limits = {
         "new": (_are_tokens([ask.new]), "an integer"),
         "seed": (_are_tokens([ask.seed]) and 0 <= ask.seed < 2**32, "from 0 to 4294967295"),
@@ -174,14 +177,14 @@ class Generator:
         self.programs: dict[Form, Written] = {}
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         return tokenizer(self.folder, self.config)
 
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         return [encode(self.tokenizer, text) for text in prompts]
 
     def generate(
-        self, prompts: Prompts, ask: Request | None = None, **asked: Any
+        self, prompts: Prompts, ask: Request | None = None, **asked: object
     ) -> list[Completion]:
         """What follows each prompt, a text or tokens, or the only one; `asked` are fields of
         `Request`."""
@@ -201,7 +204,9 @@ class Generator:
             for row in made
         ]
 
-    def stream(self, prompts: Prompts, ask: Request | None = None, **asked: Any) -> Iterator[Piece]:
+    def stream(
+        self, prompts: Prompts, ask: Request | None = None, **asked: object
+    ) -> Iterator[Piece]:
         """Tokens as they come: of all rows at a position, then of the next one.
 
         Raises RecurraError before anything is computed: no prompt, a token that is none of the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from recurra.llm.weights import DTYPES, WeightPart, parts
 from recurra.support import atomic_write
 from recurra.support.optional_packages import needed_by
 from recurra.support.safetensors_file import write
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SPECIAL = ("<s>", "</s>", "<pad>")  # bos, eos, pad
 SHARD = 2_000_000_000  # bytes of a file, at most, unless one tensor is more
@@ -66,7 +69,7 @@ def init(
     return c
 
 
-def byte_tokenizer() -> Any:
+def byte_tokenizer() -> Tokenizer:
     """Every byte is a token; so any text comes back as it was."""
     with needed_by("a model's tokenizer"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -122,5 +125,5 @@ def random(part: WeightPart, config: DecoderConfig, dtype: str, seed: list[int])
     return x.astype(DTYPES[dtype])
 
 
-def _write(path: Path, given: Any) -> None:
+def _write(path: Path, given: object) -> None:
     atomic_write.save(path, json.dumps(given, indent=2) + "\n")

@@ -48,9 +48,9 @@ class Model:
     end: Any = None
     given: Tensor | None = None
     before: Model | None = None  # of the positions t < before.end, over a dim of their own
-    inputs: dict[str, tuple[str, int | None]] = field(default_factory=dict[str, Any])
-    weights: dict[str, Tensor] = field(default_factory=dict[str, Any])
-    kept: dict[str, Tensor] = field(default_factory=dict[str, Any])
+    inputs: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
     def after(self, config: DecoderConfig, dims: tuple[Any, ...], place: Tensor) -> Model:
         """The same model over other positions, whose past is that of this one."""

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def _preset(
-    model_type: str, kind: str, sizes: tuple[int, ...], positions: int, eps: float, **more: Any
+    model_type: str, kind: str, sizes: tuple[int, ...], positions: int, eps: float, **more: object
 ) -> Json:
     """`sizes`: V, D, F, L, H, KV."""
     names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import recurra as rc
+from recurra.llm.budget import StoreRow
 from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.model import Model
 from recurra.llm.patterns import Causal, Prefix, Sinks
@@ -78,7 +79,7 @@ class Written:
         return self.model.before is not None
 
     @property
-    def stores(self) -> list[dict[str, Any]]:
+    def stores(self) -> Sequence[StoreRow]:
         """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
         given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
         rows = self.executable.store_rows
@@ -93,7 +94,7 @@ class Written:
         return folds_html(f"{self.model.config}, {self.form.steps} positions", folds)
 
     def launches(
-        self, seed: int, inputs: Mapping[str, Any]
+        self, seed: int, inputs: Mapping[str, object]
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """(first position, what was made from it on [B, n, ..]) of each launch, as it is made.
 
@@ -116,7 +117,7 @@ class Written:
                 done = new.stop
                 yield new.start, self.named(step.outputs)
 
-    def named(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def named(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What one launch made, by our names, [B, steps, ..]."""
         program = self.executable
         inner = {name: (o, program.outputs[o]) for name, o in program.logs.items()}
@@ -161,7 +162,7 @@ def write(config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = 
             rc.output(logprob=next_positions(logits.log_softmax().take(follows), (b, t), P))
         if form.logits:
             rc.output(logits=every)
-    sizes: dict[Any, Any] = {rows: form.rows, end: steps, P: form.prompt}
+    sizes: dict[Any, object] = {rows: form.rows, end: steps, P: form.prompt}
     if not form.unrolled:
         sizes[axes["l"][1]] = len(config.layers)
     chunk = form.chunk if form.until else form.chunk or CHUNK

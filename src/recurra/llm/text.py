@@ -6,16 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from recurra.errors import RecurraError
 from recurra.llm.config import FILE, DecoderConfig
 from recurra.support.optional_packages import needed_by
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 TOKENIZER = "tokenizer.json"
 
 
-def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
+def tokenizer(folder: str | Path, config: DecoderConfig) -> Tokenizer:
     """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():
@@ -27,7 +30,7 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
     with needed_by("text"):
         from tokenizers import Tokenizer
     try:
-        out: Any = Tokenizer.from_file(str(path))
+        out = Tokenizer.from_file(str(path))
         out.decode(out.encode("a").ids)  # some files are read, and fail at their first text
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -45,7 +48,7 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Any:
     return out
 
 
-def encode(tok: Any, text: str) -> list[int]:
+def encode(tok: Tokenizer, text: str) -> list[int]:
     """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
     if not text:
         raise RecurraError(
@@ -72,7 +75,7 @@ class Decoder:
     that ended it. What may be the beginning of one is held back.
     """
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     stop: Sequence[str] = ()
     prompt: Sequence[int] = ()
     stopped: str | None = None

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +24,7 @@ from recurra.report.progress import track
 from recurra.support.aligned_array import aligned
 from recurra.support.free_memory import free_bytes
 
-DTYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+DTYPES: dict[str, type] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 HELD = (*DTYPES, "i8")  # in what weights may be held
 MATRICES = ("emb", "head", "qkv", "o", "gate_up", "down")
 LEVELS = 127  # of 8 bits, to either side of 0

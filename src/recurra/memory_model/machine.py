@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -155,6 +155,11 @@ class Besides(Protocol):
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes, of a launch at these times."""
         ...
+
+
+def tells_besides(backend: object) -> TypeGuard[Besides]:
+    """Is it a backend that tells what a launch takes besides?"""
+    return hasattr(backend, "besides")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypedDict
+
+from numpy.typing import ArrayLike
 
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError
@@ -27,9 +29,9 @@ from recurra.ir.dims import Dim
 from recurra.ir.effects import Export, ProgramPart
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, maximum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
-from recurra.ir.op import LETTERS
+from recurra.ir.op import LETTERS, Op
 from recurra.ir.resource import ArrayResource
-from recurra.ir.types import Domain, Range, Type
+from recurra.ir.types import AnyType, Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Where
 from recurra.ops.random import Uniform
@@ -43,6 +45,42 @@ ROW = Domain((Range("row", Sym("rows")),))
 FIRST = "episode begins"  # the input that tells where one does
 
 
+class PartTold(TypedDict):
+    """An array of a space, as JSON: the way to it, and how the environment has it."""
+
+    path: Sequence[str | int]
+    dtype: str
+    start: ArrayLike
+    classes: int | None
+
+
+class SpacesTold(TypedDict):
+    """The spaces of an environment, as JSON."""
+
+    seen: Sequence[PartTold]
+    taken: Sequence[PartTold]
+
+
+class DrawTold(TypedDict):
+    """A draw from a distribution, as JSON."""
+
+    kind: str
+    params: list[str]
+
+
+class PolicyTold(TypedDict):
+    """A saved policy, without its arrays, as JSON."""
+
+    env: str
+    spaces: SpacesTold
+    graph: str
+    seen: Mapping[str, int]
+    actions: list[str]
+    state: Mapping[str, str]
+    draws: Mapping[str, DrawTold]
+    constants: list[str]
+
+
 @dataclass(frozen=True)
 class Exchange:
     """What a program gives its environment in a step, and is given: tensors as it has them."""
@@ -54,7 +92,7 @@ class Exchange:
     steps: Sequence[RecurrentTensor]  # and after a step
     ended: Sequence[RecurrentTensor]  # where an episode is over after a step
     others: Sequence[RecurrentTensor]  # what else a step gives
-    spaces: Mapping[str, Any]  # how an environment has them, as JSON
+    spaces: SpacesTold  # how an environment has them, as JSON
 
     def note(self, tracer: Tracer) -> None:
         """Let runs of the program save who acts; of several environments that of the first."""
@@ -88,7 +126,7 @@ class ActingCut:
         self.seen: dict[str, int] = {}  # inputs that are observations
         self.values: list[str] = []  # inputs that keep their value
         self.earlier: dict[str, tuple[str, int]] = {}  # inputs, and what they are in the next step
-        self.draws: dict[str, dict[str, Any]] = {}
+        self.draws: dict[str, DrawTold] = {}
 
     def part(self) -> ProgramPart:
         actions = [self.build(x.name, 0) for x in self.exchange.actions]
@@ -103,7 +141,7 @@ class ActingCut:
         strange = [x.key for x in held if not isinstance(x, ArrayResource)]
         if strange:
             raise self.refusal(f"it calls {strange[0]}, which is Python of the program's")
-        told = {
+        told: PolicyTold = {
             "env": self.exchange.env,
             "spaces": self.exchange.spaces,
             "graph": str(graph),
@@ -190,8 +228,9 @@ class ActingCut:
         self.values.append(node.name)
         return self.given(node.name, node.type, Domain(()))
 
-    def given(self, name: str, type_: Any, domain: Domain = ROW) -> str:
+    def given(self, name: str, type_: AnyType, domain: Domain = ROW) -> str:
         if name not in self.nodes:
+            assert isinstance(type_, Type)
             op = Input(dtype=type_.dtype, shape=type_.shape)
             self.nodes[name] = Node(name, op, (), domain, type_)
         return name
@@ -238,7 +277,7 @@ class ActingCut:
         """The branch that holds at a point of time; of the first iteration, if it is the start."""
         assert isinstance(node.op, Merge)
         at = {r.dim: step if r.dim == self.exchange.time else min(step, 1) for r in node.domain}
-        far: Any = dict.fromkeys(symbols_of(node.op.when) - at.keys(), 1 << 20)
+        far = dict.fromkeys(symbols_of(node.op.when) - at.keys(), 1 << 20)
         return node.args[node.op.arm({**far, **self.sizes, **at})]
 
     def read(self, node: Node, a: Ref, ago: int, begins: bool = False) -> str:
@@ -298,7 +337,7 @@ class ActingCut:
         args = tuple(self.read(node, a, ago) for a in node.args)
         return self.added(node.name, op, args, node.type)
 
-    def added(self, name: str, op: Any, args: Sequence[str], type_: Any) -> str:
+    def added(self, name: str, op: Op, args: Sequence[str], type_: AnyType) -> str:
         """A new equation, over rows if one of its operands is."""
         over = any(len(self.nodes[x].domain) for x in args)
         name = self.graph.fresh(name, self.nodes) if name in self.nodes else name

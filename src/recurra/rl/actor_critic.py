@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Linear, Module, Parameter, Sequential, Tanh
@@ -20,7 +19,7 @@ class ActorCritic(Module):
     ours gives.
     """
 
-    def __init__(self, env: Any, hidden: Sequence[int], domain: Sequence[Any]):
+    def __init__(self, env: object, hidden: Sequence[int], domain: Sequence[object]):
         self.spaces = Spaces(env)
         sizes = [self.spaces.width, *hidden]
         self.actor = layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
@@ -29,13 +28,15 @@ class ActorCritic(Module):
             zeros = initializers.zeros()((self.spaces.deviations,))
             self.log_std = Parameter(zeros, domain, "log_std")
 
-    def forward(self, o: Any) -> tuple[Any, RecurrentTensor]:
+    def forward(self, o: object) -> tuple[object, RecurrentTensor]:
         x = self.spaces.seen(o)
         pi = self.spaces.distribution(self.actor(x), getattr(self, "log_std", None))
         return pi, self.critic(x).index(0)
 
 
-def layers(sizes: Sequence[int], domain: Sequence[Any], last_gain: float, label: str) -> Sequential:
+def layers(
+    sizes: Sequence[int], domain: Sequence[object], last_gain: float, label: str
+) -> Sequential:
     """Linear layers with tanh between, called Wa1, ba1, .."""
     out: list[Module] = []
     for k, (inputs, outputs) in enumerate(pairwise(sizes), 1):

@@ -15,12 +15,12 @@ from recurra.rl.traceable import StatefulEnv
 KEY_BITS = 8388608.0  # 2**23: a uniform f32 draw is a multiple of its inverse
 
 
-def key(u: Any) -> Any:
+def key(u: Any) -> object:
     """A raw JAX key, u32[2], from two uniform draws."""
     return (u * KEY_BITS).astype("uint32")
 
 
-def gymnax(env: Any, params: Any, episodes: str) -> StatefulEnv:
+def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
     """reset_env(key, params) -> o, state;  step_env(key, state, a, params) -> o, state, r, d, info
 
     A `step` of six results (gymnax 1) tells truncation by `is_truncated(state, params)`; one of
@@ -30,11 +30,11 @@ def gymnax(env: Any, params: Any, episodes: str) -> StatefulEnv:
     params = env.default_params if params is None else params
     tells = _results_of_step(env, params) == 6
 
-    def reset(u: Any) -> Any:
+    def reset(u: object) -> tuple[object, object]:
         o, state = env.reset_env(key(u), params)
         return state, o
 
-    def step(u: Any, state: Any, a: Any) -> Any:
+    def step(u: object, state: object, a: object) -> tuple[object, ...]:
         o, state, reward, term, _ = env.step_env(key(u), state, a, params)
         return state, o, reward, term, env.is_truncated(state, params) if tells else None
 
@@ -42,10 +42,10 @@ def gymnax(env: Any, params: Any, episodes: str) -> StatefulEnv:
     return StatefulEnv(name, reset, step, _space(name, env.action_space(params)), episodes=episodes)
 
 
-def _results_of_step(env: Any, params: Any) -> int:
+def _results_of_step(env: Any, params: object) -> int:
     from recurra.backends.jax.function import result_tree
 
-    def both(u: Any) -> Any:
+    def both(u: object) -> tuple[object, ...]:
         _, state = env.reset_env(key(u), params)
         action = env.action_space(params).sample(key(u))
         return tuple(env.step(key(u), state, action, params))
@@ -67,7 +67,7 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
     observation of an episode, one that is mapped over rows has rows of its own: both are refused.
     """
     _require(env, "brax", ("reset", "step", "action_size"))
-    layer: Any = env
+    layer = env
     while layer is not None:
         if type(layer).__name__ in ("AutoResetWrapper", "VmapWrapper"):
             raise RecurraError(
@@ -78,11 +78,11 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
             )
         layer = vars(layer).get("env")
 
-    def reset(u: Any) -> Any:
+    def reset(u: object) -> tuple[object, object]:
         state = env.reset(key(u))
         return state, state.obs
 
-    def step(u: Any, state: Any, a: Any) -> Any:
+    def step(u: object, state: Any, a: object) -> tuple[object, ...]:
         state = env.step(state, a)
         trunc = state.info.get("truncation")
         term = state.done if trunc is None else state.done * (1 - trunc)
@@ -92,7 +92,7 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
     return StatefulEnv(name, reset, step, Space(Type("f32", (env.action_size,))), episodes=episodes)
 
 
-def _require(env: Any, library: str, parts: tuple[str, ...]) -> None:
+def _require(env: object, library: str, parts: tuple[str, ...]) -> None:
     missing = [p for p in parts if not hasattr(env, p)]
     if missing:
         raise RecurraError(

@@ -36,17 +36,17 @@ __all__ = [
 ]
 
 
-def make(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
+def make(id: str, episodes: str = "absorbing", **kwargs: object) -> Env:
     """A Gymnasium environment by its id; `kwargs` are those of `gymnasium.make_vec`."""
     return _on_the_host("Spec", id, kwargs, episodes)
 
 
-def from_envpool(id: str, episodes: str = "absorbing", **kwargs: Any) -> Env:
+def from_envpool(id: str, episodes: str = "absorbing", **kwargs: object) -> Env:
     """An environment of EnvPool, where that can be imported; `kwargs` are those of envpool.make."""
     return _on_the_host("PoolSpec", id, kwargs, episodes)
 
 
-def _on_the_host(spec: str, id: str, kwargs: dict[str, Any], episodes: str) -> Env:
+def _on_the_host(spec: str, id: str, kwargs: dict[str, object], episodes: str) -> Env:
     require_known(episodes)
     with needed_by("an environment of Gymnasium's or EnvPool's"):
         from recurra.rl import host, vector
@@ -83,23 +83,24 @@ def traceable(
     require_known(episodes)
     space = Space(actions) if isinstance(actions, Type) else Space(Type("i32"), actions)
     (width,) = observation.shape
-    assert isinstance(width, int) or draws is not None
-    count: Any = width if draws is None else draws
+    if draws is None:
+        assert isinstance(width, int)
+        draws = width
     if episodes == "absorbing":
-        return TraceableEnv(reset, step, observation, space, reward, count, via)
+        return TraceableEnv(reset, step, observation, space, reward, draws, via)
 
-    def first(u: Any) -> Any:
+    def first(u: object) -> tuple[object, object]:
         state = reset(u)
         return state, state
 
-    def after(_: Any, state: Any, action: Any) -> Any:
+    def after(_: object, state: object, action: object) -> tuple[object, ...]:
         state, *paid, done = step(state, action)
         return state, state, paid[0] if paid else done * 0.0 + reward, done, None
 
-    return StatefulEnv("a traceable environment", first, after, space, count, episodes, via)
+    return StatefulEnv("a traceable environment", first, after, space, draws, episodes, via)
 
 
-def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> Env:
+def from_gymnax(env: object, params: object = None, episodes: str = "absorbing") -> Env:
     """An environment of gymnax, part of the compiled program; `params`: its default ones."""
     require_known(episodes)
     from recurra.rl import adapters
@@ -107,7 +108,7 @@ def from_gymnax(env: Any, params: Any = None, episodes: str = "absorbing") -> En
     return adapters.gymnax(env, params, episodes)
 
 
-def from_brax(env: Any, episodes: str = "absorbing") -> Env:
+def from_brax(env: object, episodes: str = "absorbing") -> Env:
     """An environment of brax (without auto_reset), part of the compiled program."""
     require_known(episodes)
     from recurra.rl import adapters

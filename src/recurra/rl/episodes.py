@@ -99,7 +99,7 @@ class Episodes:
             self.live = live & ~s.term & ~s.trunc
         return *self.o, reward, ~self.live, self.term, self.trunc, live, next_token
 
-    def state_dict(self) -> Any:
+    def state_dict(self) -> object:
         """Nothing: every iteration begins with a seeded reset."""
         return {}
 
@@ -169,7 +169,7 @@ class Carried(Episodes):
         final = self.o if s.final is s.o else self.seen.show(s.final)
         return *self.o, *final, s.reward, s.ended, s.term, s.trunc, s.real, next_token
 
-    def state_dict(self) -> Any:
+    def state_dict(self) -> object:
         """The environment between two steps; raises Unsaved."""
         from recurra.rl.state import capture
 
@@ -200,17 +200,19 @@ class InGroups:
         self.whole, self.spec = whole, whole.spec
         self.groups: list[Episodes] = []
 
-    def reset(self, k: Array, n: Array, draw: Array, count: Array, *rest: Array) -> Any:
+    def reset(
+        self, k: Array, n: Array, draw: Array, count: Array, *rest: Array
+    ) -> tuple[Array, ...]:
         """`Episodes.reset` of a group; `count` is of all rows."""
         self._expect(int(n))
         rows = int(count) // int(n)
         return self.groups[int(k)].reset(draw, rows, *rest, first=int(k) * rows)
 
-    def step(self, k: Array, n: Array, *given: Array) -> Any:
+    def step(self, k: Array, n: Array, *given: Array) -> tuple[Array, ...]:
         """`Episodes.step` of a group."""
         return self.groups[int(k)].step(*given)
 
-    def state_dict(self) -> Any:
+    def state_dict(self) -> object:
         """That of every group; raises Unsaved."""
         return {"groups": [g.state_dict() for g in self.groups]}
 
@@ -230,7 +232,7 @@ def episodes(spec: Spec) -> Episodes:
     return Carried(spec) if spec.episodes == "autoreset" else Episodes(spec)
 
 
-def seed(draw: Sequence[Any] | Array) -> int:
+def seed(draw: Sequence[float] | Array) -> int:
     """46 bits from two uniform draws: row k of a SyncVectorEnv gets seed + k."""
     high, low = (int(x * DRAW) for x in np.asarray(draw, np.float64))
     return high * DRAW + low

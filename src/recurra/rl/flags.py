@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recurra.errors import RecurraError
 from recurra.ir.dims import MAX_POINTS
@@ -22,7 +22,7 @@ LIMITS = {"seed": (0, 2**32 - 1), "gamma": (0.0, 1.0), "gae": (0.0, 1.0)}
 LARGE = 10**6  # from here on a mistake that says a setting's number means that setting
 
 
-def flag(name: str, value: Any = None) -> str:
+def flag(name: str, value: object = None) -> str:
     """A setting as the command spells it."""
     spelled = "--" + name.replace("_", "-")
     values = value if isinstance(value, tuple) else () if value is None else (value,)
@@ -49,11 +49,11 @@ def expect_sound(settings: Recipe) -> None:
             )
 
 
-def _each(value: Any) -> tuple[Any, ...]:
+def _each(value: object) -> tuple[object, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _is_said(value: Any, what: str, facts: str) -> bool:
+def _is_said(value: object, what: str, facts: str) -> bool:
     """Tell whether a mistake names a setting's value: a text, or a number too large for chance."""
     if isinstance(value, str):
         return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", what) is not None

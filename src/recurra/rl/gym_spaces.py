@@ -13,24 +13,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from numpy.typing import ArrayLike
 
 from recurra.errors import RecurraError, here
 from recurra.ir.types import Type
 from recurra.ir.values import fitted
+from recurra.rl.acting import PartTold
 from recurra.rl.space import AnySpace, CompositeSpace, Space, leaves
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
+Way = tuple[str | int, ...]  # to an array of a space: names and positions
 BOX = {"float64": "f32", "float32": "f32", "float16": "f16", "bool": "bool", "uint8": "u8"} | {
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint16"), "i32"),
     "uint32": "u32",
 }
 
-OddPart = tuple[str, tuple[int, ...], Any]  # where it is, its shape, and its space
+OddPart = tuple[str, tuple[int, ...], gymnasium.Space]  # where it is, its shape, and its space
 
 
-def odd_part(space: Any, observation: Any, where: str = "") -> OddPart | None:
+def odd_part(space: gymnasium.Space, observation: Any, where: str = "") -> OddPart | None:
     """The first part of an observation whose numbers have another shape than its space; or None."""
     if isinstance(space, (Dict, Tuple)):
         parts = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
@@ -45,12 +49,12 @@ def odd_part(space: Any, observation: Any, where: str = "") -> OddPart | None:
 class SpacePart:
     """One array of a space: the way to it, its own space, and its type in the program."""
 
-    path: tuple[Any, ...]
-    space: Any
+    path: Way
+    space: gymnasium.Space
     type: Type
 
     @cached_property
-    def start(self) -> Any:
+    def start(self) -> ArrayLike:
         """What the environment counts from, where the program counts from 0."""
         return self.space.start if isinstance(self.space, (Discrete, MultiDiscrete)) else 0
 
@@ -65,13 +69,13 @@ class SpacePart:
         return isinstance(self.space, Discrete)
 
     @cached_property
-    def counts(self) -> Array | None:
+    def counts(self) -> ArrayLike | None:
         """How many values each element has, where they are counted."""
         if isinstance(self.space, Discrete):
             return self.space.n
         return self.space.nvec if isinstance(self.space, MultiDiscrete) else None
 
-    def _expect_counted(self, raw: Array, counts: Array) -> None:
+    def _expect_counted(self, raw: Array, counts: ArrayLike) -> None:
         """Raises RecurraError for a value, counted from 0, that the space does not have."""
         wrong = (raw < 0) | (raw >= counts)
         if wrong.any():
@@ -95,7 +99,7 @@ class SpacePart:
             raw = raw - self.start
         if self.counts is not None:
             self._expect_counted(raw, self.counts)
-        if self.is_class:
+        if isinstance(self.space, Discrete):
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
         hint = "scale it in a wrapper"
         return fitted(raw, self.type.dtype, self.observation_name, hint=hint)
@@ -106,11 +110,10 @@ class SpacePart:
         return action + self.start if self.starts else action
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> PartTold:
         """How the environment has it, as JSON: type, first value, number of classes."""
-        counts = isinstance(self.space, (Discrete, MultiDiscrete))
         classes = int(self.space.n) if isinstance(self.space, Discrete) else None
-        start = np.asarray(self.space.start).tolist() if counts else 0
+        start = np.asarray(self.start).tolist()
         dtype = np.dtype(self.space.dtype).name
         return {"path": self.path, "dtype": dtype, "start": start, "classes": classes}
 
@@ -118,24 +121,24 @@ class SpacePart:
 class Values:
     """The values of a space, many rows at a time: nested as Gymnasium has them, or a flat list."""
 
-    def __init__(self, space: Any, types: AnySpace):
+    def __init__(self, space: gymnasium.Space, types: AnySpace):
         self.space, self.types = space, types
         found = zip(ways(space), leaves(types), strict=True)
         self.parts = [SpacePart(path, reach(space, path), s.type) for path, (_, s) in found]
         self.is_array = [p.path for p in self.parts] == [()]  # no tuple or dict
 
-    def arrays(self, nested: Any) -> list[Array]:
+    def arrays(self, nested: object) -> list[Array]:
         """Copies of the arrays [B, ..] of a batch."""
         return [np.array(reach(nested, p.path)) for p in self.parts]
 
-    def of_rows(self, rows: Sequence[Any]) -> list[Array]:
+    def of_rows(self, rows: Sequence[object]) -> list[Array]:
         """The arrays of a batch that comes row by row."""
         return [np.stack([np.asarray(reach(r, p.path)) for r in rows]) for p in self.parts]
 
     def show(self, arrays: Sequence[Array]) -> list[Array]:
         return [p.show(x) for p, x in zip(self.parts, arrays, strict=True)]
 
-    def nested(self, arrays: Sequence[Array]) -> Any:
+    def nested(self, arrays: Sequence[Array]) -> object:
         """What the environment takes for arrays of the program."""
         if self.is_array:  # its class is not asked for with every step
             return self.parts[0].give(arrays[0])
@@ -143,7 +146,7 @@ class Values:
         return build(self.space, lambda _: next(given))
 
 
-def spaces(spec: Any, kind: str, space: Any) -> AnySpace:
+def spaces(spec: object, kind: str, space: gymnasium.Space) -> AnySpace:
     """The tensors of an observation or action space; raises what to do where there are none."""
     match space:
         case Box() if space.dtype.name in BOX:  # pyright: ignore[reportOptionalMemberAccess]
@@ -175,7 +178,7 @@ SUPPORTED = (
 )
 
 
-def ways(space: Any) -> list[tuple[Any, ...]]:
+def ways(space: gymnasium.Space) -> list[Way]:
     """The way to every array of a space: names and positions."""
     match space:
         case Tuple():
@@ -186,13 +189,13 @@ def ways(space: Any) -> list[tuple[Any, ...]]:
             return [()]
 
 
-def reach(nested: Any, path: tuple[Any, ...]) -> Any:
+def reach(nested: Any, path: Way) -> Any:
     for k in path:
         nested = nested[k]
     return nested
 
 
-def build(space: Any, leaf: Callable[[Any], Any]) -> Any:
+def build(space: gymnasium.Space, leaf: Callable[[gymnasium.Space], object]) -> object:
     """A value of a space, from the values of what it is made of, in the order of `ways`."""
     match space:
         case Tuple():

@@ -21,12 +21,12 @@ from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.expr import both, compare
+from recurra.ir.expr import Expr, both, compare
 from recurra.ir.graph import Graph
 from recurra.ir.resource import HostFunction
 from recurra.ir.types import Domain, Type, is_float
 from recurra.ops.control import Call, Item
-from recurra.rl.acting import Exchange
+from recurra.rl.acting import Exchange, SpacesTold
 from recurra.rl.episodes import Episodes, InGroups, episodes
 from recurra.rl.space import leaves, tensors_of, tree_of
 from recurra.rl.transitions import HasLast, Stepped, Transition, follow, recurrence, stepped_domain
@@ -120,7 +120,7 @@ class HostEnv(HasLast):
     ) -> Exchange:
         n = len(self.episodes.observed)
         reward, done, term, trunc, live = results[-5:]
-        spaces = {
+        spaces: SpacesTold = {
             "seen": [p.told for p in self.episodes.seen.parts],
             "taken": [p.told for p in self.episodes.taken.parts],
         }
@@ -152,7 +152,7 @@ class HostEnv(HasLast):
         )
 
     @property
-    def _count(self) -> Any:
+    def _count(self) -> Expr | int:
         """How many rows a call is for."""
         return self._rows[0].hi - self._rows[0].lo if self._rows else 1
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from recurra.backends.numpy.code import text_of
 from recurra.backends.numpy.machine import NumpyNamespace
@@ -35,11 +36,11 @@ from recurra.ir.text import parse
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.source import Input
 from recurra.report.runs import POLICY
-from recurra.rl.acting import FIRST, FORMAT, ROW
+from recurra.rl.acting import FIRST, FORMAT, ROW, PartTold, PolicyTold
 from recurra.support import json_text, safetensors_file
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
-Array = Any
+Array = np.ndarray
 (ROWS,) = ROW.ranges
 FEW = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # any number will do where none is left in the code
 
@@ -77,7 +78,7 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
 class Leaf:
     """One array of a space: the way to it, its first value, and how many classes it counts."""
 
-    path: tuple[Any, ...]
+    path: tuple[str | int, ...]
     dtype: str
     start: Any
     classes: int | None
@@ -105,7 +106,7 @@ class Leaf:
             raw = np.asarray(raw) - np.asarray(self.start)
         return np.asarray(raw, self.wanted)
 
-    def index(self, raw: Any, classes: int) -> Array:
+    def index(self, raw: object, classes: int) -> Array:
         """The number of a class, from 0 on; raises RecurraError where it is none."""
         given = np.asarray(raw)
         if given.dtype.kind in "iu":
@@ -130,15 +131,15 @@ class SavedPolicy:
     for every row of a batch, until `reset()`.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], told: Mapping[str, Any], seed: int = 0) -> None:
+    def __init__(self, arrays: Mapping[str, Array], told: PolicyTold, seed: int = 0) -> None:
         keys = told["constants"]
         held = [ArrayResource(key, arrays[f"constant/{key}"]) for key in keys]
         self.graph = parse(told["graph"], held)
-        self.env: str = told["env"]
+        self.env = told["env"]
         self.values = {k: x for k, x in arrays.items() if k in self.graph.nodes}
-        self.actions: Sequence[str] = told["actions"]
-        self.links: Mapping[str, str] = told["state"]  # input → what it is in the next step
-        self.draws: Mapping[str, Mapping[str, Any]] = told["draws"]
+        self.actions = told["actions"]
+        self.links = told["state"]  # input → what it is in the next step
+        self.draws = told["draws"]
         self.random = np.random.default_rng(seed)
         names = sorted(told["seen"], key=lambda n: told["seen"][n])
         self.seen = {n: self._leaf(told["spaces"]["seen"][told["seen"][n]], n) for n in names}
@@ -148,9 +149,9 @@ class SavedPolicy:
         self.state: list[Array] | None = None
         self.rows: int | None = None
         self.begins = FIRST in self.graph.nodes
-        self.functions: dict[tuple[int | None, bool], Callable[..., Any]] = {}
+        self.functions: dict[tuple[int | None, bool], Callable[..., tuple[Array, ...]]] = {}
 
-    def _leaf(self, x: Mapping[str, Any], name: str) -> Leaf:
+    def _leaf(self, x: PartTold, name: str) -> Leaf:
         shape, wanted = self._like(name)
         shape = () if x["classes"] is not None else shape
         path = tuple(x["path"])
@@ -171,7 +172,7 @@ class SavedPolicy:
         """Forget what earlier steps have left: the next call begins an episode in every row."""
         self.state = None
 
-    def act(self, obs: Any, *, greedy: bool = False, begins: Any = None) -> Any:
+    def act(self, obs: object, *, greedy: bool = False, begins: ArrayLike | None = None) -> Any:
         """The action for an observation, or for a batch of them along a first axis.
 
         It is drawn, or with `greedy` what is most likely. `begins` tells of each row of a recurrent
@@ -218,7 +219,7 @@ class SavedPolicy:
 
     # ---- what goes on from step to step
 
-    def _past(self, rows: int | None, begins: Any) -> list[Array]:
+    def _past(self, rows: int | None, begins: ArrayLike | None) -> list[Array]:
         lead = () if rows is None else (rows,)
         if self.state is None or rows != self.rows:
             if self.state is not None and begins is None:
@@ -236,14 +237,16 @@ class SavedPolicy:
 
     # ---- the function
 
-    def _compiled(self, rows: int | None, greedy: bool) -> Callable[..., Any]:
+    def _compiled(self, rows: int | None, greedy: bool) -> Callable[..., tuple[Array, ...]]:
         with np.errstate(all="ignore"):
             text, scope = self.source(rows, greedy)
         names: dict[str, Any] = {"np": np, **scope}
         exec(compile(text, f"<policy of {self.env}>", "exec"), names)
         return np.errstate(all="ignore")(names["act"])  # 1 / 0 is inf, as in a program
 
-    def source(self, rows: int | None = None, greedy: bool = False) -> tuple[str, dict[str, Any]]:
+    def source(
+        self, rows: int | None = None, greedy: bool = False
+    ) -> tuple[str, dict[str, object]]:
         """The function for so many rows (None: a single observation), and what it calls by name."""
         graph, lead = self.graph, () if rows is None else (rows,)
         if rows is not None:
@@ -301,12 +304,12 @@ class SavedPolicy:
         self,
         writer: Writer,
         name: str,
-        made: Mapping[str, Any],
+        made: Mapping[str, object],
         lead: tuple[int, ...],
         greedy: bool,
-    ) -> Any:
+    ) -> StandIn:
         shape, dtype = self._like(name)
-        kind, params = (self.draws[name][k] for k in ("kind", "params"))
+        kind, params = self.draws[name]["kind"], self.draws[name]["params"]
         draw = (MODES if greedy else SAMPLES)[kind](self.random, (*lead, *shape))
         operands = ", ".join(writer.show(made[p]) for p in params)
         text = f"{writer.bound(draw, writer.named(kind))}({operands})"
@@ -317,7 +320,7 @@ class SavedPolicy:
         """Is an action one array, not a dict or tuple of such?"""
         return len(self.taken) == 1 and not self.taken[0].path
 
-    def _given(self, writer: Writer, leaf: Leaf, x: Any) -> str:
+    def _given(self, writer: Writer, leaf: Leaf, x: object) -> str:
         """An action as the environment takes it."""
         text = writer.show(x)
         if np.any(np.asarray(leaf.start) != 0):
@@ -328,7 +331,7 @@ class SavedPolicy:
             else f"{text}.astype({writer.show(np.dtype(leaf.dtype))})"
         )
 
-    def _nested(self, made: Sequence[Array]) -> Any:
+    def _nested(self, made: Sequence[Array]) -> object:
         """The arrays of an action as its space has them: tuples and dicts."""
         return nested([(leaf.path, x) for leaf, x in zip(self.taken, made, strict=True)])
 
@@ -349,7 +352,7 @@ class Dots(NumpyNamespace):
         return super().einsum(labels, *xs)
 
 
-def nested(parts: Sequence[tuple[tuple[Any, ...], Any]]) -> Any:
+def nested(parts: Sequence[tuple[tuple[str | int, ...], object]]) -> object:
     """Arrays under the names and positions that lead to them."""
     if len(parts) == 1 and not parts[0][0]:
         return parts[0][1]

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Suppress
 
@@ -51,7 +51,7 @@ class Recipe:
     json: bool = False
     """Print the result as one JSON object."""
 
-    config: Annotated[Mapping[str, Any] | None, Suppress] = None
+    config: Annotated[Mapping[str, object] | None, Suppress] = None
     """The config.json of the run that is gone on with, if other settings are as in there."""
 
     @property
@@ -68,6 +68,6 @@ class Recipe:
         """A line for a shell."""
         return shlex.join(["recurra", "train", algo or self.name, *options])
 
-    def program(self) -> tuple[Context, dict[Any, int]]:
+    def program(self) -> tuple[Context, dict[object, int]]:
         """The program, and the bounds to compile it for."""
         raise NotImplementedError

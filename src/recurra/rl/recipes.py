@@ -11,7 +11,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recurra.errors import RecurraError
 from recurra.rl.recipe import Recipe
@@ -72,7 +72,7 @@ class Reinforce(Trainable):
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the hidden layers."""
 
-    def program(self) -> tuple[Context, dict[Any, int]]:
+    def program(self) -> tuple[Context, dict[object, int]]:
         """The program, and the bounds to compile it for."""
         import recurra as rc
 
@@ -137,7 +137,7 @@ class Ppo(Trainable):
         own = {"E": "--epochs", "M": "--minibatches", "N": "the samples of a minibatch"}
         return {**super().bounds, **own}
 
-    def program(self) -> tuple[Context, dict[Any, int]]:
+    def program(self) -> tuple[Context, dict[object, int]]:
         """The program, and the bounds to compile it for."""
         import recurra as rc
 
@@ -184,7 +184,7 @@ class Ppo(Trainable):
             value_loss = 0.5 * rc.maximum(*errors)
             entropy = new.entropy()
 
-            def mean(x: Any) -> Any:
+            def mean(x: rc.Tensor) -> rc.Tensor:
                 return (real * x)[i, e, m, 0:N].sum() / real[i, e, m, 0:N].sum()
 
             loss = mean(policy_loss + self.value * value_loss - self.entropy * entropy)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import inf, prod
-from typing import Any
+from typing import TypeVar
 
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import maximum, value
 from recurra.frontend.functions import where as choose
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.ir.expr import compare, mul
+from recurra.ir.expr import Expr, compare, mul
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.types import WIDTH, Domain, Range
 from recurra.ops.elementwise import Cast, Detach, Where
@@ -38,7 +38,7 @@ def normalize(
     The deviation is that of NumPy, over n points; torch's divides by n - 1.
     """
     over = (over,) if isinstance(over, Index) else over
-    w: Any = 1.0 + x * 0.0 if where is None else where.cast(x.dtype)
+    w = 1.0 + x * 0.0 if where is None else where.cast(x.dtype)
     n = total(w, over)
     mean = total(w * x, over) / n
     std = (total(w * (x - mean).square(), over) / n).sqrt()
@@ -55,7 +55,7 @@ def explained_variance(
 
     It is 0 where the targets are all alike: there is nothing to explain.
     """
-    w: Any = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
+    w = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
     n = total(w, over)
 
     def variance(x: RecurrentTensor) -> RecurrentTensor:
@@ -67,7 +67,10 @@ def explained_variance(
     return choose(varies, 1.0 - ratio, 0.0)
 
 
-def rows(x: Any, k: RecurrentTensor, over: Sequence[Index]) -> Any:
+Sampled = TypeVar("Sampled", RecurrentTensor, Tree)
+
+
+def rows(x: Sampled, k: RecurrentTensor, over: Sequence[Index]) -> Sampled:
     """x at point number k of the dims `over`: for over=(b, t) at b = k // T, t = k % T.
 
     With k = rc.permutation(B * T, ..) these are the samples of a minibatch. Of a tree of tensors
@@ -118,11 +121,12 @@ def place(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None
     """The number of the point that is read of x, among those of some dims; None: its own."""
     pairs = list(zip(x.graph[x.name].domain, x.ref.index, strict=True))
     dims = {r.dim for r in ranges}
-    mine: list[Any] = [(r, e) for r, e in pairs if r.dim in dims]
+    mine = [(r, e) for r, e in pairs if r.dim in dims]
     if all(e == r.sym and r in ranges for r, e in mine):
         return None
-    at: Any = 0
+    at: Expr | int = 0
     for r, e in mine:
+        assert not isinstance(e, Slice)
         at = at * (r.hi - r.lo) + (e - r.lo)
     return value(Index(at), "i32")
 
@@ -156,7 +160,9 @@ def episodic(
     *_, i = (r for r in done.domain if r.dim not in (rows_, steps))
     t = done.domain[steps]
 
-    def at(i_: Any, t_: Any = t.sym, domain: Domain = done.domain) -> tuple[Any, ...]:
+    def at(
+        i_: Expr | int, t_: Expr | int = t.sym, domain: Domain = done.domain
+    ) -> tuple[Index, ...]:
         by = {**{r.dim: r.sym for r in domain}, i.dim: i_, t.dim: t_}
         return tuple(wrap(by[d]) for d in domain.dims)
 

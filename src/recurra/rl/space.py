@@ -6,7 +6,7 @@ CompositeSpace({"image": Space(u8[3,64,64]), "at": ...})   a dict of them, as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,11 @@ class Space:
         """Every tensor of it."""
         return [self]
 
-    def tensors(self, value: Any) -> list[RecurrentTensor]:
+    def tensors(self, value: object) -> list[RecurrentTensor]:
         """The tensors of a value of this space."""
         return tensors_of(self, value)
 
-    def tree(self, tensors: Sequence[Any]) -> Any:
+    def tree(self, tensors: Sequence[object]) -> Any:
         """The value that has these tensors."""
         return tree_of(self, tensors)
 
@@ -66,15 +66,15 @@ class CompositeSpace:
         """Every tensor of it."""
         return [s for _, s in leaves(self)]
 
-    def tensors(self, value: Any) -> list[RecurrentTensor]:
+    def tensors(self, value: object) -> list[RecurrentTensor]:
         """The tensors of a value of this space, in the order of `leaves`."""
         return tensors_of(self, value)
 
-    def tree(self, tensors: Sequence[Any]) -> Any:
+    def tree(self, tensors: Sequence[object]) -> Any:
         """The value that has these tensors."""
         return tree_of(self, tensors)
 
-    def like(self, domain: Sequence[Any], name: str | None = None) -> Tree:
+    def like(self, domain: Sequence[object], name: str | None = None) -> Tree:
         """A tree of tensors yet to be defined: what rc.like gives for this space."""
         made, stem = (functions.declared, "x") if name is None else (functions.named, name)
         parts = [made(s.type, domain, "_".join([stem, *path])) for path, s in leaves(self)]
@@ -98,13 +98,13 @@ class Tree:
     def __init__(self, parts: Mapping[str, Any] | tuple[Any, ...]):
         self.parts = parts
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
             assert isinstance(self.parts, Mapping), f"{self!r} has positions, no names"
             return self.parts[key]
         return self.map(lambda x: x[key])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         mine, theirs = children(self.parts), children(parts_of(value))
         if mine.keys() != theirs.keys():
             raise ShapeError(
@@ -118,10 +118,10 @@ class Tree:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.parts)
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[Key]:
         return children(self.parts).keys()
 
-    def map(self, function: Callable[[Any], Any]) -> Tree:
+    def map(self, function: Callable[[Any], object]) -> Tree:
         """The tree of what `function` makes of each tensor, or tree, in it."""
         if isinstance(self.parts, tuple):
             return Tree(tuple(map(function, self.parts)))
@@ -135,11 +135,11 @@ class Tree:
         return f"Tree({self.parts!r})"
 
 
-def parts_of(value: Any) -> Any:
+def parts_of(value: object) -> object:
     return value.parts if isinstance(value, (Tree, CompositeSpace)) else value
 
 
-def children(parts: Any) -> dict[Key, Any]:
+def children(parts: object) -> dict[Key, Any]:
     """What is directly in a dict, a tuple or a list, by name or position."""
     if isinstance(parts, Mapping):
         return dict(parts)
@@ -153,11 +153,11 @@ def leaves(space: AnySpace, at: tuple[str, ...] = ()) -> list[tuple[tuple[str, .
     return [x for k, s in children(space.parts).items() for x in leaves(s, (*at, str(k)))]
 
 
-def tree_of(space: AnySpace, tensors: Sequence[Any]) -> Any:
+def tree_of(space: AnySpace, tensors: Sequence[object]) -> Any:
     """Tensors, in the order of `leaves`, as the space has them."""
     given = iter(tensors)
 
-    def build(any_space: AnySpace) -> Any:
+    def build(any_space: AnySpace) -> object:
         if isinstance(any_space, Space):
             return next(given)
         if isinstance(any_space.parts, tuple):
@@ -167,7 +167,7 @@ def tree_of(space: AnySpace, tensors: Sequence[Any]) -> Any:
     return build(space)
 
 
-def tensors_of(space: AnySpace, value: Any) -> list[RecurrentTensor]:
+def tensors_of(space: AnySpace, value: object) -> list[RecurrentTensor]:
     """The tensors of a value that has the parts of a space, in the order of `leaves`."""
     if isinstance(space, Space):
         if children(parts_of(value)):

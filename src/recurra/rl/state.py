@@ -47,7 +47,7 @@ INERT = (
 NUMBERS = "biufc"
 
 
-def capture(x: Any, path: str) -> Any:
+def capture(x: object, path: str) -> object:
     """The state of an object as a tree; `path` is what it is called where it is refused."""
     walk = _Capture()
     tree = walk.value(x, path)
@@ -57,10 +57,10 @@ def capture(x: Any, path: str) -> Any:
 
 class _Capture:
     def __init__(self):
-        self.seen: dict[int, tuple[int, Any]] = {}  # by id: which object of the walk, and itself
+        self.seen: dict[int, tuple[int, object]] = {}  # by id: which object of the walk, and itself
         self.arrays: list[tuple[int, int, str]] = []  # first byte, end, path
 
-    def value(self, x: Any, path: str) -> Any:
+    def value(self, x: object, path: str) -> object:
         if type(x) in _SCALARS:
             return {"float": str(x)} if isinstance(x, float) and not np.isfinite(x) else x
         if isinstance(x, np.generic) and x.dtype.kind in NUMBERS:
@@ -104,16 +104,16 @@ class _Capture:
 _SCALARS = (type(None), bool, int, float, str)
 
 
-def restore(x: Any, tree: Any, path: str) -> Any:
+def restore(x: object, tree: object, path: str) -> Any:
     """The value of `tree`; objects are those of `x`, an environment like the one captured."""
     return _Restore().value(x, tree, path)
 
 
 class _Restore:
     def __init__(self):
-        self.made: list[Any] = []
+        self.made: list[object] = []
 
-    def value(self, x: Any, tree: Any, path: str) -> Any:
+    def value(self, x: object, tree: object, path: str) -> Any:
         if not isinstance(tree, Mapping):
             return tree
         ((kind, inside),) = tree.items()
@@ -127,20 +127,20 @@ class _Restore:
             return self.made[inside]
         place = len(self.made)
         self.made.append(None)
-        build: Callable[..., Any] = getattr(self, f"_{kind}")
+        build: Callable[..., object] = getattr(self, f"_{kind}")
         return build(x, inside, path, place)
 
-    def _array(self, x: Any, inside: np.ndarray, path: str, place: int) -> Any:
+    def _array(self, x: object, inside: np.ndarray, path: str, place: int) -> object:
         self.made[place] = inside.copy()
         return self.made[place]
 
-    def _rng(self, x: Any, inside: Any, path: str, place: int) -> Any:
+    def _rng(self, x: object, inside: Any, path: str, place: int) -> object:
         bits = getattr(np.random, inside["bit_generator"])()
         bits.state = inside
         self.made[place] = np.random.Generator(bits)
         return self.made[place]
 
-    def _list(self, x: Any, inside: list[Any], path: str, place: int) -> Any:
+    def _list(self, x: object, inside: list[object], path: str, place: int) -> list[object]:
         out = self.made[place] = x if type(x) is list else []
         old = [*x] if isinstance(x, (list, tuple)) else []
         old += [None] * (len(inside) - len(old))
@@ -150,27 +150,29 @@ class _Restore:
         ]
         return out
 
-    def _deque(self, x: Any, inside: list[Any], path: str, place: int) -> Any:
-        out = x if type(x) is deque else deque[Any]()
+    def _deque(self, x: object, inside: list[object], path: str, place: int) -> object:
+        out = x if type(x) is deque else deque[object]()
         new = self._list(list(out), inside, path, place)
         out.clear()
         out.extend(new)
         self.made[place] = out
         return out
 
-    def _tuple(self, x: Any, inside: list[Any], path: str, place: int) -> Any:
+    def _tuple(self, x: object, inside: list[object], path: str, place: int) -> object:
         found = self._list(list(x) if isinstance(x, (list, tuple)) else None, inside, path, place)
         self.made[place] = tuple(found)
         return self.made[place]
 
-    def _dict(self, x: Any, inside: list[Any], path: str, place: int) -> Any:
+    def _dict(
+        self, x: object, inside: list[tuple[str | int, object]], path: str, place: int
+    ) -> object:
         out = self.made[place] = x if type(x) is dict else {}
         new = {k: self.value(out.get(k), t, f"{path}[{k!r}]") for k, t in inside}
         out.clear()
         out.update(new)
         return out
 
-    def _object(self, x: Any, inside: dict[str, Any], path: str, place: int) -> Any:
+    def _object(self, x: object, inside: dict[str, object], path: str, place: int) -> object:
         if not hasattr(x, "__dict__"):
             raise Unsaved(
                 f"the state of {path} cannot be restored",

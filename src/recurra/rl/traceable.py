@@ -104,11 +104,11 @@ class StatefulEnv(HasLast):
         self._box: Domain | None = None
         self._along: str | None = None  # the dim along which episodes are carried on
 
-        def first(u: Any) -> Any:
+        def first(u: object) -> list[object]:
             state, o = reset(u)
             return [*packing.pack(state), *self._seen(o)]
 
-        def after(u: Any, *xs: Any) -> Any:
+        def after(u: object, *xs: object) -> list[object]:
             state, action = packing.unpack(xs[: self._held]), xs[self._held :]
             state, o, reward, *ended = step(u, state, plain(tree_of(action_space, action)))
             flags = [x.astype(bool) for x in ended if x is not None]
@@ -133,7 +133,7 @@ class StatefulEnv(HasLast):
         self._begin = self._going_on(start, self._box) if self.carried else start
         return self._tree_of_seen(self._begin)
 
-    def step(self, a: Any) -> Stepped:
+    def step(self, a: object) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
         if self._box is None:
             raise RecurraError(
@@ -224,10 +224,10 @@ class StatefulEnv(HasLast):
         """Terminated and truncated; what does not tell them apart only terminates."""
         return [ended[0], ended[1] if len(ended) > 1 else always(False, domain)]
 
-    def _tree_of_seen(self, made: Tensors) -> Any:
+    def _tree_of_seen(self, made: Tensors) -> object:
         return tree_of(self.observation_space, made[self._held :])
 
-    def _seen(self, other: Any) -> list[Any]:
+    def _seen(self, other: object) -> list[object]:
         """The arrays of an observation."""
         return arrays_of(self.observation_space, other)
 
@@ -264,7 +264,7 @@ def space_of(shown: Any) -> AnySpace:
     )
 
 
-def arrays_of(space: AnySpace, other: Any) -> list[Any]:
+def arrays_of(space: AnySpace, other: Any) -> list[object]:
     """The arrays of an observation, in the order of `leaves`."""
     if isinstance(space, Space):
         return [other]
@@ -273,7 +273,7 @@ def arrays_of(space: AnySpace, other: Any) -> list[Any]:
     return [x for k in keys for x in arrays_of(parts[k], other[k])]
 
 
-def plain(tree: Any) -> Any:
+def plain(tree: object) -> object:
     """A tree as dicts and tuples."""
     parts = getattr(tree, "parts", None)
     if isinstance(parts, tuple):

@@ -65,21 +65,21 @@ class LaunchStep(Protocol):
     @property
     def hi(self) -> int: ...
     @property
-    def variables(self) -> Mapping[str, Any]: ...
+    def variables(self) -> Metrics: ...
 
 
 class ProgramSaver(Protocol):
     """Checkpoints of a program: all that it needs to go on."""
 
-    def save(self, folder: Path, step: Any, seed: int) -> Any: ...
-    def load(self, path: Path) -> tuple[tuple[int, Mapping[str, Any]], int]: ...
+    def save(self, folder: Path, step: Any, seed: int) -> object: ...
+    def load(self, path: Path) -> tuple[tuple[int, Metrics], int]: ...
 
 
 class LoopCost(Protocol):
     """What one loop of an iteration costs, as a row of a table."""
 
     @property
-    def row(self) -> dict[str, Any]: ...
+    def row(self) -> dict[str, object]: ...
 
 
 class TrainingProgram(ShownProgram, Protocol):
@@ -98,8 +98,8 @@ class TrainingProgram(ShownProgram, Protocol):
         *,
         on_step: Callable[[int, Metrics], None],
         on_state: Callable[[Any], None],
-        resume: tuple[int, Mapping[str, Any]] | None,
-    ) -> Any:
+        resume: tuple[int, Metrics] | None,
+    ) -> object:
         """Runs from the start, or on from iteration and variables; calls back after launches."""
         ...
 
@@ -121,7 +121,7 @@ RUNNING = (
 )
 
 
-def train(settings: Recipe, compile: Compile | None = None) -> dict[str, Any]:
+def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]:
     """Trains, writing a run folder all along; its path, its report and the last metrics."""
     from recurra.frontend.context import compiling
 
@@ -204,7 +204,7 @@ class TrainingRecorder:
         An iteration in which no episode has ended, as `episodes` tells, has no row entries about
         episodes. SPS counts, as CleanRL's does, from the start of the process.
         """
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, float]] = []
         for values in zip(*metrics.values(), strict=True):
             row = dict(zip(metrics, values, strict=True))
             self.lived += self.environment_steps(row)
@@ -218,7 +218,7 @@ class TrainingRecorder:
             shown = {tag: row[tag] for tag in SHOWN if tag in row}
             self.progress.update(first + k + 1, **shown)
 
-    def environment_steps(self, row: Mapping[str, Any]) -> int:
+    def environment_steps(self, row: Mapping[str, float]) -> int:
         """Count the steps of all rows in an iteration; an absorbed episode is not stepped."""
         if "episodes" in row or "length" not in row:
             return self.settings.rows * self.settings.steps
@@ -236,7 +236,7 @@ class TrainingRecorder:
             raise AllIterationsDone
 
 
-def recipe(settings: Recipe) -> dict[str, Any]:
+def recipe(settings: Recipe) -> dict[str, object]:
     """What config.json keeps."""
     told = RUNNING[1:]  # how many iterations a run has is kept
     return {k: v for k, v in asdict(settings).items() if k not in told}
@@ -245,7 +245,7 @@ def recipe(settings: Recipe) -> dict[str, Any]:
 R = TypeVar("R", bound="Recipe")
 
 
-def resumed(settings: R, config: Mapping[str, Any]) -> R:
+def resumed(settings: R, config: Mapping[str, object]) -> R:
     """The settings of the run in `config`, gone on with as `settings` says.
 
     What was not given is as in that run: on the command line, where `settings.config` has been
@@ -273,7 +273,7 @@ def resumed(settings: R, config: Mapping[str, Any]) -> R:
     return own
 
 
-def configured(settings: R, config: Mapping[str, Any]) -> R:
+def configured(settings: R, config: Mapping[str, object]) -> R:
     """The settings that a config.json has; how to run them is as `settings` says.
 
     Raises RecurraError if it is of another algorithm, or no config.json of ours.
@@ -284,7 +284,7 @@ def configured(settings: R, config: Mapping[str, Any]) -> R:
             f"the run in {path} is one of {algo}, not of {settings.name}",
             hint=f"go on with: {settings.command('--resume', str(path), algo=str(algo))}",
         )
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for f in fields(settings):
         if f.name in config and f.name not in RUNNING[1:]:
             value = config[f.name]
@@ -299,7 +299,7 @@ def configured(settings: R, config: Mapping[str, Any]) -> R:
     return replace(settings, **found)
 
 
-def _is_like(value: Any, default: Any) -> bool:
+def _is_like(value: object, default: object) -> bool:
     """Is it a setting of the kind that a default is?"""
     if isinstance(default, tuple):
         return isinstance(value, tuple) and all(_is_like(x, 1) for x in value)
@@ -344,10 +344,10 @@ def _expect_room(program: TrainingProgram) -> None:
     )
 
 
-def _counts_iterations(settings: Recipe, bound: Any) -> bool:
+def _counts_iterations(settings: Recipe, bound: object) -> bool:
     """Tell whether a bound of the program is how many iterations it has."""
     return settings.bounds.get(str(bound)) == flag("iterations")
 
 
-def _compile(backend: str, ctx: Any, bounds: Mapping[Any, int]) -> TrainingProgram:
+def _compile(backend: str, ctx: Context, bounds: Mapping[Any, int]) -> TrainingProgram:
     return ctx.compile(bounds, backend=backend)

@@ -13,7 +13,7 @@ from recurra.frontend.dims import Index
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.rl.acting import Exchange
+from recurra.rl.acting import Exchange, PartTold, SpacesTold
 from recurra.rl.space import AnySpace, leaves, tensors_of
 
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
@@ -49,13 +49,13 @@ class Transition:
     only with autoreset, where an episode ends.
     """
 
-    next_o: Any
+    next_o: object
     reward: RecurrentTensor
     done: RecurrentTensor
     term: RecurrentTensor
     trunc: RecurrentTensor
     live: RecurrentTensor
-    final_o: Any
+    final_o: object
 
     @property
     def stepped(self) -> Stepped:
@@ -101,7 +101,7 @@ class HasLast:
     _last: Transition | None = None
 
     def __init_subclass__(cls) -> None:
-        own: dict[str, Any] = dict(vars(cls))
+        own = dict(vars(cls))
         written = {"reset": "o[b, i, 0] = env.reset(domain=(b, i))", "step": _STEP}
         for word in written.keys() & own.keys():
             setattr(cls, word, expecting(own[word], f"env.{word}", f"write {written[word]}"))
@@ -123,19 +123,20 @@ class HasLast:
 def plain_exchange(
     name: str,
     text: str,
-    env: Any,
+    env: Env,
     actions: Sequence[RecurrentTensor],
     resets: Sequence[RecurrentTensor],
     last: Transition,
 ) -> Exchange:
     """What an environment is given and gives that has arrays as the program has them."""
-    spaces = {
-        key: [
+
+    def told(space: AnySpace) -> list[PartTold]:
+        return [
             {"path": path, "dtype": NUMPY_NAME[s.type.dtype], "start": 0, "classes": None}
             for path, s in leaves(space)
         ]
-        for key, space in (("seen", env.observation_space), ("taken", env.action_space))
-    }
+
+    spaces = SpacesTold(seen=told(env.observation_space), taken=told(env.action_space))
     ended, others = [last.done, last.term], [last.reward, last.trunc, last.live]
     steps = tensors_of(env.observation_space, last.next_o)
     return Exchange(name, text, actions, resets, steps, ended, others, spaces)

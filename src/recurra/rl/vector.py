@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -32,7 +33,7 @@ from recurra.ir.values import fitted
 from recurra.rl.gym_spaces import Array, Values, odd_part
 from recurra.runtime.checkpointing import Unsaved
 
-Vector = Any  # gymnasium.vector.VectorEnv, of unknown spaces
+Vector = gymnasium.vector.VectorEnv
 OTHERS = (  # where programs lie that are not the user's
     *(str(Path(f).parent) for f in (gymnasium.__file__, np.__file__, __file__)),
     sysconfig.get_path("stdlib"),
@@ -139,7 +140,7 @@ class Spec:
             )
         return None
 
-    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+    def start(self, env: Vector, seed: int) -> tuple[Vector, object]:
         """All rows of `env`, or of what takes its place, at the start of an episode."""
         return env, env.reset(seed=seed)[0]
 
@@ -151,7 +152,7 @@ class PoolSpec(Spec):
     A pool is seeded when it is made and never again, so each seeded reset makes another.
     """
 
-    def make(self, rows: int, **more: Any) -> Vector:
+    def make(self, rows: int, **more: object) -> Vector:
         """`rows` environments in one pool."""
         options = {**self.options, **more}
         try:
@@ -165,7 +166,7 @@ class PoolSpec(Spec):
                 loc=here(),
             ) from None
 
-    def start(self, env: Vector, seed: int) -> tuple[Vector, Any]:
+    def start(self, env: Vector, seed: int) -> tuple[Vector, object]:
         rows = env.num_envs
         self.close(env)
         env = self.make(rows, seed=seed % (1 << 31))
@@ -252,7 +253,7 @@ class Rows:
         reward = fitted(reward, "f32", self.reward_name, hint="scale it in a wrapper")
         return Stepped(o, final, reward, term, trunc, ended, real)
 
-    def _final(self, info: Mapping[str, Any], ended: Array) -> list[Array]:
+    def _final(self, info: Mapping[str, object], ended: Array) -> list[Array]:
         """The last observations of the rows that ended."""
         for key in ("final_obs", "final_observation"):
             found = info.get(key)
@@ -291,14 +292,14 @@ class NotANumber(Exception):
     """
 
 
-class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
+class GivesNumbers(gymnasium.Wrapper):
     """A row whose observations and rewards are numbers and whose ends are truth values: NumPy would
     read None as NaN, any text as true, and what is behind a mask.
 
     Its info, which no program reads, is left out: arrays of all rows cannot have all that is in it.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], row: int | None = None) -> None:
+    def __init__(self, env: gymnasium.Env, row: int | None = None) -> None:
         super().__init__(env)
         self.of_row = "" if row is None else f" of row {row}"
 
@@ -309,7 +310,7 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
             return given[0], {}
         return given
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> Any:
         given: Any = self.env.step(action)
         if not isinstance(given, tuple) or len(given) != 5:
             return given  # Gymnasium tells of that
@@ -321,7 +322,7 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
         ends = self._truth("terminated", term), self._truth("truncated", trunc)
         return seen, self._number(reward), *ends, {}
 
-    def _expect_seen(self, seen: Any, method: str, where: str = "") -> None:
+    def _expect_seen(self, seen: object, method: str, where: str = "") -> None:
         """Raises NotANumber for None and masked elements, in any part of an observation."""
         if isinstance(seen, (dict, tuple)):
             parts = seen.items() if isinstance(seen, dict) else enumerate(seen)
@@ -337,7 +338,7 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
                 _line_of(getattr(self.env.unwrapped, method)),
             )
 
-    def _truth(self, word: str, given: Any) -> bool:
+    def _truth(self, word: str, given: object) -> bool:
         """What NumPy, and sloppy programs, have for a truth value."""
         found = np.asarray(given)
         if given is None or (found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)):
@@ -350,7 +351,7 @@ class GivesNumbers(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return float(given)
         raise self._wrong("reward", given, "no number of 64 bits")
 
-    def _wrong(self, word: str, given: Any, what: str) -> NotANumber:
+    def _wrong(self, word: str, given: object, what: str) -> NotANumber:
         return NotANumber(
             f"{word}{self.of_row} is {_short(given)}, and {what}",
             "return observation, reward, terminated, truncated, info: one number and two "
@@ -364,12 +365,12 @@ def _is_of_id(error: BaseException) -> bool:
     return isinstance(error, (gymnasium.error.UnregisteredEnv, ModuleNotFoundError))
 
 
-def _short(given: Any) -> str:
+def _short(given: object) -> str:
     """What it is, in one short line."""
     return " ".join(reprlib.repr(given).split())
 
 
-def _objects(given: Any) -> Array:
+def _objects(given: object) -> Array:
     """What is in it, if that may be something else than numbers."""
     array = given if isinstance(given, np.ndarray) else np.array(given, object)
     return array if array.dtype.kind == "O" else np.empty(0, object)
@@ -383,7 +384,7 @@ def checked(env: Vector) -> Vector:
     return env
 
 
-def _line_of(method: Any) -> Loc:
+def _line_of(method: MethodType) -> Loc:
     """Where a method begins."""
     return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
 

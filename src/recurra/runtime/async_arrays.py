@@ -8,14 +8,16 @@ that is `there`. A backend of handles is any other one, whose arrays wait.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from recurra.backends.protocol import Reading
+from recurra.backends.protocol import Backend, Reading
+from recurra.ir.arrays import LibraryArray
 from recurra.window import Executor, Segment
 
 
@@ -25,21 +27,32 @@ class ToCome(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def read(self) -> Any:
+    def read(self) -> LibraryArray:
         """The array, when it is there."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.read().shape
 
-    def __getitem__(self, key: Any) -> Any:
+    @property
+    def dtype(self) -> object:
+        return self.read().dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.read().nbytes
+
+    def __getitem__(self, key: object) -> LibraryArray:
         return self.read()[key]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __iter__(self) -> Iterator[LibraryArray]:
+        return iter(self.read())
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.read(), dtype=dtype)
 
 
-def read(x: Any) -> Any:
+def read(x: object) -> object:
     """What is to come, when it is there."""
     if isinstance(x, tuple | list):
         return type(x)(map(read, x))
@@ -50,27 +63,32 @@ def read(x: Any) -> Any:
 class Waiting:
     """A backend that waits for arrays to come. Everything else it has of `inner`."""
 
-    inner: Any
+    inner: Backend
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 
-    def array(self, x: Any) -> Any:
+    @property
+    def backend(self) -> Backend:
+        """Itself, with what it has of `inner`."""
+        return cast(Backend, self)
+
+    def array(self, x: object) -> object:
         return self.inner.array(read(x))
 
-    def wait(self, x: Any) -> Any:
+    def wait(self, x: object) -> object:
         return self.inner.wait(read(x))
 
-    def operand(self, x: Any) -> np.ndarray:
+    def operand(self, x: object) -> np.ndarray:
         return self.inner.operand(read(x))
 
-    def numpy(self, x: Any) -> Any:
+    def numpy(self, x: object) -> np.ndarray:
         return self.inner.numpy(read(x))
 
-    def result(self, x: Any) -> Any:
+    def result(self, x: object) -> np.ndarray:
         return self.inner.result(read(x))
 
-    def reading(self, reading: Reading) -> Callable[..., list[Any]]:
+    def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
         found = self.inner.reading(reading)
         return lambda times, *stores: found(times, *map(read, stores))
 
@@ -81,12 +99,13 @@ class Handle(ToCome):
 
     run: Executor
     segment: Segment
-    value: Any = None
+    value: LibraryArray | None = None
     once: bool = False
 
-    def read(self) -> Any:
+    def read(self) -> LibraryArray:
         if not self.once or self.value is None:
             self.run.wait(self.segment)
+        assert self.value is not None
         return self.value
 
 
@@ -109,36 +128,36 @@ class Handles(Waiting):
         at, self.free = self.free, self.free + size
         return Segment(at, size)
 
-    def array(self, x: Any) -> Any:
-        return self.handles(super().array(x))
+    def array(self, x: object) -> object:
+        return self.handles(self.inner.array(read(x)))
 
-    def made(self, x: np.ndarray) -> Any:
+    def made(self, x: np.ndarray) -> object:
         return self.handles(self.inner.made(x))
 
-    def lent(self, x: np.ndarray) -> Any:
+    def lent(self, x: np.ndarray) -> object:
         return self.handles(self.inner.lent(x))
 
-    def given(self, x: np.ndarray) -> Any:
+    def given(self, x: np.ndarray) -> object:
         return self.handles(self.inner.given(x))
 
-    def borrow(self, x: Any) -> Any:
+    def borrow(self, x: object) -> object:
         return self.handles(self.inner.borrow(x))
 
-    def handles(self, x: Any) -> Any:
+    def handles(self, x: LibraryArray | tuple[LibraryArray, ...]) -> object:
         """The results of a host call are a tuple."""
         if isinstance(x, tuple):
             return tuple(map(self.handles, x))
         return Handle(self.run, self.fresh(int(x.nbytes)), x)
 
 
-def among(x: Any) -> list[Handle]:
+def among(x: object) -> list[Handle]:
     """The handles in what a launch is given."""
     if isinstance(x, Handle):
         return [x]
     return [h for y in x for h in among(y)] if isinstance(x, tuple) else []
 
 
-def there(x: Any) -> Any:
+def there(x: object) -> object:
     """What a handle is of, which is there."""
     if isinstance(x, tuple):
         return tuple(map(there, x))

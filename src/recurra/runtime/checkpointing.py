@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -42,8 +42,17 @@ from recurra.report.runs import differs, expect_no_run
 from recurra.runtime.executor import Resume, Step
 from recurra.storage.store import store_key
 from recurra.support import atomic_write, safetensors_file
+from recurra.support.safetensors_file import Arrays
 
 STATE, HOST = "state/", "host/"
+Values = Mapping[str, np.ndarray]
+
+
+class SavesState(Protocol):
+    """An object whose state, a tree of dicts, lists, numbers, text and arrays, can be saved."""
+
+    def state_dict(self) -> object: ...
+    def load_state_dict(self, tree: object) -> None: ...
 
 
 class Unsaved(RecurraError):
@@ -104,7 +113,7 @@ class Saver:
     decisions: tuple[str, ...]
     workers: int = 1  # each has its own state: arrays are [workers, ..]
     exports: Sequence[Export] = ()
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     @cached_property
@@ -194,13 +203,13 @@ class Saver:
                 found.append((e, why))
         return found
 
-    def export(self, folder: Path, variables: Mapping[str, Any], seed: int) -> None:
+    def export(self, folder: Path, variables: Values, seed: int) -> None:
         """Write the exported parts of a program, with the values of now, into a folder."""
         for file, packed in self.exported(folder, variables, seed):
             _write(file, packed)
 
     def exported(
-        self, folder: Path, variables: Mapping[str, Any], seed: int
+        self, folder: Path, variables: Values, seed: int
     ) -> Iterator[tuple[Path, list[bytes]]]:
         """The files of the exported parts; where one cannot be had, the file says why."""
         for e, part in self.parts:
@@ -215,8 +224,8 @@ class Saver:
             yield folder / e.file, safetensors_file.pack(arrays, {"format": e.format, **told})
 
     def snapshot(
-        self, step: Step, variables: Mapping[str, Any], seed: int, params: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, step: Step, variables: Values, seed: int, params: Values
+    ) -> tuple[Arrays, dict[str, object]]:
         """Arrays and meta of a checkpoint: copies, which the run leaves alone."""
         arrays = {**params, **{STATE + name: x for name, x in variables.items()}}
         kept, lost = self.host_state()
@@ -225,7 +234,7 @@ class Saver:
             if name not in self.told:
                 self.told.add(name)
                 print(f"{why}\n{_CONSEQUENCE.format(name=name)}", file=sys.stderr)
-        meta = {
+        meta: dict[str, object] = {
             "graph_hash": self.hash,
             "numbers": self.numbers,
             "counters": {step.dim: step.hi},
@@ -278,7 +287,7 @@ class Saver:
         stores = (store_key(s) for s in self.program.waiting(main))
         return {*self.program.traveling(main), *stores, *known}
 
-    def expect(self, variables: Mapping[str, Any], found: checkpoint.LoadedCheckpoint) -> None:
+    def expect(self, variables: Values, found: checkpoint.LoadedCheckpoint) -> None:
         """The checkpoint must hold what the program carries."""
         theirs = found.meta.get("workers", 1)
         if theirs != self.workers:
@@ -287,8 +296,7 @@ class Saver:
                 facts=f"the program is compiled for {self.workers}, and each keeps its own rows",
                 hint=f"compile it with workers={theirs}",
             )
-        carried = self.border
-        saved = set(variables)
+        carried, saved = self.border, set(variables)
         if carried != saved:
             ours, theirs = sorted(carried - saved), sorted(saved - carried)
             raise RecurraError(
@@ -298,7 +306,7 @@ class Saver:
                 hint="compile it with the options and the backend that it was saved with",
             )
 
-    def typed(self, name: str, given: Any, path: Path) -> Any:
+    def typed(self, name: str, given: np.ndarray, path: Path) -> np.ndarray:
         """A variable or a store of a checkpoint, as an array of the type that it has here."""
         known = self.program.plan.statements.arrays.get(name.removesuffix("[]"))
         if known is None or not isinstance(known.type, Type):
@@ -306,7 +314,7 @@ class Saver:
         hint = "resume from a file that this program has saved"
         return fitted(given, known.type.dtype, f"{name} of {path}", hint=hint)
 
-    def lengthened(self, name: str, given: Any, hi: int, path: Path) -> Any:
+    def lengthened(self, name: str, given: np.ndarray, hi: int, path: Path) -> np.ndarray:
         """A store of a checkpoint, as long as it is here: the run may have other iterations now.
 
         Points before `hi` must lie where they lay: a window that has wrapped around is refused.
@@ -375,9 +383,9 @@ class Saver:
     # ---- what is outside the program
 
     @cached_property
-    def hosts(self) -> dict[str, Any]:
+    def hosts(self) -> dict[str, SavesState]:
         """The objects whose methods the program calls, and that hold state, by a call's name."""
-        out: dict[str, Any] = {}
+        out: dict[str, SavesState] = {}
         for n in self.program.plan.graph.nodes.values():
             if isinstance(n.op, Call):
                 owner = _owner(n.op)
@@ -385,10 +393,9 @@ class Saver:
                     out[n.op.fn.key.rpartition(".")[0] or n.op.fn.key] = owner
         return out
 
-    def host_state(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def host_state(self) -> tuple[dict[str, object], dict[str, str]]:
         """The state of each host, and why that of others cannot be saved."""
-        kept: dict[str, Any] = {}
-        lost: dict[str, str] = {}
+        kept, lost = dict[str, object](), dict[str, str]()
         for name, owner in self.hosts.items():
             try:
                 kept[name] = owner.state_dict()
@@ -398,11 +405,11 @@ class Saver:
 
     # ---- parameters
 
-    def of_one(self, x: Any) -> Any:
+    def of_one(self, x: np.ndarray) -> np.ndarray:
         """What is the same on all workers."""
         return x if self.workers == 1 else x[0]
 
-    def parameter(self, name: str, variables: Mapping[str, Any], seed: int) -> Any:
+    def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
         """A parameter at the border of an iteration; one that nothing trains stays as it began."""
         node = self.program.plan.graph.nodes.get(name)
         if node is not None and name in self.program.plan.seeded:
@@ -455,15 +462,18 @@ def _write(file: Path, packed: list[bytes]) -> None:
     atomic_write.save(file, packed)
 
 
-def _owner(op: Call) -> Any:
+def _owner(op: Call) -> SavesState | None:
     """The object that a host function is a method of, if it can save its state."""
     called = op.fn.value
     owner = getattr(getattr(called, "fn", called), "__self__", None)
-    saves = hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict")
-    return owner if saves else None
+    return owner if _saves_state(owner) else None
 
 
-def split(tree: Any, path: str, arrays: dict[str, Any]) -> Any:
+def _saves_state(x: object) -> TypeGuard[SavesState]:
+    return hasattr(x, "state_dict") and hasattr(x, "load_state_dict")
+
+
+def split(tree: object, path: str, arrays: Arrays) -> object:
     """The tree as JSON; arrays leave it for `arrays`, under their path."""
     match tree:
         case dict():
@@ -477,7 +487,7 @@ def split(tree: Any, path: str, arrays: dict[str, Any]) -> Any:
             return tree
 
 
-def join(tree: Any, arrays: Mapping[str, Any]) -> Any:
+def join(tree: object, arrays: Values) -> object:
     """What `split` took apart."""
     match tree:
         case {"$array": path}:

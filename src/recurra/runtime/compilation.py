@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from recurra.config import config
 from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.axes import restored
 from recurra.ir.effects import Checkpoint, Export
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
+
+A = TypeVar("A", bound=LibraryArray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +83,17 @@ class Compilation:
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
         return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
 
-    def arrange(self, output: str, array: Any, xp: Any = None) -> Any:
+    def arrange(self, output: str, array: A, xp: ArrayNamespace | None = None) -> A:
         """From the program's order of axes to the user's; `xp` is the namespace of the array."""
         axes = self.compiled.axes[output]
-        xp = xp or (np if isinstance(array, np.ndarray) else self.backend.machine.xp)
+        if xp is None:
+            xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
         before = self.written.graph[output].domain.dims
         return restored(array, self.compiled.plan.graph, before, axes, xp)
 
 
 def compile_program(
-    tracer: Tracer, sizes: Mapping[str, Any], options: CompileOptions
+    tracer: Tracer, sizes: Mapping[str, object], options: CompileOptions
 ) -> Compilation:
     """Compile a program for these bounds, or find it where programs are kept."""
     backend = backend_of(options.backend)

@@ -16,12 +16,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
+from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.access_ranges import Spans, cut, places, touched
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
 from recurra.errors import Loc, RecurraError, here
+from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, among, read, there
 from recurra.runtime.concurrency_policy import SLOTS, Judged, RunLaunches, judged_on
@@ -38,10 +40,10 @@ BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, a
 class Launched:
     """A launch: what it is given, and where its results go; if it runs at once, they stay here."""
 
-    given: tuple[Any, ...]
+    given: tuple[Any, ...]  # the seed, times, variables and stores, by their places
     own: Segment
     makes: Sequence[Handle] = ()
-    made: Sequence[Any] | None = None
+    made: Sequence[LibraryArray] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class LaunchWindows:
         return self.known.setdefault(threads, judged_on(threads))
 
     @contextmanager
-    def launches(self, window: Any) -> Generator[RunLaunches]:
+    def launches(self, window: object) -> Generator[RunLaunches]:
         """The launches of one run: by so many threads while that pays, or by an executor of the
         caller's."""
         if isinstance(window, bool) or not isinstance(window, int | Executor):
@@ -107,8 +109,8 @@ def _named(execution: Execution) -> Execution:
     """In order; who fails is told as in a window."""
     loc = here()
 
-    def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
+    def named(name: str, function: ArrayFunction) -> ArrayFunction:
+        def call(*given: object) -> tuple[LibraryArray, ...]:
             try:
                 return function(*given)
             except Exception as cause:
@@ -144,7 +146,7 @@ def settled(run: Executor) -> Generator[None]:
 
 def _expect(execution: Execution) -> None:
     """Raises RecurraError where the launches cannot go through a window."""
-    backend: Any = execution.backend
+    backend = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
     if execution.program.offload is not None:
         raise RecurraError(
@@ -178,13 +180,13 @@ def windowed(execution: Execution, run: Executor, known: Told | None = None) -> 
     return execution.using(
         launches=lambda name, _: _launching(execution, of[name], inside, known, loc),
         calls=lambda name, call: _call(name, call, run),
-        backend=cast(Any, inside),
+        backend=inside.backend,
     )
 
 
 def _launching(
     execution: Execution, region: Region, inside: Handles, known: Told, loc: Loc | None
-) -> Callable[..., Any]:
+) -> ArrayFunction:
     """f as the region's own function, which gives handles at once."""
     function, run, at = execution.regions[region.name], inside.run, known.at[region.name]
     middle, around = (
@@ -223,13 +225,14 @@ def _launching(
 
     wrapper = Wrapper(region.name, body, reads, writes, kind=region.name, loc=loc)
 
-    def launch(*given: Any) -> tuple[Any, ...]:
+    def launch(*given: Any) -> tuple[LibraryArray, ...]:
         if run.straight:
             launched = Launched(given, inside.there)
             run.launch(wrapper, launched)
             if launched.made is None:  # it has failed, or another thread has turned the window on
                 run.wait(inside.there)
-            return (*cast(Any, launched.made), *given[stores])
+            assert launched.made is not None
+            return (*launched.made, *given[stores])
         own = inside.fresh(size)
         makes = [Handle(run, own, once=True) for _ in range(count)]
         run.launch(wrapper, Launched(given, own, makes))
@@ -244,10 +247,10 @@ def _pieces(start: int, unit: int, spans: Spans) -> tuple[Segment, ...]:
     return tuple(Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans)
 
 
-def _call(name: str, call: Callable[..., Any], run: Executor) -> Callable[..., Any]:
+def _call(name: str, call: ArrayFunction, run: Executor) -> ArrayFunction:
     """A host call, which waits for what it is given, and is seen beside the launches."""
 
-    def waits(at: tuple[int, ...], *given: Any) -> Any:
+    def waits(at: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
         wanted = [h.segment for x in given for h in among(x)]
         run.wait(*wanted)
         operands = [read(x) for x in given]

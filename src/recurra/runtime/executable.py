@@ -21,12 +21,15 @@ from recurra.runtime.run_request import OnStep, RunRequest
 from recurra.runtime.runner import Runner
 from recurra.runtime.summary import InspectableProgram
 from recurra.transforms.growing_ranges import longest_window
+from recurra.window import Executor
 
 
 class Executable(InspectableProgram):
     """`program.run(seed=0)` gives the tensors named by rc.log and rc.output, by name."""
 
-    def __init__(self, tracer: Tracer, sizes: Mapping[str, Any], options: CompileOptions) -> None:
+    def __init__(
+        self, tracer: Tracer, sizes: Mapping[str, object], options: CompileOptions
+    ) -> None:
         super().__init__(compile_program(tracer, sizes, options))
         self.runner = Runner(self.compilation)
 
@@ -45,9 +48,9 @@ class Executable(InspectableProgram):
         resume: Resume | str | Path | None = None,
         folder: str | Path | None = None,
         overwrite: bool = False,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, object] | None = None,
         native: bool = False,
-        window: Any = None,
+        window: int | Executor | None = None,
     ) -> dict[str, Any]:
         """Every named tensor, [*dims of its domain, *shape].
 
@@ -74,7 +77,7 @@ class Executable(InspectableProgram):
             return self.runner.run(request)
         return record(self.runner, self, folder, request)
 
-    def __call__(self, *args: Any, **given: Any) -> NoReturn:
+    def __call__(self, *args: object, **given: object) -> NoReturn:
         names = [*given, *self.inputs][: len(args) + len(given)]
         inputs = ", ".join(f'"{k}": {k}' for k in names)
         raise RecurraError(
@@ -86,7 +89,7 @@ class Executable(InspectableProgram):
         )
 
     def islands(
-        self, seed: int = 0, *, inputs: Mapping[str, Any] | None = None, steps: int = 8
+        self, seed: int = 0, *, inputs: Mapping[str, object] | None = None, steps: int = 8
     ) -> list[ProfiledLaunch]:
         """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from recurra.backends.protocol import Backend, Mesh
+from recurra.backends.protocol import ArrayFunction, Backend, Mesh, Wrap, mesh_of
 from recurra.codegen.arena_views import placed
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source as written
@@ -21,6 +21,7 @@ from recurra.codegen.schedule_interpreter import Walk, blank
 from recurra.codegen.shards import Shards
 from recurra.codegen.streamed_outputs import streamed
 from recurra.errors import RecurraError
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.runtime.host_calls import called
@@ -29,18 +30,15 @@ from recurra.runtime.offload.paged_buffer import Mover, Paged
 from recurra.schedule.tree import Loop, is_constant
 from recurra.storage.store import Store, store_key
 
-Function = Callable[..., Any]
-Wrap = Callable[[str, Function], Function]  # of a launch or a host call, by its name
-
 
 @dataclass(frozen=True)
-class _Copied(Mapping[str, Any]):
+class _Copied(Mapping[str, np.ndarray]):
     """Arrays of a backend as NumPy arrays, each copied when it is asked for."""
 
-    arrays: Mapping[str, Any]
-    numpy: Callable[[Any], Any]
+    arrays: Mapping[str, object]
+    numpy: Callable[[object], np.ndarray]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> np.ndarray:
         return self.numpy(self.arrays[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -61,8 +59,8 @@ class Step:
     dim: str
     lo: int
     hi: int
-    outputs: Mapping[str, Any]
-    variables: Mapping[str, Any]
+    outputs: Mapping[str, np.ndarray]
+    variables: Mapping[str, np.ndarray]
     points: Mapping[str, range]
 
 
@@ -76,13 +74,13 @@ class Execution:
     program: Program
     backend: Backend | Mesh
     shards: Shards | None = None
-    regions: dict[str, Function] = field(default_factory=dict[str, Function])
+    regions: dict[str, ArrayFunction] = field(default_factory=dict[str, ArrayFunction])
     around: Wrap | None = None  # of every host call
     mover: Mover | None = None  # of the last run: what was offloaded, and when
 
     def __post_init__(self) -> None:
         self.text = written(self.program)
-        scope: dict[str, Any] = {}
+        scope: dict[str, HostMain] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
         self.main = scope["main"]
         self.regions = {r.name: self.compiled(r) for r in self.program.regions}
@@ -103,7 +101,7 @@ class Execution:
         made.backend = backend or self.backend
         return made
 
-    def compiled(self, region: Region) -> Callable[..., Any]:
+    def compiled(self, region: Region) -> ArrayFunction:
         """A launch that reads an offloaded store, or samples of one, is waited for: those ahead
         would hold its points, and more samples than two."""
         plan, wait = self.program.plan, self.backend.wait
@@ -116,11 +114,11 @@ class Execution:
         self,
         seed: int = 0,
         *,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, object] | None = None,
         resume: Resume | None = None,
         native: bool = False,
         watched: bool = True,
-    ) -> Generator[Step, None, dict[str, Any]]:
+    ) -> Generator[Step, None, dict[str, LibraryArray]]:
         """What every launch of the outermost loop made, as it is made; returns all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
@@ -129,7 +127,7 @@ class Execution:
         that leave with every launch. However it is left, no launch is in flight then.
         """
         run = _ExecutorRun(self, inputs or {}, resume, seed, watched)
-        copy = self.backend.array if self.shards is None else _mesh(self.backend).copy
+        copy = self.backend.array if self.shards is None else mesh_of(self.backend).copy
         self.mover = run.mover
         try:
             stores = yield from self.main(run, self.backend.array(np.uint32(seed)), copy)
@@ -139,7 +137,7 @@ class Execution:
         return run.results(stores, native)
 
 
-Resume = tuple[int, Mapping[str, Any]]
+Resume = tuple[int, Mapping[str, np.ndarray]]
 
 
 class _ExecutorRun:
@@ -148,7 +146,7 @@ class _ExecutorRun:
     def __init__(
         self,
         execution: Execution,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, object],
         resume: Resume | None,
         seed: int,
         watched: bool,
@@ -171,7 +169,7 @@ class _ExecutorRun:
         self.spans: dict[str, tuple[Loop, int, int]] = {}
         self.traveling = {store_key(n): s for n, s in self.plan.stores.items()}
 
-    def enter(self, lo: int, variables: Mapping[str, Any]) -> tuple[int, tuple[Any, ...]]:
+    def enter(self, lo: int, variables: Mapping[str, object]) -> tuple[int, tuple[object, ...]]:
         """Where the outermost loop starts, and with what."""
         if self.resume is None:
             return lo, tuple(variables.values())
@@ -182,35 +180,42 @@ class _ExecutorRun:
             for n, k in zip(variables, known, strict=True)
         )
 
-    def saved(self, name: str, x: Any, place: Any = None) -> Any:
+    def saved(self, name: str, x: np.ndarray, place: object = None) -> object:
         """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
         place there."""
         store = self.traveling.get(name)
         mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
         if store is not None and store.apart:
-            pairs = zip(x, place if mine else [None] * len(x), strict=True)
-            return [self.settled(y, at) for y, at in pairs]
+            places = place if mine and isinstance(place, list) else [None] * len(x)
+            return [self.settled(y, at) for y, at in zip(x, places, strict=True)]
         return self.settled(x, place if mine else None)
 
-    def settled(self, x: Any, place: Any) -> Any:
+    def settled(self, x: np.ndarray, place: object) -> object:
         """An array of a run that is gone on with: in its place, or in memory of its own."""
         if place is not None:
             return self.backend.machine.write(place, (), self.backend.array(x))
-        return self.backend.array(x) if self.shards is None else _mesh(self.backend).spread(x)
+        if self.shards is not None:
+            return mesh_of(self.backend).spread(list(x))
+        return self.backend.array(x)
 
-    def whole(self, name: str, array: Any) -> Any:
+    def whole(self, name: str, array: object) -> np.ndarray:
         """An output as a NumPy array, with the rows of all workers."""
-        return self.joined(name, self.backend.numpy(array), np)
+        parts = self.backend.numpy(array)
+        return parts if self.shards is None else self.shards.whole(name, parts, np)
 
-    def result(self, name: str, array: Any) -> np.ndarray:
+    def result(self, name: str, array: object) -> np.ndarray:
         """`whole`, of a store that no launch is given again; what the caller gave stays his."""
         if self.shards is None and not self.plan.stores[name].given:
             return self.backend.result(array)
         return self.whole(name, array)
 
-    def joined(self, name: str, parts: Any, xp: Any) -> Any:
+    def joined(self, name: str, parts: LibraryArray, xp: ArrayNamespace) -> LibraryArray:
         """An output with the rows of all workers."""
         return parts if self.shards is None else self.shards.whole(name, parts, xp)
+
+    def of_all(self, name: str, parts: list[np.ndarray]) -> np.ndarray:
+        """An output of all workers, of what each of them has."""
+        return parts[0] if self.shards is None else self.shards.whole(name, parts, np)
 
     @property
     def workers(self) -> int:
@@ -225,15 +230,15 @@ class _ExecutorRun:
         """Where another stretch of the main loop starts: a resumed run has some behind it."""
         return lo if self.resume is None else max(lo, self.resume[0])
 
-    def end(self, going: Any, end: int, after: int) -> int:
+    def end(self, going: object, end: int, after: int) -> int:
         """Where rows end, as far as is known: the host waits for the launch that says it."""
         return end if np.any(self.backend.numpy(going)) else min(end, after)
 
-    def ended(self, end: Any) -> int:
+    def ended(self, end: object) -> int:
         """Where rows end, as a launch says it: all workers say the same."""
         return int(np.max(self.backend.numpy(end)))
 
-    def rest(self, values: Mapping[str, Any], end: int) -> None:
+    def rest(self, values: Mapping[str, LibraryArray], end: int) -> None:
         """What outputs that left with every launch are past the end of all rows."""
         for name, value in values.items():
             axis, store = self.streamed[name], self.plan.stores[name]
@@ -243,14 +248,14 @@ class _ExecutorRun:
             parts = self.backend.numpy(value) if self.shards and np.ndim(value) else None
             for k, piece in enumerate(each):
                 piece[...] = self.backend.numpy(value) if parts is None else parts[k]
-            self.pieces[name].append(self.joined(name, each if self.shards else each[0], np))
+            self.pieces[name].append(self.of_all(name, each))
 
     def span_of(self, name: str) -> range:
         """The points of an output along its outermost loop."""
         _, lo, hi = self.span(name)
         return self.points(name, lo, hi)
 
-    def neutral(self, step: str) -> Any:
+    def neutral(self, step: str) -> object:
         """What a fold starts from."""
         return self.backend.array(blank(self.plan, step, np))
 
@@ -259,15 +264,15 @@ class _ExecutorRun:
         dim: str,
         lo: int,
         hi: int,
-        outputs: Mapping[str, Any],
-        variables: Mapping[str, Any],
+        outputs: Mapping[str, LibraryArray],
+        variables: Mapping[str, object],
         end: int | None = None,
     ) -> Step:
         """Called after every launch of the outermost loop: takes the outputs that it made.
 
         Points from `end` on, where no row goes on, are none.
         """
-        seen: dict[str, Any] = {}
+        seen: dict[str, np.ndarray] = {}
         made: dict[str, range] = {}
 
         def new_points(name: str) -> range:
@@ -287,10 +292,10 @@ class _ExecutorRun:
                 seen[name] = self.whole(name, array[(*self.lead, new)])
         return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
 
-    def numpy(self, x: Any) -> Any:
+    def numpy(self, x: object) -> np.ndarray:
         """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
         if isinstance(x, list):
-            return np.stack([self.backend.numpy(y) for y in cast(list[Any], x)])
+            return np.stack([self.backend.numpy(y) for y in cast(list[object], x)])
         return self.backend.numpy(x)
 
     def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
@@ -315,15 +320,17 @@ class _ExecutorRun:
             self.spans[name] = (loop, *times(self.plan.statements, loop, name, self.plan.sizes))
         return self.spans[name]
 
-    def piece(self, name: str, array: Any, axis: int, points: range) -> np.ndarray:
+    def piece(self, name: str, array: LibraryArray, axis: int, points: range) -> np.ndarray:
         """Some points of a store that is a window along an axis; NumPy cuts it without a launch."""
         slots, given = array.shape[len(self.lead) + axis], self.whole(name, array)
         if points.start % slots == 0 and len(points) == slots:
             return given
         return np.take(given, [p % slots for p in points], axis=axis)
 
-    def results(self, stores: Mapping[str, Any], native: bool = False) -> dict[str, Any]:
-        out: dict[str, Any] = {}
+    def results(
+        self, stores: Mapping[str, LibraryArray], native: bool = False
+    ) -> dict[str, LibraryArray]:
+        out: dict[str, LibraryArray] = {}
         xp = self.backend.machine.xp if native else np
         for name in self.plan.graph.outputs:
             store = self.plan.stores[name]
@@ -332,12 +339,7 @@ class _ExecutorRun:
                 none = list(store.shape(self.plan.sizes))  # a run resumed at its end makes nothing
                 none[axis] = 0
                 empty = np.zeros(none, NUMPY_NAME[store.type.dtype])
-                none_made = (
-                    empty
-                    if self.shards is None
-                    else self.shards.whole(name, [empty] * self.workers, np)
-                )
-                pieces = self.pieces[name] or [none_made]
+                pieces = self.pieces[name] or [self.of_all(name, [empty] * self.workers)]
                 array = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=axis)
                 array = xp.asarray(array) if native else array
             else:
@@ -367,10 +369,10 @@ class _ExecutorRun:
             slice(max(0, first - a.lo) if a.dim == main.loop.dim else 0, None) for a in kept
         )
 
-    def regions(self, *names: str) -> tuple[Callable[..., Any], ...]:
+    def regions(self, *names: str) -> tuple[ArrayFunction, ...]:
         return tuple(self.compiled[n] for n in names)
 
-    def stores(self, *names: str) -> tuple[Any, ...]:
+    def stores(self, *names: str) -> tuple[object, ...]:
         """Zeros (what a mask hides before it is written must be finite), or what was given."""
         given = Given(self.plan, self.backend, self.inputs, self.shards)
         found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
@@ -383,11 +385,11 @@ class _ExecutorRun:
         assert self.offload is not None
         return self.mover.store(store, self.offload, self.plan.sizes, self.backend)
 
-    def variables(self, *names: str) -> tuple[Any, ...]:
+    def variables(self, *names: str) -> tuple[object, ...]:
         """Before anything has run constants have their value, the rest is zero."""
         return tuple(map(self.blank, names))
 
-    def blank(self, name: str) -> Any:
+    def blank(self, name: str) -> object:
         (writer, *_) = self.plan.statements.writers[name]
         if isinstance(writer.type, Tuple):  # of a call that may not be made at first
             return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
@@ -395,17 +397,16 @@ class _ExecutorRun:
             return self.backend.array(writer.op.run(np, dict(self.plan.sizes)))
         return self.zeros(writer.type)
 
-    def zeros(self, t: Type) -> Any:
+    def zeros(self, t: Type) -> object:
         return self.backend.array(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
 
-    def calls(self, *statements: str) -> tuple[Callable[..., Any], ...]:
+    def calls(self, *statements: str) -> tuple[ArrayFunction, ...]:
         made = {s: self.call(s) for s in statements}
         return tuple(self.around(s, f) if self.around else f for s, f in made.items())
 
-    def call(self, statement: str) -> Callable[..., Any]:
+    def call(self, statement: str) -> ArrayFunction:
         return called(self.plan, self.backend, self.walk, self.shards, statement, self.seed)
 
 
-def _mesh(backend: Any) -> Mesh:
-    """Of an execution with shards, the backend."""
-    return backend
+HostMain = Callable[..., Generator[Step, None, Mapping[str, LibraryArray]]]
+"""main(run, seed, copy), the generated host code, gives the stores; `run` is an _ExecutorRun."""

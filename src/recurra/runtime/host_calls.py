@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from recurra.codegen.array_machine import ArrayMachine
+from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
+from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
 from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
 from recurra.errors import RecurraError, ShapeError
+from recurra.ir.arrays import LibraryArray
+from recurra.ir.expr import Env
 from recurra.ir.graph import Node
-from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.ops.control import Call, Item
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import StoragePlan
 
-if TYPE_CHECKING:
-    from recurra.backends.protocol import Backend, Mesh
+Times = tuple[int, ...]  # of the loops around a call
 
 
 def called(
@@ -31,12 +33,11 @@ def called(
     shards: Shards | None,
     statement: str,
     seed: int,
-) -> Callable[..., tuple[Any, ...]]:
+) -> ArrayFunction:
     """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
-    node, mesh = plan.graph[statement], cast("Mesh", backend)
+    node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
-    types = node.type.items if isinstance(node.type, Tuple) else ()
-    promised = [x.sizes(plan.sizes) for x in types]
+    promised = [x.sizes(plan.sizes) for x in _results(node)]
     blanks = _blanks(plan, node, backend) if shards is None else []
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
@@ -45,48 +46,64 @@ def called(
     stored = [k for k in kept if k not in rows]
     sampler = Sampler(plan, node, seed) if rows else None
 
-    def point(times: tuple[Any, ...], stores: Mapping[str, Any]) -> tuple[Scope, Any]:
+    def point(times: Times, stores: Mapping[str, MachineStore]) -> tuple[Scope, Env]:
         state = Scope({}, {**stores}, {}, tuple(zip(loops, times, strict=True)))
         return state, walk.point(statement, state)
 
-    def read(machine: ArrayMachine, times: tuple[Any, ...], *found: Any) -> list[Any]:
+    def read(machine: ArrayMachine, times: Times, *found: LibraryArray) -> list[MachineArray]:
         refs, on = [node.args[k] for k in stored], Walk(plan, machine)
         state, env = point(times, {a.name: x for a, x in zip(refs, found, strict=True)})
         return [on.read(plan.stores[a.name], a, state, env) for a in refs]
 
     reading, operand = backend.reading(read), partial(_operand, backend)
 
-    def operands(times: tuple[int, ...], given: Sequence[Any]) -> list[Any]:
-        args = [*given]
+    def operands(times: Times, given: Sequence[LibraryArray]) -> list[np.ndarray | Paged]:
+        args: list[LibraryArray | Paged] = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
-    def run(times: tuple[int, ...], xs: Iterable[Any]) -> Any:
+    def run(times: Times, xs: Iterable[object]) -> Sequence[np.ndarray]:
         try:
-            results = node.op.run(np, point(times, {})[1] if located else {}, *xs)
+            return node.op.run(np, point(times, {})[1] if located else {}, *xs)
         except RecurraError as error:
             raise _at(error, node, point(times, {})[1]) from error
-        return results if shards is not None else _of_size(results, node, promised)
 
-    def call(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
+    def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
         if shards is None:
             args = operands(times, given) if stored else list(map(operand, given))
-            made = zip(run(times, args), blanks, strict=True)
+            results = run(times, args)
+            _expect_sizes(results, node, promised)
+            made = zip(results, blanks, strict=True)
             return tuple([backend.given(y) if x is None else x for y, x in made])
+        mesh = mesh_of(backend)
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
         results = run(times, shards.together(node, zip(*each, strict=True)))
         return tuple(map(mesh.spread, shards.apart(node, results)))
 
-    def take(times: tuple[int, ...], *given: Any) -> tuple[Any, ...]:
-        assert sampler is not None
-        return (backend.lent(sampler(point(times, {})[1], *operands(times, given))),)
+    def take(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
+        return (backend.lent(_sampled(sampler, point(times, {})[1], operands(times, given))),)
 
     return call if sampler is None else take
 
 
-def _operand(backend: Backend, x: Any) -> np.ndarray:
+def _results(node: Node) -> tuple[Type, ...]:
+    return node.type.items if isinstance(node.type, Tuple) else ()
+
+
+def _sampled(
+    sampler: Sampler | None, env: Env, operands: Sequence[np.ndarray | Paged]
+) -> np.ndarray:
+    """The rows that a call takes of a store, by their numbers."""
+    store, numbers = operands
+    assert sampler is not None
+    assert isinstance(store, Paged)
+    assert isinstance(numbers, np.ndarray)
+    return sampler(env, store, numbers)
+
+
+def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
     """An array that others may read, too: the host function may not write to it."""
     made = backend.operand(x)
     if made.flags.writeable:
@@ -95,26 +112,27 @@ def _operand(backend: Backend, x: Any) -> np.ndarray:
     return made
 
 
-def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[Any]:
+def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[LibraryArray | None]:
     """For every result zeros, if nothing reads it: what a call gives is not taken then."""
-    types = node.type.items if isinstance(node.type, Tuple) else ()
     items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
     read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
     return [
         None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
-        for k, x in enumerate(types)
+        for k, x in enumerate(_results(node))
     ]
 
 
-def _at(error: RecurraError, node: Node, env: Mapping[str, Any]) -> RecurraError:
+def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:
     """A mistake that a host function tells, and the point at which it was called."""
     at = ", ".join(f"{d}={env[d]}" for d in node.domain.dims if d in env)
     facts = "\n  ".join(filter(None, [error.facts, at and f"called at {at}"]))
     return type(error)(error.what, facts=facts, hint=error.hint, loc=error.loc)
 
 
-def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, ...]]) -> Any:
-    """The results; raises ShapeError where one has not the sizes that its type says."""
+def _expect_sizes(
+    results: Sequence[ArrayLike], node: Node, promised: Sequence[tuple[int, ...]]
+) -> None:
+    """Raises ShapeError where a result has not the sizes that its type says."""
     shapes = [y.shape if isinstance(y, np.ndarray) else np.shape(y) for y in results]
     if shapes != promised:
         assert isinstance(node.op, Call)
@@ -128,4 +146,3 @@ def _of_size(results: Sequence[Any], node: Node, promised: Sequence[tuple[int, .
             hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
             loc=node.loc,
         )
-    return results

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from recurra.backends.protocol import Backend
+from recurra.backends.protocol import Backend, mesh_of
 from recurra.codegen.input_layout import (
     as_stored,
     detached,
@@ -19,6 +18,7 @@ from recurra.codegen.input_layout import (
 )
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
+from recurra.ir.arrays import is_array
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
 from recurra.storage.storage_plan import StoragePlan
@@ -31,10 +31,10 @@ class Given:
 
     plan: StoragePlan
     backend: Backend
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, object]
     shards: Shards | None
 
-    def store(self, store: Store) -> Any:
+    def store(self, store: Store) -> object:
         """The store; where its buffers are apart, all of them."""
         given, axis = self.inputs.get(source(self.plan, store.name)), store.apart
         if store.given:
@@ -45,18 +45,17 @@ class Given:
             return [self.buffer(store, None) for _ in range(axis.slots)]
         k = self.dims(store).index(axis.dim)
         lead = (slice(None),) * k
-        whole: Any = given if hasattr(given, "shape") else np.asarray(given)
+        whole = given if is_array(given) else np.asarray(given)
         return [self.buffer(store, whole[(*lead, slice(p, p + 1))]) for p in range(axis.slots)]
 
-    def part(self, name: str, given: Any) -> Any:
+    def part(self, name: str, given: object) -> object:
         """What is given of an input, or of the part of one that a store is."""
         n = self.plan.graph[name]
         assert isinstance(n.op, Input)
         return n.op.given(n, self.plan.sizes, {n.op.of or name: given})
 
-    def buffer(self, store: Store, given: Any) -> Any:
+    def buffer(self, store: Store, given: object) -> object:
         """An input that lies as its store would is read where it lies."""
-        mesh: Any = self.backend
         if (
             store.given
             and self.shards is None
@@ -68,14 +67,15 @@ class Given:
             return self.backend.made(self.fill(store, given))
         if not store.given:
             return self.backend.array(self.fill(store, given))
+        mesh = mesh_of(self.backend)
         return mesh.spread([self.fill(store, given, k) for k in range(self.shards.workers)])
 
-    def fits(self, store: Store, given: Any) -> bool:
+    def fits(self, store: Store, given: object) -> bool:
         """Has the array the layout of the store, and its element type, and can it be lent?"""
         kept = tuple(a.dim for a in store.kept)
-        same = tuple(given.shape) == store.shape(self.plan.sizes)
         fits = (
-            same
+            is_array(given)
+            and tuple(given.shape) == store.shape(self.plan.sizes)
             and dtype_name(given.dtype) == NUMPY_NAME[store.type.dtype]
             and kept == self.dims(store)
         )
@@ -84,30 +84,30 @@ class Given:
     def dims(self, store: Store) -> tuple[str, ...]:
         return self.plan.graph[store.name].domain.dims
 
-    def fill(self, store: Store, given: Any, worker: int = 0) -> np.ndarray:
+    def fill(self, store: Store, given: object, worker: int = 0) -> np.ndarray:
         """The store of a worker before anything has run."""
         array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
         if not store.given:
             return array
         domain = self.plan.graph[store.name].domain
-        given = self.given(store, given)
+        values = self.given(store, given)
         dims = self.dims(store)
         if self.shards is not None and self.shards.dim in dims:
-            rows = np.split(given, self.shards.workers, axis=dims.index(self.shards.dim))
-            given = rows[worker]
+            rows = np.split(values, self.shards.workers, axis=dims.index(self.shards.dim))
+            values = rows[worker]
         lengths = {r.dim: r.size(self.plan.sizes) for r in domain}
         lengths |= {a.dim: 1 for a in store.axes if a.kind == "apart"}
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
-        if given.shape != want:
+        if values.shape != want:
             raise ShapeError(
-                f"the input {source(self.plan, store.name)} has the shape {given.shape}",
+                f"the input {source(self.plan, store.name)} has the shape {values.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
-        given = as_stored(domain, store, given, np)
-        array[tuple(map(slice, given.shape))] = given
+        stored = as_stored(domain, store, values, np)
+        array[tuple(map(slice, stored.shape))] = stored
         return array
 
-    def given(self, store: Store, given: Any) -> np.ndarray:
+    def given(self, store: Store, given: object) -> np.ndarray:
         """An input as a NumPy array."""
         name, loc = source(self.plan, store.name), self.plan.graph[store.name].loc
         return numbers(given, name, store.type.dtype, loc)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from recurra.codegen.input_layout import numbers
 from recurra.errors import Loc, RecurraError, ShapeError, here
+from recurra.ir.arrays import is_array
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.ir.values import array_of
@@ -53,7 +53,7 @@ def program_inputs(
     return out
 
 
-def expect_inputs(inputs: Mapping[str, ProgramInput], given: Any) -> None:
+def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
     """Raises RecurraError if a run is not given what the program reads, or something else."""
     if not isinstance(given, Mapping):
         raise RecurraError(
@@ -83,12 +83,12 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: Any) -> None:
         _expect_array(inputs[name], x)
 
 
-def _expect_array(wanted: ProgramInput, given: Any) -> None:
+def _expect_array(wanted: ProgramInput, given: object) -> None:
     """Raises ShapeError if an array has not the shape of an input.
 
     Those that are read are made numbers of their type where the program takes them.
     """
-    plain = given if hasattr(given, "shape") else array_of(given, f"the input {wanted.name}")
+    plain = given if is_array(given) else array_of(given, f"the input {wanted.name}")
     strange = getattr(getattr(plain, "dtype", None), "kind", "") == "U"
     if strange or tuple(plain.shape) != wanted.shape:
         have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"
@@ -102,7 +102,9 @@ def _expect_array(wanted: ProgramInput, given: Any) -> None:
         numbers(given, wanted.name, wanted.type.dtype, wanted.loc)
 
 
-def with_blanks(inputs: Mapping[str, ProgramInput], given: Mapping[str, Any]) -> dict[str, Any]:
+def with_blanks(
+    inputs: Mapping[str, ProgramInput], given: Mapping[str, object]
+) -> dict[str, object]:
     """Return a value for every input: zeros, of one element, for those that are left out."""
     left = (x for x in inputs.values() if x.name not in given)
     zeros = {x.name: np.zeros((), NUMPY_NAME[x.type.dtype]) for x in left}

@@ -8,18 +8,18 @@ its own, which is timed. What the cost model says of it stands beside it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-from recurra.backends.protocol import Backend
+from recurra.backends.protocol import ArrayFunction, Backend
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
 from recurra.codegen.shards import Shards
 from recurra.cost.prices import PRICES, Prices
+from recurra.ir.arrays import LibraryArray
 from recurra.runtime.executor import Execution
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
@@ -37,7 +37,7 @@ class ProfiledLaunch:
     measured: float  # the least process CPU time of a launch
 
     @property
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """As a line of a table."""
         more = len(self.statements) - SHOWN
         text = " ".join(self.statements[:SHOWN]) + (f" … and {more} more" if more > 0 else "")
@@ -57,7 +57,7 @@ def islands(
     shards: Shards | None = None,
     *,
     seed: int = 0,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, object] | None = None,
     steps: int = 8,
     prices: Prices = PRICES,
 ) -> list[ProfiledLaunch]:
@@ -68,8 +68,8 @@ def islands(
     cut = Execution(lower(plan, apart=loop.id, prices=prices), backend, shards)
     taken: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
 
-    def timed(name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
+    def timed(name: str, launch: ArrayFunction) -> ArrayFunction:
+        def run(*given: object) -> tuple[LibraryArray, ...]:
             since = time.process_time()
             made = backend.wait(launch(*given))
             taken[name].append((time.process_time() - since) * 1e3)

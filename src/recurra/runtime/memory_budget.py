@@ -13,7 +13,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recurra.codegen.program_cost import program_ns
 from recurra.codegen.region import Region
@@ -25,13 +24,14 @@ from recurra.cost.thresholds import (
 from recurra.errors import here
 from recurra.memory_model.budget import expect_room
 from recurra.memory_model.host_run import footprint
+from recurra.memory_model.machine import tells_besides
 from recurra.memory_model.peak import Peak
 from recurra.runtime.executable import Executable
 from recurra.storage.offload import Offload, worth
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.byte_units import parse
 
-More = Mapping[str, Any]  # options in place of those that were given
+More = Mapping[str, object]  # options in place of those that were given
 Make = Callable[[CompileOptions], Executable]
 
 
@@ -131,13 +131,13 @@ class Bare:
 
 def between_launches(program: Executable) -> int:
     """Bytes that are held outside of launches, at least: nothing is compiled to know them."""
-    backend: Any = program.backend
-    if not hasattr(backend, "besides"):
+    backend = program.backend
+    if not tells_besides(backend):
         return program.memory.nbytes
     return footprint(program.compiled.program, Bare(backend.donates)).nbytes
 
 
-def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
+def again(given: CompileOptions) -> Iterator[More]:
     """Ways that compute more than once, from what repeats least to what repeats most."""
     held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
     yield from ({"held": h} for h in held)
@@ -147,7 +147,7 @@ def again(given: CompileOptions) -> Iterator[dict[str, Any]]:
     )
 
 
-def away(given: CompileOptions, plan: StoragePlan) -> Iterator[dict[str, Any]]:
+def away(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
     """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
     dear.
     """

@@ -14,28 +14,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from recurra.backends.numpy.backend import NumpyBackend
+from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import function
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.errors import NotFiniteError
+from recurra.ir.arrays import LibraryArray
+from recurra.ir.expr import Env
+from recurra.ir.graph import Ref
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ir.types import Tuple, is_floating
 from recurra.ops.control import Call, Merge
+from recurra.ops.reduction import Fold
 from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
 from recurra.runtime.executor import Execution, Resume, Step
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import is_store_key
 
-Array = Any
-Answers = list[tuple[Array, ...]]
+Answers = list[tuple[np.ndarray, ...]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class BadElement:
     env: Mapping[str, int]
     element: tuple[int, ...]
     value: float
-    operands: tuple[Array, ...]
+    operands: tuple[object, ...]
     result: int = 0  # which one of a call
 
 
@@ -62,11 +66,11 @@ class NanWatch:
         self,
         node: Statement,
         env: Mapping[str, int],
-        y: Array,
-        made: Array,
-        xs: Any = (),
+        y: np.ndarray,
+        made: np.ndarray,
+        xs: Sequence[object] = (),
         result: int = 0,
-    ) -> Array:
+    ) -> np.ndarray:
         """The result with what is not let through replaced."""
         spots = np.argwhere(made)
         left = len(spots) if self.through is None else max(0, self.through - self.count)
@@ -86,9 +90,9 @@ class WatchedArrays(Walk):
     """Runs statements as NumPy does, under a watch."""
 
     watch: NanWatch = field(default_factory=lambda: NanWatch(None))
-    operands: list[Array] = field(default_factory=list[Array])
+    operands: list[object] = field(default_factory=list[object])
 
-    def value(self, sink: str, index: int, ref: Any, state: Scope, env: Mapping[str, Any]) -> Array:
+    def value(self, sink: str, index: int, ref: Ref, state: Scope, env: Env) -> object:
         x = super().value(sink, index, ref, state, env)
         self.operands.append(x)
         return x
@@ -110,36 +114,37 @@ class WatchedArrays(Walk):
             if not node.accumulates:
                 self.keep(node, fixed, state, env)
 
-    def made(self, node: Statement, env: Mapping[str, Any], y: Array, xs: Any) -> Array:
+    def made(self, node: Statement, env: Env, y: np.ndarray, xs: Sequence[object]) -> np.ndarray:
         """Which elements are worse than the operands they are made of."""
         if isinstance(node.op, Merge):
             return np.zeros(y.shape, bool)
         if not xs:
             return np.isnan(y)
 
-        def again(bad: Callable[[Array], Array]) -> Array:
+        def again(bad: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
             clean = [_mended(bad, x) for x in xs]
             if node.accumulates:
-                return Op.registry[node.op.monoid_of]().eval(np, *clean)  # pyright: ignore[reportAttributeAccessIssue]
+                assert isinstance(node.op, Fold)
+                return Op.registry[node.op.monoid_of]().eval(np, *clean)
             return np.asarray(node.op.run(np, env, *clean))
 
         nan = np.isnan(y) & np.isnan(again(_nan))
         return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
 
 
-def _mended(bad: Callable[[Array], Array], x: Any) -> Any:
+def _mended(bad: Callable[[np.ndarray], np.ndarray], x: object) -> object:
     """An operand, or the results of a call that are one, with 1 for its bad elements."""
     if isinstance(x, tuple):
-        return tuple(_mended(bad, y) for y in cast("tuple[Any, ...]", x))
+        return tuple(_mended(bad, y) for y in cast("tuple[object, ...]", x))
     x = np.asarray(x)
     return np.where(bad(x), 1, x).astype(x.dtype)
 
 
-def _nan(x: Array) -> Array:
+def _nan(x: np.ndarray) -> np.ndarray:
     return np.isnan(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
 
 
-def _not_finite(x: Array) -> Array:
+def _not_finite(x: np.ndarray) -> np.ndarray:
     return ~np.isfinite(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
 
 
@@ -152,7 +157,7 @@ class _Watching(NumpyBackend):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+    def compile(self, plan: StoragePlan, region: Region) -> ArrayFunction:
         return function(
             plan, region, self.machine, lambda p, m: WatchedArrays(p, m, watch=self.watch)
         )
@@ -165,9 +170,9 @@ class Check:
     program: Program
     names: Mapping[str, str]
     seed: int
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, object]
     resume: Resume | None
-    answers: Answers = field(default_factory=list[tuple[Array, ...]])
+    answers: Answers = field(default_factory=list[tuple[np.ndarray, ...]])
     excused: set[str] = field(default_factory=set[str])  # inf that no op made
     resumable: bool = False  # may the last launch be run again alone?
     launches: int = 0  # since the state that a replay begins with
@@ -179,11 +184,11 @@ class Check:
     def recorded(self, execution: Execution) -> Execution:
         """The execution, of which is kept what the host answers."""
 
-        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             if not self.answers_are_kept(statement):
                 return call
 
-            def recorded(*given: Any) -> Any:
+            def recorded(*given: object) -> tuple[LibraryArray, ...]:
                 found = call(*given)
                 self.answers.append(tuple(map(execution.backend.numpy, found)))
                 return found
@@ -207,13 +212,13 @@ class Check:
             self.answers.clear()
             self.launches = 0
 
-    def end(self, results: Mapping[str, Any]) -> None:
+    def end(self, results: Mapping[str, object]) -> None:
         """After the last launch; raises NotFiniteError."""
         self.ended = True
         if not self.resumable:  # else all of it has been seen
             self.look(results)
 
-    def look(self, results: Mapping[str, Any], where: str = "") -> None:
+    def look(self, results: Mapping[str, object], where: str = "") -> None:
         bad = bad_names(results) - self.excused
         if not bad:
             return
@@ -236,18 +241,18 @@ class Check:
         name = sorted(reached & bad_names(shown), key=lambda n: (n not in self.names, n))[0]
         raise self.refusal(found.last, name, results[name], where)
 
-    def replay(self, through: int | None) -> tuple[NanWatch, dict[str, Any]]:
+    def replay(self, through: int | None) -> tuple[NanWatch, Mapping[str, object]]:
         """The launch again: what was made, and its results."""
         watch, answers = NanWatch(through), iter(self.answers)
-        backend: Any = _Watching(watch)
+        backend = _Watching(watch)
         plan = self.program.plan
         walk, paths = Walk(plan, backend.machine), plan.schedule.paths()
 
-        def wrap(statement: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             node = plan.statements[statement]
             loops = [x for _, x in paths[statement] if x is not None]
 
-            def answered(times: tuple[int, ...], *_: Any) -> tuple[Array, ...]:
+            def answered(times: tuple[int, ...], *_: object) -> tuple[np.ndarray, ...]:
                 state = Scope({}, {}, {}, tuple(zip(loops, times, strict=True)))
                 env = walk.point(statement, state)
                 return tuple(_answer(watch, node, env, y, k) for k, y in enumerate(next(answers)))
@@ -256,7 +261,7 @@ class Check:
 
         execution = Execution(self.program, backend).using(calls=wrap)
         steps = execution.steps(self.seed, inputs=self.inputs, resume=self.resume)
-        results: dict[str, Any] = {}
+        results: Mapping[str, object] = {}
         with np.errstate(all="ignore"), closing(steps):
             for _ in range(self.launches):
                 s = next(steps)
@@ -273,7 +278,7 @@ class Check:
     def called(self, name: str) -> str:
         return self.names.get(name, name)
 
-    def unexplained(self, name: str, results: Mapping[str, Any], where: str) -> None:
+    def unexplained(self, name: str, results: Mapping[str, object], where: str) -> None:
         raise NotFiniteError(
             f"{self.called(name)} is {_worst(results[name])}" + (f" at {where}" if where else ""),
             facts="run again on NumPy, no op makes it: the backends round differently there, or "
@@ -281,7 +286,7 @@ class Check:
             hint="compile with backend='numpy', check='nan'",
         )
 
-    def refusal(self, made: BadElement, result: str, shown: Any, where: str) -> NotFiniteError:
+    def refusal(self, made: BadElement, result: str, shown: object, where: str) -> NotFiniteError:
         led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
         dims, element = self.point(made)
         places = [f"{d}={p}" for d, p in dims.items()]
@@ -327,8 +332,7 @@ class Check:
             if isinstance(made.node.type, Tuple)
             else made.node.type
         )
-        shape: Sequence[Any] = type_.shape
-        for k, size in zip(made.element, shape, strict=False):
+        for k, size in zip(made.element, type_.shape, strict=False):
             mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
                 dims[mine[0]] = k
@@ -354,21 +358,21 @@ def _hands_on_variables(program: Program) -> bool:
 
 
 def _answer(
-    watch: NanWatch, node: Statement, env: Mapping[str, int], y: Array, index: int
-) -> Array:
+    watch: NanWatch, node: Statement, env: Mapping[str, int], y: np.ndarray, index: int
+) -> np.ndarray:
     """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
     y = np.array(y, copy=True)
     made = _not_finite(y)
     return watch.mend(node, env, y, made, result=index) if made.any() else y
 
 
-def bad_names(results: Mapping[str, Any]) -> set[str]:
+def bad_names(results: Mapping[str, object]) -> set[str]:
     """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
     values = {n: x for n, x in results.items() if x is not None and not is_store_key(n)}
     return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
 
 
-def _worst(x: Any) -> str:
+def _worst(x: object) -> str:
     a = np.asarray(x)
     return "nan" if np.isnan(a).any() else _text(float(a[~np.isfinite(a)].flat[0]))
 
@@ -377,9 +381,9 @@ def _text(x: float) -> str:
     return f"{x:.5g}"
 
 
-def _near(x: Array, made: BadElement, index: int) -> str:
+def _near(operand: object, made: BadElement, index: int) -> str:
     """Operand `index` at the element, or its extremes where it has axes that the result lacks."""
-    x = np.asarray(x)
+    x = np.asarray(operand)
     labels: str = getattr(made.node.op, "labels", "")
     if labels:
         ins, _, out = labels.partition("->")

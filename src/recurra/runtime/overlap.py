@@ -10,13 +10,14 @@ arrays change hands in the order of the program, and may be given away as in any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
+from recurra.ir.arrays import LibraryArray
 from recurra.runtime.async_arrays import ToCome, Waiting, read
 from recurra.runtime.executor import Execution
 
@@ -41,10 +42,10 @@ def _launches(items: tuple[HostItem, ...]) -> Iterator[RegionLaunch]:
 class Result(ToCome):
     """One of the results of a launch in the other thread."""
 
-    launch: Future[tuple[Any, ...]]
+    launch: Future[tuple[LibraryArray, ...]]
     k: int
 
-    def read(self) -> Any:
+    def read(self) -> LibraryArray:
         return self.launch.result()[self.k]
 
 
@@ -67,7 +68,9 @@ class OverlappedLaunches:
 
     pool: ThreadPoolExecutor
     results: dict[str, int]  # of the regions whose launches go there
-    pending: list[Future[Any]] = field(default_factory=list[Future[Any]])
+    pending: list[Future[tuple[LibraryArray, ...]]] = field(
+        default_factory=list[Future[tuple[LibraryArray, ...]]]
+    )
 
     def drain(self) -> None:
         """Return when all of them have ended; raises what one of them raised."""
@@ -75,18 +78,18 @@ class OverlappedLaunches:
         for launch in pending:
             launch.result()
 
-    def wrapped(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self, name: str, run: ArrayFunction) -> ArrayFunction:
         """A launch of a region: in the other thread, or here when that has ended."""
         count = self.results.get(name)
         if count is None:
 
-            def here(*given: Any) -> Any:
+            def here(*given: object) -> tuple[LibraryArray, ...]:
                 self.drain()
                 return run(*map(read, given))
 
             return here
 
-        def there(*given: Any) -> tuple[Result, ...]:
+        def there(*given: object) -> tuple[Result, ...]:
             launch = self.pool.submit(lambda: run(*map(read, given)))
             self.pending.append(launch)
             return tuple(Result(launch, k) for k in range(count))
@@ -105,6 +108,6 @@ def overlapping(execution: Execution) -> Generator[Execution]:
         return
     with ThreadPoolExecutor(1, "recurra launches") as pool:
         overlap = OverlappedLaunches(pool, results)
-        backend: Any = Settling(inner, overlap)
+        backend = Settling(inner, overlap).backend
         yield execution.using(launches=overlap.wrapped, backend=backend)
         overlap.drain()

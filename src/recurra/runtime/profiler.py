@@ -11,9 +11,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from recurra.backends.protocol import ArrayFunction
+    from recurra.ir.arrays import LibraryArray
     from recurra.runtime.executor import Execution
 
 MOST = 4000  # spans that are kept
@@ -32,7 +34,9 @@ class Span:
 class Watch:
     """`with watching(execution) as (watch, seen)`: `watch.step()` at the end of every stretch."""
 
-    def __init__(self, mark: Callable[[Any], Any] | None, wait: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, mark: Callable[[object], object] | None, wait: Callable[[object], object]
+    ) -> None:
         self.mark, self.wait = mark, wait
         self.found: list[Span | Future[Span]] = []
         self.since, self.until = 0.0, 0.0
@@ -50,10 +54,10 @@ class Watch:
         elif not self.until:
             self.until = now
 
-    def launch(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def launch(self, name: str, run: ArrayFunction) -> ArrayFunction:
         """A region that says when it ran."""
 
-        def timed(*given: Any) -> Any:
+        def timed(*given: object) -> tuple[LibraryArray, ...]:
             if not self.on:
                 return run(*given)
             start = time.perf_counter()
@@ -66,14 +70,14 @@ class Watch:
 
         return timed
 
-    def ended(self, name: str, start: float, mark: Any) -> Span:
+    def ended(self, name: str, start: float, mark: object) -> Span:
         self.wait(mark)
         return Span(name, "launch", start, time.perf_counter())
 
-    def call(self, name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self, name: str, run: ArrayFunction) -> ArrayFunction:
         """A host function that says when it ran: from when what it is given is there."""
 
-        def timed(times: Any, *given: Any) -> Any:
+        def timed(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
             if not self.on:
                 return run(times, *given)
             self.wait(given)

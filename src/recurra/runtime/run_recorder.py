@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from recurra.ir.arrays import LibraryArray
 from recurra.report.progress import track
 from recurra.report.run_page import (
     ShownProgram,
@@ -24,7 +26,7 @@ from recurra.runtime.runner import Runner
 
 def record(
     runner: Runner, program: ShownProgram, folder: str | Path, request: RunRequest
-) -> dict[str, Any]:
+) -> dict[str, LibraryArray]:
     """Run a program, with everything a person wants to see of it in `folder`.
 
     A resumed run goes on with the metrics that are there. The folder of another run is refused.
@@ -54,13 +56,13 @@ def _recorded(
     run: RunFolder,
     launches: RunLaunches,
     request: RunRequest,
-) -> dict[str, Any]:
+) -> dict[str, LibraryArray]:
     """The results of a run, each step of which is written down."""
     total, how = runner.compilation.iterations, launches.how
     looked = watching(launches.execution, not how)
     with track(total, run.path.name) as progress, looked as (watch, seen):
 
-        def step(first: int, metrics: dict[str, Any]) -> None:
+        def step(first: int, metrics: dict[str, np.ndarray]) -> None:
             watch.step()
             count = max((len(x) for x in metrics.values()), default=0)
             for k in range(count):

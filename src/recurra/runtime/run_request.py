@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from recurra.runtime.executor import Resume, Step
+from recurra.window import Executor
 
-OnStep = Callable[[int, dict[str, Any]], None]
+OnStep = Callable[[int, dict[str, np.ndarray]], None]
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class RunRequest:
 
     seed: int = 0
     """The seed of all draws."""
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, object] = field(default_factory=dict[str, object])
     """The value of every rc.input, by name, [*dims of its domain, *shape]."""
     resume: Resume | str | Path | None = None
     """The folder whose newest checkpoint it goes on from, or the (time, variables) of a step."""
@@ -30,7 +32,7 @@ class RunRequest:
     """Results are arrays of the backend, not copied."""
     overwrite: bool = False
     """A new run takes the place of one that lies where this one saves and records."""
-    window: Any = None
+    window: int | Executor | None = None
     """The threads that run launches side by side, or an executor; None: one after the other."""
     folder: Path | None = None
     """Where exported parts of the program are left at the end, beside what its effects save."""

@@ -8,13 +8,14 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recurra.checkpoint.background_writer import Behind
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
+from recurra.ir.arrays import LibraryArray
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, RunLaunches
@@ -78,7 +79,7 @@ class Runner:
         program, source = c.compiled.program, c.written.graph
         return Saver(program, source, c.effects, c.backend.name, decisions, c.workers, c.exports)
 
-    def run(self, request: RunRequest) -> dict[str, Any]:
+    def run(self, request: RunRequest) -> dict[str, LibraryArray]:
         """Every named tensor, [*dims of its domain, *shape]."""
         with telling_of_memory(self.compilation.compiled.plan):
             if not request.is_watched and self.single is not None:
@@ -121,7 +122,7 @@ class Runner:
             self.saver.expect_own(resume, seed, request.overwrite)
         return resume, seed
 
-    def run_by(self, execution: Execution, request: RunRequest) -> dict[str, Any]:
+    def run_by(self, execution: Execution, request: RunRequest) -> dict[str, LibraryArray]:
         """Run an execution of the program: its own, or one whose launches are wrapped."""
         c, inputs = self.compilation, request.inputs
         saver = replace(self.saver, inputs=with_blanks(c.inputs, inputs), told=set())
@@ -157,7 +158,7 @@ class Runner:
             watch.end(made)
         return {name: c.arrange(o, made[c.outputs[o]]) for name, o in c.named.items()}
 
-    def launch(self, steps: Iterator[Step]) -> Step | dict[str, Any]:
+    def launch(self, steps: Iterator[Step]) -> Step | dict[str, LibraryArray]:
         """What the next launch of the outermost loop made; after the last one, all outputs."""
         since = time.perf_counter()
         try:
@@ -183,7 +184,9 @@ class Runner:
         """
         return not self.log_dims or step.dim in self.log_dims
 
-    def untold_metrics(self, made: Mapping[str, Any], told: Collection[str]) -> dict[str, Any]:
+    def untold_metrics(
+        self, made: Mapping[str, LibraryArray], told: Collection[str]
+    ) -> dict[str, np.ndarray]:
         """The metrics along dims of one point, which no launch was a part of."""
         c = self.compilation
         sizes, graph = c.written.sizes, c.written.graph
@@ -194,16 +197,16 @@ class Runner:
         }
         return {name: np.atleast_1d(c.arrange(o, made[c.outputs[o]])) for name, o in one.items()}
 
-    def metrics(self, step: Step) -> list[tuple[int, dict[str, Any]]]:
+    def metrics(self, step: Step) -> list[tuple[int, dict[str, np.ndarray]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""
-        outputs, out = self.compilation.outputs, dict[range, dict[str, Any]]()
+        outputs, out = self.compilation.outputs, dict[range, dict[str, np.ndarray]]()
         for name, o in self.compilation.written.logs.items():
             x = step.outputs.get(outputs[o])
             if x is not None and x.ndim == 1 and len(x):
                 out.setdefault(step.points[outputs[o]], {})[name] = x
         return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(step.lo, {})]
 
-    def expect_indices(self, made: Mapping[str, Any], step: Step | None = None) -> None:
+    def expect_indices(self, made: Mapping[str, LibraryArray], step: Step | None = None) -> None:
         """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.
 
         Of a run that has ended those are left to be seen that no step has told of.

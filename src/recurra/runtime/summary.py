@@ -9,10 +9,13 @@ from typing import Any
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import members, times
+from recurra.compiler.pass_manager import PassRow
 from recurra.compiler.pipeline import Compiled
 from recurra.ir.graph import Graph
+from recurra.ir.types import Tuple
 from recurra.memory_model import summary
 from recurra.memory_model.host_run import footprint
+from recurra.memory_model.machine import tells_besides
 from recurra.memory_model.peak import KINDS, Peak
 from recurra.report.html import code, folds_html, table
 from recurra.runtime.compilation import Compilation
@@ -86,7 +89,7 @@ class InspectableProgram:
         return f"{heads}\n{source(self.compiled.program)}"
 
     @property
-    def pass_rows(self) -> list[Row]:
+    def pass_rows(self) -> list[PassRow]:
         """A row per pass that ran: equations before and after, ms."""
         return list(self.compiled.stages.rows)
 
@@ -112,12 +115,11 @@ class InspectableProgram:
         On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
         are compiled now. Host functions and the libraries themselves come on top.
         """
-        backend: Any = self.backend
-        tells = backend if hasattr(backend, "besides") else None
+        tells = self.backend if tells_besides(self.backend) else None
         return footprint(self.compilation.single or self.compiled.program, tells)
 
     @property
-    def preflight(self) -> Mapping[str, Any] | None:
+    def preflight(self) -> Mapping[str, object] | None:
         """What is told of memory before the first step, as plain data: `report.page` draws it.
 
         On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
@@ -185,7 +187,8 @@ def variable_rows(compiled: Compiled) -> list[Row]:
             along.setdefault(name, loop.dim)
     rows: list[Row] = []
     for name, dim in along.items():
-        type_: Any = plan.statements.arrays[name].type
+        type_ = plan.statements.arrays[name].type
+        assert not isinstance(type_, Tuple)
         rows.append(
             {
                 "store": name,
@@ -247,7 +250,7 @@ def _inner_loops(items: tuple[Item, ...], around: str) -> Iterator[tuple[str, Lo
             yield name, loop
 
 
-def memory_summary(compiled: Compiled, peak: Peak) -> Mapping[str, Any]:
+def memory_summary(compiled: Compiled, peak: Peak) -> Mapping[str, object]:
     """Return what is told of memory before the first step, as plain data for a page to draw."""
     history = [{"at": p.at, **p.kinds} for p in peak.history]
     rows = summary.rows(compiled.program.plan, peak)

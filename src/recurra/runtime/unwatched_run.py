@@ -6,10 +6,9 @@ Inputs are taken as they are, results leave as they were asked for, nothing is d
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -17,8 +16,9 @@ from recurra.backends.protocol import Backend
 from recurra.codegen.host_program import Program, RegionLaunch
 from recurra.codegen.input_layout import in_place
 from recurra.codegen.region import Region
-from recurra.codegen.single_launch import Finish, WholeProgram, output_of
+from recurra.codegen.single_launch import Arrays, Finish, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
+from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
 from recurra.storage.storage_plan import StoragePlan
@@ -34,7 +34,7 @@ class WholeProgramBackend(Backend, Protocol):
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 
-    def argument(self, x: Any) -> Any:
+    def argument(self, x: object) -> LibraryArray:
         """What the whole takes of a caller's array: it only reads it, and only while it runs."""
         ...
 
@@ -66,19 +66,19 @@ class SingleRun:
         region = replace(only.region, name=name)
         return self.backend.compile_whole(self.program.plan, region, finish)
 
-    def results(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+    def results(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
         """Every named tensor, [*dims of its domain, *shape]; what the caller gave stays his."""
         given = {n for n in self.outputs if self.program.plan.stores[n].given}
         own = {n: xp.asarray(x, copy=True) if n in given else x for n, x in stores.items()}
         return self.arranged(own, xp)
 
-    def arranged(self, stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
+    def arranged(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
         """Every named tensor, of the stores of outputs."""
         return tuple(
             stores[n] if same else self.as_named(o, stores, xp) for o, n, same in self.named
         )
 
-    def as_named(self, output: str, stores: Mapping[str, Any], xp: Any) -> Any:
+    def as_named(self, output: str, stores: Arrays, xp: ArrayNamespace) -> LibraryArray:
         """An output as the user wrote it, of the store of its equation."""
         name = self.compilation.outputs[output]
         made = output_of(self.program.plan, name, stores[name], xp)
@@ -95,7 +95,7 @@ class SingleRun:
             out.append((o, n, self.as_named(o, {n: like}, np) is like))
         return tuple(out)
 
-    def on_host(self, made: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    def on_host(self, made: tuple[LibraryArray, ...]) -> tuple[LibraryArray, ...]:
         """Every named tensor, of the stores of outputs, as NumPy arrays of the caller's own."""
         backend, stores = self.backend, self.program.plan.stores
         own = {
@@ -104,11 +104,11 @@ class SingleRun:
         }
         return self.arranged(own, np)
 
-    def in_place(self, x: ProgramInput, request: RunRequest) -> Any:
+    def in_place(self, x: ProgramInput, request: RunRequest) -> object:
         """An input as it was given, or in the type that it has in the program."""
         return in_place(request.inputs[x.name], x.name, x.type.dtype, x.loc)
 
-    def run(self, request: RunRequest) -> dict[str, Any]:
+    def run(self, request: RunRequest) -> dict[str, LibraryArray]:
         """Every named tensor, by name; all of them are there when this returns."""
         c, backend, since = self.compilation, self.backend, time.perf_counter()
         expect_inputs(c.inputs, request.inputs)

@@ -17,12 +17,12 @@ MOST = 44  # bits of a byte's number in its file
 _files: dict[tuple[int, int], int] = {}
 
 
-def segments(arrays: Iterable[Any]) -> tuple[Segment, ...]:
+def segments(arrays: Iterable[object]) -> tuple[Segment, ...]:
     """Of NumPy arrays, PyTorch tensors on the CPU, and segments; empty ones touch nothing."""
     return tuple(segment for array in arrays if (segment := segment_of(array)).size)
 
 
-def filled(arrays: Iterable[Any]) -> tuple[Segment, ...]:
+def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
     """Of those whose elements fill their segments: who writes them all writes every byte."""
     return tuple(
         segment
@@ -31,7 +31,7 @@ def filled(arrays: Iterable[Any]) -> tuple[Segment, ...]:
     )
 
 
-def segment_of(array: Any) -> Segment:
+def segment_of(array: object) -> Segment:
     """From the first to the last byte that an array's shape and strides reach.
 
     Raises WindowError for what has no address here.
@@ -60,7 +60,7 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
     return Segment(_in_file(array, low), high - low + array.itemsize)
 
 
-def _in_file(array: Any, address: int) -> int:
+def _in_file(array: object, address: int) -> int:
     """The number of a byte: its address, or that in the file that is mapped there."""
     owner: Any = array
     while hasattr(base := getattr(owner, "base", None), "__array_interface__"):

@@ -164,7 +164,7 @@ class Simulate:
                 facts="those two bring their own programs",
                 hint="leave the program out",
             )
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if self.paper:
             rows = paper.comparison(machine, self.kernels, _counting())
             found["paper"] = [
@@ -342,7 +342,7 @@ def _draw(path: Path, runs: Sequence[Any]) -> None:
     )
 
 
-def _report(machine: SimulatedGpu) -> dict[str, Any]:
+def _report(machine: SimulatedGpu) -> dict[str, object]:
     return {
         "gpu": machine.gpu.name,
         "slots": machine.slots,
@@ -364,7 +364,7 @@ def _counting() -> Callable[[str], object]:
     return tell
 
 
-def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
     columns = list(rows[0])
     cells = [[str(row[c]) for c in columns] for row in rows]
     wide = [max(len(c), *(len(row[k]) for row in cells)) for k, c in enumerate(columns)]

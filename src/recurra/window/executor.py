@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from recurra.report.html import table_html
 from recurra.window import lifetime
@@ -32,6 +32,7 @@ from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.turn_lock import Turn
 from recurra.window.wrapper import Wrapper, named
 
+A = TypeVar("A")
 Policy = Literal["learn", "always", "never"]
 
 
@@ -84,7 +85,9 @@ class Executor:
 
     # launching
 
-    def launch(self, kernel: Wrapper | Callable[..., Any], *args: Any, **kwargs: Any) -> Launch:
+    def launch(
+        self, kernel: Wrapper | Callable[..., object], *args: object, **kwargs: object
+    ) -> Launch:
         """The next kernel of the program; it will see all that earlier ones wrote.
 
         A plain function may touch anything: it is a barrier.
@@ -115,7 +118,10 @@ class Executor:
         return self._launch_otherwise(kernel, args, kwargs)
 
     def _launch_otherwise(
-        self, kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        kernel: Wrapper | Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
     ) -> Launch:
         """Through the window; or at once, while that is timed or something is unusual about it."""
         stretch = self._stretch
@@ -173,7 +179,7 @@ class Executor:
             self._next_stretch()
         return True
 
-    def called(self, name: str, since: float, *reads: Any) -> None:
+    def called(self, name: str, since: float, *reads: object) -> None:
         """The program itself has run something since then, between launches, which read these:
         it is seen beside them, and counts where it is judged whether the window pays."""
         if self._outer is not None:
@@ -187,7 +193,7 @@ class Executor:
 
     # waiting
 
-    def read(self, array: Any) -> Any:
+    def read(self, array: A) -> A:
         """The array, when everything launched that writes it is done.
 
         Raises KernelError if a kernel that it follows from has failed.
@@ -195,7 +201,7 @@ class Executor:
         self.wait(array)
         return array
 
-    def wait(self, *arrays: Any) -> None:
+    def wait(self, *arrays: object) -> None:
         """Returns when everything launched that writes any of them is done; see `read`."""
         if self._outer is not None:
             return self._outer.wait(*arrays)
@@ -275,9 +281,9 @@ class Executor:
     def _straight(
         self,
         stretch: Stretch,
-        kernel: Wrapper | Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kernel: Wrapper | Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         *,
         again: bool,
     ) -> Launch | None:
@@ -302,9 +308,9 @@ class Executor:
 
     def _straight_slowly(
         self,
-        kernel: Wrapper | Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kernel: Wrapper | Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         *,
         again: bool,
     ) -> Launch:

@@ -69,7 +69,7 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def _args(event: Event) -> Mapping[str, Any]:
+def _args(event: Event) -> Event:
     return event.get("args", {})
 
 
@@ -77,7 +77,7 @@ def _kinds(events: Iterable[Event]) -> str:
     return ", ".join(sorted({str(e.get("cat")) for e in events})) or "no kind"
 
 
-def _device(profile: Mapping[str, Any], id_: int, gpu: Gpu) -> Gpu:
+def _device(profile: Event, id_: int, gpu: Gpu) -> Gpu:
     """The GPU of the profile, as far as its limits on waves go."""
     for p in profile.get("deviceProperties", ()):
         if p["id"] == id_:
@@ -131,7 +131,7 @@ def _kernel(event: Event, index: int, after: Iterable[int], host: bool, gpu: Gpu
 def _after(events: Iterable[Event], ran: list[Event]) -> list[set[int]]:
     """Of each kernel those that it follows: the one before it on its stream, and what that stream
     was made to wait for since."""
-    waits: dict[int, list[Mapping[str, Any]]] = {}
+    waits: dict[int, list[Event]] = {}
     for e in events:
         if e.get("cat") == "cuda_sync" and "Stream Wait" in str(e["name"]):
             waits.setdefault(_args(e)["stream"], []).append(_args(e))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
 
 from recurra.errors import Loc, here
 from recurra.window.failures import KernelError
@@ -19,7 +18,7 @@ class Launch:
 
     wrapper: Wrapper
     task: Task
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    arguments: tuple[tuple[object, ...], dict[str, object]]
     loc: Loc | None
     number: int
     ticket: int = -1  # in the window
@@ -60,7 +59,7 @@ class Ran:
 
 
 def launch_of(
-    kernel: Wrapper | Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    kernel: Wrapper | Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Launch:
     """What this call of `launch` is, with the line that makes it."""
     wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)

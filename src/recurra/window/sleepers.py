@@ -29,7 +29,7 @@ class Sleepers:
 
     def __init__(self, lock: Any):
         self._lock = lock
-        self._beds: dict[Any, None] = {}
+        self._beds: dict[threading.Lock, None] = {}
 
     def sleep(self) -> None:
         """Return when called; the lock is free meanwhile."""

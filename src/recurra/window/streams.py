@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recurra.window import lifetime
 from recurra.window.core import check_size
@@ -53,12 +52,12 @@ class StreamLaunch:
     keep: object = None
 
 
-def stub(folder: Path | None = None) -> Any:
+def stub(folder: Path | None = None) -> object:
     """A driver without a GPU: streams are queues on a clock that goes on with every call."""
     return load(folder, STREAMS).StubDriver()
 
 
-def cuda(folder: Path | None = None) -> Any:
+def cuda(folder: Path | None = None) -> object:
     """The driver of the GPU that is here. Raises WindowError where there is none."""
     try:
         return load(folder, STREAMS).CudaDriver()
@@ -79,7 +78,7 @@ class Streams:
 
     def __init__(
         self,
-        driver: Any,
+        driver: object,
         slots: int = 32,
         streams: int = 8,
         *,
@@ -94,8 +93,8 @@ class Streams:
         if graphs < 0:
             raise WindowError(f"{graphs} graphs", hint="graphs=0 is without them")
         native = load(folder, STREAMS)
-        self._kernel: Any = native.Kernel
-        self._issuer: Any = native.Issuer(driver, slots, streams, graphs, queue)
+        self._kernel = native.Kernel
+        self._issuer = native.Issuer(driver, slots, streams, graphs, queue)
         self._kept: dict[int, object] = {}
         self._tidy_at = queue
         self._state = "open"
@@ -212,7 +211,7 @@ class Streams:
     def _failure(self) -> KernelError:
         return KernelError(f"the driver failed: {self._issuer.failure()}")
 
-    def _native(self, kernel: GpuKernel) -> Any:
+    def _native(self, kernel: GpuKernel) -> object:
         made = self._kernel()
         for name in ("function", "grid", "block", "shared", "parameters", "workspace", "us"):
             setattr(made, name, getattr(kernel, name))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from recurra.window.gain_model import MOST, SAMPLE, Judgment
 from recurra.window.task import Task
 from recurra.window.wrapper import Wrapper
 
-Called = tuple[Wrapper, tuple[Any, ...], dict[str, Any]]
+Called = tuple[Wrapper, tuple[object, ...], dict[str, object]]
 RARELY = 1024  # launches between two looks at the clock, while nothing is examined
 
 
@@ -64,7 +63,7 @@ class Stretch:
         self.called.clear()
         self.count, self.since, self.before = 0, time.perf_counter(), 0.0
 
-    def keep(self, wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def keep(self, wrapper: Wrapper, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """What was called, while launches run one by one and are timed."""
         self.called.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
 
@@ -77,7 +76,9 @@ class Stretch:
         self.since = time.perf_counter()
 
 
-def _looked_up(wrapper: Wrapper, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _looked_up(
+    wrapper: Wrapper, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Task, Hashable]:
     task = Task(wrapper.name) if wrapper.kind else wrapper.task(*args, **kwargs)
     return task, kind_of(wrapper, task)
 

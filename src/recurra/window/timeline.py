@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 WIDE, ROW, CURVE = 1000, 12, 60  # of the picture
 MOST_ROWS = 40
@@ -58,7 +57,7 @@ class TimelineRun:
     def chrome(self) -> str:
         """The timeline as JSON that chrome://tracing and Perfetto open; lanes hold no overlaps."""
         lanes = lanes_of(self.spans)
-        events: list[dict[str, Any]] = [
+        events: list[Mapping[str, object]] = [
             {
                 "name": s.name,
                 "ph": "X",

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recurra.errors import Loc
 from recurra.window.access import filled, segments
 from recurra.window.task import Segment, Task, barrier
 
-Touched = Callable[..., Iterable[Any]]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+Touched = Callable[..., Iterable[object]]
 
 
 @dataclass(frozen=True)
@@ -32,54 +36,54 @@ class Wrapper:
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
     reads: Touched | None = None
     writes: Touched | None = None
     threaded: bool = False
     kind: Hashable = None
     loc: Loc | None = None
-    at_once: Callable[..., Any] | None = field(
+    at_once: Callable[..., object] | None = field(
         init=False, repr=False, compare=False
     )  # if that fits
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at_once", None if self.threaded else self.function)
 
-    def task(self, *args: Any, **kwargs: Any) -> Task:
+    def task(self, *args: object, **kwargs: object) -> Task:
         """What a launch with these arguments touches."""
         if self.reads is None or self.writes is None:
             return barrier(self.name)
         reads, writes = self.reads(*args, **kwargs), self.writes(*args, **kwargs)
         return Task(self.name, segments(reads), segments(writes))
 
-    def written(self, *args: Any, **kwargs: Any) -> tuple[Segment, ...]:
+    def written(self, *args: object, **kwargs: object) -> tuple[Segment, ...]:
         """What a launch with these arguments is sure to write, to the last byte, if it succeeds."""
         if self.reads is None or self.writes is None:
             return ()
         return filled(self.writes(*args, **kwargs))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """The function itself, at once."""
         return self.function(*args, **kwargs)
 
 
-def named(function: Callable[..., Any]) -> str:
+def named(function: Callable[..., object]) -> str:
     """What a function is called in messages."""
     return getattr(function, "__name__", type(function).__name__)
 
 
 def kernel(
     *, reads: Touched | None = None, writes: Touched | None = None, threaded: bool = False
-) -> Callable[[Callable[..., Any]], Wrapper]:
+) -> Callable[[Callable[..., object]], Wrapper]:
     """Makes a kernel of the function below: see `Wrapper`."""
 
-    def wrap(function: Callable[..., Any]) -> Wrapper:
+    def wrap(function: Callable[..., object]) -> Wrapper:
         return Wrapper(named(function), function, reads, writes, threaded)
 
     return wrap
 
 
-def ufunc(function: Any) -> Wrapper:
+def ufunc(function: np.ufunc) -> Wrapper:
     """Any NumPy ufunc: called as f(x, .., out), arrays of one shape or broadcast to it."""
 
     def call(*arrays: Any) -> None:
@@ -94,7 +98,7 @@ def ufunc(function: Any) -> Wrapper:
 
 
 @kernel(reads=lambda a, b, out: (a, b), writes=lambda a, b, out: (out,))
-def matmul(a: Any, b: Any, out: Any) -> None:
+def matmul(a: ArrayLike, b: ArrayLike, out: np.ndarray) -> None:
     """out = a @ b. [m, k], [k, n] → [m, n], as numpy.matmul."""
     import numpy as np
 
@@ -102,7 +106,7 @@ def matmul(a: Any, b: Any, out: Any) -> None:
 
 
 @kernel(reads=lambda x, out, axis=None: (x,), writes=lambda x, out, axis=None: (out,))
-def total(x: Any, out: Any, axis: int | tuple[int, ...] | None = None) -> None:
+def total(x: ArrayLike, out: np.ndarray, axis: int | tuple[int, ...] | None = None) -> None:
     """out = Σ x over the axes; all of them by default."""
     import numpy as np
 
@@ -110,7 +114,7 @@ def total(x: Any, out: Any, axis: int | tuple[int, ...] | None = None) -> None:
 
 
 @kernel(reads=lambda x, out: (x,), writes=lambda x, out: (out,))
-def copy(x: Any, out: Any) -> None:
+def copy(x: ArrayLike, out: np.ndarray) -> None:
     """out = x, broadcast if need be."""
     import numpy as np
 
@@ -118,6 +122,6 @@ def copy(x: Any, out: Any) -> None:
 
 
 @kernel(reads=lambda value, out: (), writes=lambda value, out: (out,))
-def fill(value: Any, out: Any) -> None:
+def fill(value: ArrayLike, out: np.ndarray) -> None:
     """out = value everywhere."""
     out[...] = value

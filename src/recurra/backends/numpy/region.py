@@ -80,7 +80,7 @@ def written_whole(
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
     seed, dictionary = w.named("seed"), w.named("inputs")
-    given = dict[str, StandIn]()
+    given = dict[str, Any]()
     for name, x in inputs.items():
         given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))

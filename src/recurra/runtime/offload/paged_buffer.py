@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import thread as pools
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize
 
 import numpy as np
@@ -29,6 +29,8 @@ from recurra.support.aligned_array import aligned
 if TYPE_CHECKING:
     from recurra.backends.protocol import Backend
     from recurra.codegen.host_program import Program
+
+Moved = TypeVar("Moved")
 
 
 def offloaded(program: Program) -> str:
@@ -71,12 +73,12 @@ class Mover:
         store: str,
         point: int,
         out: bool,
-        copy: Callable[[], Any],
+        copy: Callable[[], Moved],
         when: Callable[[], None] | None = None,
-    ) -> Future[Any]:
+    ) -> Future[Moved]:
         """A copy by the thread, which first waits by `when`."""
 
-        def timed() -> Any:
+        def timed() -> Moved:
             if when is not None:
                 when()
             since = time.perf_counter()
@@ -132,15 +134,15 @@ class Paged:
     count: int
     room: int
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     there: Slow
     backend: Backend
     mover: Mover
 
     def __post_init__(self) -> None:
-        self.here: dict[int, Any] = {}  # those in memory, the one used last at the end
-        self.writes: dict[int, Future[Any]] = {}  # of points in memory, done or not
-        self.ahead: dict[int, Future[Any]] = {}  # points that are read
+        self.here: dict[int, object] = {}  # those in memory, the one used last at the end
+        self.writes: dict[int, Future[None]] = {}  # of points in memory, done or not
+        self.ahead: dict[int, Future[object]] = {}  # points that are read
         self.early: dict[str, Early] = {}  # samples, by the calls that will ask for them
         self.out: set[int] = set()  # points that have been written
         self.last, self.way = 0, 0
@@ -148,7 +150,7 @@ class Paged:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         """A point, read if it is not in memory; zeros if nobody has written it."""
         self.settle()
         x = self.here.pop(index, None)
@@ -162,7 +164,7 @@ class Paged:
         self.read_ahead(index)
         return x
 
-    def __setitem__(self, index: int, x: Any) -> None:
+    def __setitem__(self, index: int, x: object) -> None:
         """A launch has made a point: it is written while the program goes on."""
         self.drop()
         self.here.pop(index, None)
@@ -171,7 +173,7 @@ class Paged:
         self.writes[index] = self.mover.move(self.name, index, True, lambda: self.write(index, x))
         self.last = index
 
-    def taken(self, index: int) -> Any:
+    def taken(self, index: int) -> object:
         """A point that a launch changes: what is still written of it is written first."""
         self.drop()
         x = self[index]
@@ -237,7 +239,7 @@ class Paged:
         else:
             out[to] = 0
 
-    def blank(self, index: int) -> Any:
+    def blank(self, index: int) -> object:
         """Memory that a launch may fill with a point: of the one used longest ago, if there is none
         left."""
         self.drop()
@@ -259,7 +261,7 @@ class Paged:
         if found is not None:
             found.result()
 
-    def let_go(self, index: int) -> Any:
+    def let_go(self, index: int) -> object:
         """The memory of a point, which is written by now."""
         if index in self.writes:
             self.writes.pop(index).result()
@@ -293,10 +295,10 @@ class Paged:
     def fetch(self, index: int) -> None:
         self.ahead[index] = self.mover.move(self.name, index, False, lambda: self.read(index))
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> object:
         if index not in self.out:
             return self.backend.made(np.zeros(self.shape, self.dtype))
         return self.there.get(index)
 
-    def write(self, index: int, x: Any) -> None:
+    def write(self, index: int, x: object) -> None:
         self.there.put(index, self.backend.wait(x))

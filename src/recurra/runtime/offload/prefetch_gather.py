@@ -8,14 +8,13 @@ Number k is that of a point, counted over the dims that the call takes whole.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from recurra.codegen.samplers import over
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Node, Slice
 from recurra.ops.permutation import Permutation
 from recurra.ops.sampled_rows import Samples
@@ -41,7 +40,7 @@ class Sampler:
     seed: int
     before: Callable[[], np.ndarray | None] = nobody
 
-    def __call__(self, env: Mapping[str, Any], store: Paged, numbers: np.ndarray) -> np.ndarray:
+    def __call__(self, env: Env, store: Paged, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers: [*numbers, *row]."""
         plan, node = self.plan, self.node
         found = store.samples(node.name, lambda: gather_rows(plan, node, store, numbers), numbers)
@@ -58,7 +57,7 @@ class Sampler:
         return found
 
 
-def following(plan: StoragePlan, node: Node, env: Mapping[str, Any]) -> dict[str, int] | None:
+def following(plan: StoragePlan, node: Node, env: Env) -> dict[str, int] | None:
     """The point of the next call, if that takes from the same points of the store."""
     at = {r.dim: int(env[r.dim]) for r in node.domain}
     for r in reversed(tuple(node.domain)):
@@ -86,7 +85,7 @@ def permuted(plan: StoragePlan, node: Node) -> Permutation | None:
     return op if isinstance(op, Permutation) else None
 
 
-def numbers_at(plan: StoragePlan, node: Node, env: Mapping[str, Any]) -> np.ndarray:
+def numbers_at(plan: StoragePlan, node: Node, env: Env) -> np.ndarray:
     """Those of a permutation, as a launch makes them."""
     op, a = permuted(plan, node), node.args[1]
     assert op is not None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 class Slow(Protocol):
     """The points of one store, by number, as arrays of a backend."""
 
-    def put(self, index: int, x: Any) -> None: ...
+    def put(self, index: int, x: object) -> None: ...
 
-    def get(self, index: int) -> Any: ...
+    def get(self, index: int) -> object: ...
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """out[to[j]] is row `rows[j]` of a point."""
@@ -42,12 +43,12 @@ class HostTier:
     """In the host's memory: what is offloaded out of that of a device."""
 
     backend: Backend
-    points: dict[int, Any] = field(default_factory=dict[int, Any])
+    points: dict[int, object] = field(default_factory=dict[int, object])
 
-    def put(self, index: int, x: Any) -> None:
+    def put(self, index: int, x: object) -> None:
         self.points[index] = self.backend.aside(x)
 
-    def get(self, index: int) -> Any:
+    def get(self, index: int) -> object:
         return self.backend.back(self.points[index])
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
@@ -65,10 +66,10 @@ class Filed:
     file: Disk
     staging: np.ndarray
 
-    def put(self, index: int, x: Any) -> None:
+    def put(self, index: int, x: object) -> None:
         self.file.write(index, self.backend.seen(x))
 
-    def get(self, index: int) -> Any:
+    def get(self, index: int) -> object:
         self.file.read(index, self.staging)
         return self.backend.array(self.staging)
 
@@ -143,7 +144,14 @@ class Disk:
         at = index * self.nbytes
         os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
 
-    def all(self, call: Any, bytes_: memoryview, index: int, what: str, first: int = 0) -> None:
+    def all(
+        self,
+        call: Callable[[int, memoryview, int], int],
+        bytes_: memoryview,
+        index: int,
+        what: str,
+        first: int = 0,
+    ) -> None:
         """A call until nothing is left to do of a point's bytes from `first` on."""
         done, start = 0, index * self.nbytes + first
         while done < len(bytes_):

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from types import ModuleType
 
 from recurra.errors import RecurraError
 from recurra.support.cxx_toolchain import BuildError
@@ -23,7 +23,7 @@ _STATES = (State.PENDING, State.READY, State.EXECUTING)  # as in window.hpp
 _one = Lock()  # at a time: two modules would have two sets of types
 
 
-def load(folder: Path | None = None, extension: Extension = WINDOW) -> Any:
+def load(folder: Path | None = None, extension: Extension = WINDOW) -> ModuleType:
     """Return the compiled module; it is built at its first use.
 
     Raises BuildError, naming what to install, if it cannot be built or loaded.

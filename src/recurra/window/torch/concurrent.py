@@ -15,11 +15,13 @@ import atexit
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -52,8 +54,9 @@ GIVES = (
 )
 READERS = (*LOOKS, *GIVES)
 HOLDERS = "_use_count"  # counts who holds a tensor, as what is in flight does
-_C: Any = torch._C  # pyright: ignore[reportPrivateUsage]
-DOORS: tuple[tuple[Any, str], ...] = (  # functions that give memory away
+_C: ModuleType = torch._C  # pyright: ignore[reportPrivateUsage]
+Replacement = tuple[object, str, Callable[[Any], object]]  # of an attribute, by a function of it
+DOORS: tuple[tuple[object, str], ...] = (  # functions that give memory away
     (dlpack, "to_dlpack"),
     (torch, "to_dlpack"),
     *((_C, name) for name in ("_to_dlpack", "_to_dlpack_versioned") if hasattr(_C, name)),
@@ -74,13 +77,13 @@ SETTINGS = (
     "_set_onednn_allow_tf32",
     "_set_qengine",
 )
-SETTERS: tuple[tuple[Any, str], ...] = (  # .. but for these
+SETTERS: tuple[tuple[object, str], ...] = (  # .. but for these
     (torch, "set_num_threads"),
     (torch.backends.ContextProp, "__set__"),
     *((_C, name) for name in SETTINGS if hasattr(_C, name)),
 )
 # C++ that calls operators and looks at the memory of their results itself.
-LOOKS_BETWEEN: tuple[tuple[Any, str], ...] = tuple(
+LOOKS_BETWEEN: tuple[tuple[object, str], ...] = tuple(
     (torch.distributed, name)
     for name in ("_verify_params_across_processes",)
     if hasattr(torch.distributed, name)
@@ -89,7 +92,7 @@ PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of aut
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
 _open: dict[str, Block] = {}  # the block that is open
-_native: list[Any] = []  # the module, while a block is open
+_native: list[ModuleType] = []  # the module, while a block is open
 _registered: set[str] = set()  # the kernels in Python that the module was told of
 
 
@@ -232,7 +235,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
 # Ctrl-C comes where a function begins or has ended, or a loop goes on. What must be undone is
 # undone by one call of C, in a `finally` that holds from before the first change.
 @contextmanager
-def _entered(module: Any, options: Options) -> Generator[None]:
+def _entered(module: ModuleType, options: Options) -> Generator[None]:
     """Inside, operators of this thread go through the window."""
     try:
         _tell_of_kernels_in_python(module)
@@ -257,7 +260,7 @@ def _as_kernel_errors() -> Generator[None]:
         raise kind(str(error)) from error
 
 
-def _tell_of_kernels_in_python(module: Any) -> None:
+def _tell_of_kernels_in_python(module: ModuleType) -> None:
     """Tell which of PyTorch's own operators have a kernel that somebody registered in Python."""
     registered: set[str] = torch.library._impls  # pyright: ignore[reportPrivateUsage]
     if registered == _registered:
@@ -268,7 +271,7 @@ def _tell_of_kernels_in_python(module: Any) -> None:
     _registered.update(registered)
 
 
-def load_native(threads: int, slots: int, folder: Path | None) -> Any:
+def load_native(threads: int, slots: int, folder: Path | None) -> ModuleType:
     """Load the native part.
 
     Raises WindowError for numbers that cannot be, BuildError where it cannot be built.
@@ -299,11 +302,11 @@ def without_gradients(
 
 
 @contextmanager
-def _replaced(module: Any) -> Generator[None]:
+def _replaced(module: ModuleType) -> Generator[None]:
     """Inside, what PyTorch does without operators goes by us; an attribute that a class inherits is
     inherited again at the end."""
-    ours: list[tuple[Any, ...]] = []
-    before: list[tuple[Any, ...]] = []
+    ours: list[tuple[object, ...]] = []
+    before: list[tuple[object, ...]] = []
     for owner, name, replaced in _replacements(module):
         method = getattr(owner, name)
         ours.append((owner, name, replaced(method)))
@@ -315,7 +318,7 @@ def _replaced(module: Any) -> Generator[None]:
         module.put(before)
 
 
-def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
+def _replacements(module: ModuleType) -> Generator[Replacement]:
     """Give the attributes that are replaced inside a block, and what each is replaced by."""
     look, give = partial(_waiting, module, gives=False), partial(_waiting, module, gives=True)
     yield from ((torch.Tensor, name, look) for name in LOOKS)
@@ -332,11 +335,13 @@ def _replacements(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]
     yield from _modes(module)
 
 
-def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callable[..., Any]:
+def _waiting(
+    module: ModuleType, method: Callable[..., object], *, gives: bool
+) -> Callable[..., object]:
     """What touches memory without the dispatcher waits for it to be computed. If it `gives` memory
     away, that may be looked at from now on, or changed."""
 
-    def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait(tensor: object, *args: object, **kwargs: object) -> object:
         module.drain()
         if isinstance(tensor, torch.Tensor):
             with _as_kernel_errors():
@@ -346,7 +351,7 @@ def _waiting(module: Any, method: Callable[..., Any], *, gives: bool) -> Callabl
     return wait
 
 
-def _set_data(module: Any, data: Any) -> property:
+def _set_data(module: ModuleType, data: types.GetSetDescriptorType) -> property:
     def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         module.drain()
         data.__set__(tensor, value)
@@ -354,10 +359,10 @@ def _set_data(module: Any, data: Any) -> property:
     return property(data.__get__, set_data)
 
 
-def _changing(module: Any, change: Callable[..., Any]) -> Callable[..., Any]:
+def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[..., object]:
     """What was called before a setting is changed runs before."""
 
-    def wait(*args: Any, **kwargs: Any) -> Any:
+    def wait(*args: object, **kwargs: object) -> object:
         module.drain()
         try:
             return change(*args, **kwargs)
@@ -367,10 +372,12 @@ def _changing(module: Any, change: Callable[..., Any]) -> Callable[..., Any]:
     return wait
 
 
-def _profiling(module: Any, change: Callable[..., Any], *, begins: bool) -> Callable[..., Any]:
+def _profiling(
+    module: ModuleType, change: Callable[..., object], *, begins: bool
+) -> Callable[..., object]:
     """Profilers that begin inside see every call, and not what was called before."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         module.drain()
         module.listen(begins)
         return change(*args, **kwargs)
@@ -378,11 +385,11 @@ def _profiling(module: Any, change: Callable[..., Any], *, begins: bool) -> Call
     return call
 
 
-def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+def _alone(module: ModuleType, call: Callable[..., object]) -> Callable[..., object]:
     """What looks at results between its operators, such as operators of operators, waits for what
     is in flight, and runs in the caller, with all parts."""
 
-    def alone(*args: Any, **kwargs: Any) -> Any:
+    def alone(*args: object, **kwargs: object) -> object:
         module.drain()
         seen = module.see(False)
         try:
@@ -393,15 +400,15 @@ def _alone(module: Any, call: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
-def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
+def _modes(module: ModuleType) -> Generator[Replacement]:
     """Give what begins and ends modes that are told of every operator.
 
     Operators that they call themselves are not seen, so that nothing may be in flight meanwhile.
     """
     ours = threading.local()
 
-    def pushing(push: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def pushing(push: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
             module.drain()
             if module.see(False):
                 ours.seen = True  # operators, before the first mode
@@ -409,8 +416,8 @@ def _modes(module: Any) -> Generator[tuple[Any, str, Callable[[Any], Any]]]:
 
         return call
 
-    def popping(pop: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def popping(pop: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
             mode = pop(*args, **kwargs)
             if getattr(ours, "seen", False) and not _any_mode():  # tracers pop some by other ways
                 module.see(True)

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 import torch
 
 COMPILER = "torch._dynamo"
 
-Attributes = list[tuple[Any, ...]]  # (owner, name, value)
+Attributes = list[tuple[object, ...]]  # (owner, name, value)
 
 
 @contextmanager

@@ -65,9 +65,9 @@ class _Recorder(TorchDispatchMode):
         self,
         func: Any,
         types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         given = dict(kwargs or {})
         begin = time.perf_counter()
         result = func(*args, **given)
@@ -110,7 +110,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _arguments(
-    schema: Any, args: Sequence[Any], given: Mapping[str, Any]
+    schema: torch.FunctionSchema, args: Sequence[object], given: Mapping[str, object]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The tensors that a call reads, and those it writes in place."""
     switch, silent = _SILENT_WRITES.get(schema.name, (0, ()))
@@ -128,7 +128,7 @@ def _arguments(
     return read, written
 
 
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
+def _tensors(value: object) -> Iterable[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):

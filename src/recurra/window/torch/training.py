@@ -35,7 +35,7 @@ def backend(
     folder: Path | None = None,
     check: bool = False,
     block: Block | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """For `torch.compile(.., backend=..)`: operators of both graphs run on `threads` threads.
 
     Values and gradients are equal to eager ones to the last bit, but for the gradient of `prod`, of
@@ -47,8 +47,8 @@ def backend(
     load_native(threads, slots, folder)
     counts: dict[str, float] = {} if block is None else block.counts
 
-    def graph(module: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
-        def run(*given: Any) -> Any:
+    def graph(module: torch.fx.GraphModule, _: Sequence[object]) -> object:
+        def run(*given: object) -> object:
             open_block = concurrent(threads, slots, policy=policy, folder=folder, check=check)
             with torch.no_grad(), open_block as one:
                 made = module(*given)
@@ -66,7 +66,7 @@ def backend(
         partition_fn=default_partition,
     )
 
-    def compiled(module: torch.fx.GraphModule, given: Sequence[Any], **more: Any) -> Any:
+    def compiled(module: torch.fx.GraphModule, given: Sequence[object], **more: object) -> object:
         with _kept_whole():
             return traced(module, given, **more)
 
@@ -79,7 +79,7 @@ def _kept_whole() -> Generator[None]:
 
     PyTorch would trace what its forms in Python consist of, which round otherwise than the kernels.
     """
-    taken: list[tuple[Any, DispatchKey, Any]] = []
+    taken: list[tuple[Any, DispatchKey, object]] = []
     for op in _interpolations():
         for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
             if key in op.py_kernels:
