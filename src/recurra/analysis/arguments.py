@@ -56,7 +56,7 @@ class _Checked:
         """How many arguments stand before the name."""
         return int(self.is_method or next(iter(self.own), "") == "self")
 
-    def way_out(self, args: Sequence[Any], given: Mapping[str, Any]) -> str:
+    def way_out(self, args: Sequence[object], given: Mapping[str, object]) -> str:
         written = [shown(x) for x in args[self.skipped :]]
         known = {k: v for k, v in given.items() if k in self.own}
         strange = [k for k in given if k not in self.own]
@@ -71,7 +71,7 @@ class _Checked:
         return self.hint(_joined(written, known))
 
     def refused(
-        self, args: Sequence[Any], given: Mapping[str, Any], misfit: str, way_out: str
+        self, args: Sequence[object], given: Mapping[str, object], misfit: str, way_out: str
     ) -> WrongCall:
         written = _joined([shown(x) for x in args[self.skipped :]], given)
         return WrongCall(
@@ -81,11 +81,13 @@ class _Checked:
             loc=here(),
         )
 
-    def expect_signature(self, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+    def expect_signature(self, args: Sequence[object], given: Mapping[str, object]) -> None:
         if misfit := _misfit(self.function, args, given):
             raise self.refused(args, given, misfit, self.way_out(args, given)) from None
 
-    def expect_kinds(self, args: Sequence[Any], given: Mapping[str, Any], are_taken: bool) -> None:
+    def expect_kinds(
+        self, args: Sequence[object], given: Mapping[str, object], are_taken: bool
+    ) -> None:
         found = stranger(self.function, args, given, are_taken)
         if found is None:
             return
@@ -133,7 +135,7 @@ def expecting(
     return call  # pyright: ignore[reportReturnType]
 
 
-def _misfit(f: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> str:
+def _misfit(f: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]) -> str:
     """How the arguments do not fit the parameters, in Python's words; "" if they do."""
     try:
         signature(f).bind(*args, **given)
@@ -142,7 +144,7 @@ def _misfit(f: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
     return ""
 
 
-def _joined(positions: Sequence[str], keywords: Mapping[str, Any]) -> str:
+def _joined(positions: Sequence[str], keywords: Mapping[str, object]) -> str:
     return ", ".join([*positions, *(f"{k}={shown(v)}" for k, v in keywords.items())])
 
 
@@ -164,7 +166,7 @@ def _argument(parameter: Parameter) -> str:
     return f"{plain}={shown(parameter.default)}" if has_default else str(plain)
 
 
-def shown(x: Any) -> str:
+def shown(x: object) -> str:
     """An argument as text: a function by its name, a large array by its shape."""
     text = x.__name__ if isinstance(x, FunctionType) else repr(x)
     if "\n" not in text and len(text) <= 60:

@@ -84,7 +84,7 @@ class Op:
         """The symbols the attributes read."""
         return set().union(*map(symbols, self.exprs()))
 
-    def at(self, by: Any) -> Self:
+    def at(self, by: Mapping[str, Expr | int]) -> Self:
         """The op with symbols replaced in its attributes."""
         changed = {
             name: new
@@ -137,7 +137,7 @@ def _exprs(value: object) -> Iterator[Expr]:
             yield from _exprs(v)
 
 
-def _substitute(value: Any, by: Any) -> Any:
+def _substitute(value: object, by: Mapping[str, Expr | int]) -> object:
     if isinstance(value, Expr):
         return substitute(value, by)
     return tuple(_substitute(v, by) for v in value) if isinstance(value, tuple) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from recurra.frontend.dims import Steps
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.modules import Linear, Module, Parameter, Sequential, Tanh
 from recurra.frontend.nn.spaces import Spaces
@@ -19,7 +20,7 @@ class ActorCritic(Module):
     ours gives.
     """
 
-    def __init__(self, env: object, hidden: Sequence[int], domain: Sequence[object]):
+    def __init__(self, env: object, hidden: Sequence[int], domain: Steps):
         self.spaces = Spaces(env)
         sizes = [self.spaces.width, *hidden]
         self.actor = layers([*sizes, self.spaces.outputs], domain, 0.01, "a")
@@ -34,9 +35,7 @@ class ActorCritic(Module):
         return pi, self.critic(x).index(0)
 
 
-def layers(
-    sizes: Sequence[int], domain: Sequence[object], last_gain: float, label: str
-) -> Sequential:
+def layers(sizes: Sequence[int], domain: Steps, last_gain: float, label: str) -> Sequential:
     """Linear layers with tanh between, called Wa1, ba1, .."""
     out: list[Module] = []
     for k, (inputs, outputs) in enumerate(pairwise(sizes), 1):

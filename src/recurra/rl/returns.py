@@ -162,7 +162,7 @@ def episodic(
 
     def at(
         i_: Expr | int, t_: Expr | int = t.sym, domain: Domain = done.domain
-    ) -> tuple[Index, ...]:
+    ) -> tuple[Index | int, ...]:
         by = {**{r.dim: r.sym for r in domain}, i.dim: i_, t.dim: t_}
         return tuple(wrap(by[d]) for d in domain.dims)
 

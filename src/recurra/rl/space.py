@@ -12,6 +12,7 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend import functions
+from recurra.frontend.dims import Dims
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.types import Type
 
@@ -74,7 +75,7 @@ class CompositeSpace:
         """The value that has these tensors."""
         return tree_of(self, tensors)
 
-    def like(self, domain: Sequence[object], name: str | None = None) -> Tree:
+    def like(self, domain: Dims, name: str | None = None) -> Tree:
         """A tree of tensors yet to be defined: what rc.like gives for this space."""
         made, stem = (functions.declared, "x") if name is None else (functions.named, name)
         parts = [made(s.type, domain, "_".join([stem, *path])) for path, s in leaves(self)]

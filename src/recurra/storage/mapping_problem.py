@@ -216,8 +216,6 @@ class Solution:
 
     def __post_init__(self) -> None:
         _hold_tuples(self, "placements")
-        if all(p is None or isinstance(p, Placement) for p in self.placements):
-            return
         found = tuple(map(_placement_of, range(len(self.placements)), self.placements))
         object.__setattr__(self, "placements", found)
 
