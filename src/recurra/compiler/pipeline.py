@@ -42,6 +42,7 @@ from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.fuse_casts import FUSE_CASTS
 from recurra.transforms.padding.pad import PAD
+from recurra.transforms.peel.forward_substitution import FORWARD_SUBSTITUTION
 from recurra.transforms.peel.keep_points import KEEP_POINTS
 from recurra.transforms.peel.peel_independent import PEEL_INDEPENDENT
 from recurra.transforms.peel.promote_domains import PROMOTE_DOMAINS
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     STRIP_MINE,
     PAD,
     SKEW,
+    FORWARD_SUBSTITUTION,
     SHARD_ROWS,
     BATCH_GROUPS,
     POLL_INTERVAL,

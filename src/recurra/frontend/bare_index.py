@@ -62,6 +62,22 @@ class BareIndex(Opaque):
             loc=here(),
         )
 
+    def __getitem__(self, _: object) -> NoReturn:
+        raise DomainError(
+            f"{self} has no elements",
+            facts="it stands for every point of its dims at once",
+            hint="tensors are read at points: x[t + 1], x[3], x[0:T]",
+            loc=here(),
+        )
+
+    def __len__(self) -> NoReturn:
+        raise DomainError(
+            f"{self} has no length",
+            facts="it stands for every point of its dims, and for bounds that come with compile",
+            hint="the length of a dim is its bound: with ctx as ((t, T),) it is T",
+            loc=here(),
+        )
+
     def __bool__(self) -> bool:
         if self.constant is not None:
             return bool(self.constant)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Number
 from typing import Any, TypeGuard, overload
+
+import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.bare_index import BareIndex, condition, unwrap
@@ -118,25 +121,31 @@ class Index(BareIndex):
         return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
     def __eq__(self, o: object) -> Any:
-        return self._compare("==", o)
+        return self._compare("==", o, lambda a, b: a == b)
 
     def __ne__(self, o: object) -> Any:
-        return self._compare("!=", o)
+        return self._compare("!=", o, lambda a, b: a != b)
 
     def __lt__(self, other: Index | int) -> Index:
-        return self._compare("<", other)
+        return self._compare("<", other, lambda a, b: a < b)
 
     def __le__(self, other: Index | int) -> Index:
-        return self._compare("<=", other)
+        return self._compare("<=", other, lambda a, b: a <= b)
 
     def __gt__(self, other: Index | int) -> Index:
-        return self._compare(">", other)
+        return self._compare(">", other, lambda a, b: a > b)
 
     def __ge__(self, other: Index | int) -> Index:
-        return self._compare(">=", other)
+        return self._compare(">=", other, lambda a, b: a >= b)
 
-    def _compare(self, op: str, other: object) -> Index:
-        return Index(ex.compare(op, self.expr, unwrap(other))) if _is_int(other) else NotImplemented
+    def _compare(self, op: str, other: object, read: Join) -> Any:
+        """A condition, of whole numbers; of others a truth value at each point."""
+        if _is_int(other):
+            return Index(ex.compare(op, self.expr, unwrap(other)))
+        named = op in ("==", "!=") and not isinstance(other, (Number, np.ndarray))
+        if named or isinstance(other, RecurrentTensor):
+            return NotImplemented
+        return self._read(other, read)
 
     def _joined(self, o: object, join: Callable[[Expr, Expr], Expr]) -> Index:
         mine, other = condition(self), condition(o)

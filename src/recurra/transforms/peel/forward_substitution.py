@@ -1,0 +1,104 @@
+"""forward_substitution: what is read at few of its points is computed where it is read.
+
+    u[i<I,j<J] = f(x[i], y[j])            u_2[j<J] = f(x[0], y[j]);  u_3[i<I] = f(x[i], y[0])
+    a[j<J] = g(u[0,j])               →    a[j<J] = g(u_2)
+    b[i<I] = h(u[i,0])                    b[i<I] = h(u_3)
+
+An equation has a box of points. One row and one column of a table are in no box but the whole of it
+(Allen and Kennedy, 2002, section 4.4, substitute expressions forward for other ends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from recurra.cost.thresholds import MIN_PREFIX_RATIO
+from recurra.ir.expr import TRUE
+from recurra.ir.graph import Graph, Node, index_symbols, merge_condition
+from recurra.ir.op import Elementwise
+from recurra.ir.types import Domain, Type
+from recurra.ops.contraction import Einsum
+from recurra.ops.reduction import Reduction
+from recurra.polyhedral.boxes import split_boxes
+from recurra.transforms.compile_context import CompileContext, Pass
+from recurra.transforms.rewriter.optimization_fuel import fuel
+from recurra.transforms.rewriter.rewriting import Rewriting, compose
+
+
+def _where_read(
+    graph: Graph, node: Node, sizes: Mapping[str, int]
+) -> list[tuple[Node, int, Domain]] | None:
+    """The reads of an equation, each with the box of points at which it is made; None: unknown."""
+    out: list[tuple[Node, int, Domain]] = []
+    for reader, k in graph.readers[node.name]:
+        ref = reader.args[k]
+        mentioned = {d for e in ref.index for d in index_symbols(e)} - sizes.keys()
+        if ref.slices or not mentioned <= set(reader.domain.dims):
+            return None
+        boxes = split_boxes(reader.domain, merge_condition(reader, k) or TRUE, sizes)
+        if len(boxes) != 1 or boxes[0].where != TRUE:
+            return None
+        out.append((reader, k, boxes[0].domain.of(mentioned)))
+    return out
+
+
+def _points(domain: Domain, sizes: Mapping[str, int]) -> int | None:
+    """The points of a box of known size."""
+    known = not set().union(*(r.mentions() for r in domain)) - sizes.keys()
+    return prod(r.size(sizes) for r in domain) if known else None
+
+
+def _may_be_substituted(graph: Graph, node: Node) -> bool:
+    """Is it computed of nothing but what it reads, at a point of its own?"""
+    computed = isinstance(node.op, (Elementwise, Reduction, Einsum)) and node.op.pure
+    if not computed or node.name in graph.outputs or not isinstance(node.type, Type):
+        return False
+    return bool(node.domain) and not node.op.mentions() and not node.type.mentions()
+
+
+def few_reads(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[tuple[Node, int, Domain]]:
+    """The reads of an equation, if they are at few of its points, and it can be computed there."""
+    if not _may_be_substituted(graph, node):
+        return []
+    reads, points = _where_read(graph, node, sizes), _points(node.domain, sizes)
+    if not reads or points is None:
+        return []
+    counts = [_points(domain, sizes) for _, _, domain in reads]
+    asked = sum(n for n in counts if n is not None)
+    if None in counts or asked * MIN_PREFIX_RATIO > points:
+        return []
+    composed = (compose(r.args[k], node.domain, a) for r, k, _ in reads for a in node.args)
+    return reads if all(ref is not None for ref in composed) else []
+
+
+def substituted(graph: Graph, node: Node, sizes: Mapping[str, int]) -> Graph:
+    """The graph in which an equation is computed where it is read."""
+    g = Rewriting.of(graph, sizes)
+    for reader, k, domain in few_reads(graph, node, sizes):
+        now = g[reader.name]
+        args = [ref for a in node.args if (ref := compose(now.args[k], node.domain, a))]
+        g.loc = node.loc
+        made = g.emit(node.op, args, domain, node.name)
+        g.put(replace(now, args=(*now.args[:k], made, *now.args[k + 1 :])))
+    return g.graph.live()
+
+
+def applies(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether an equation is read at few of its points."""
+    return any(few_reads(graph, n, cx.sizes) for n in graph.nodes.values())
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Compute what is read at few of its points where it is read."""
+    for name in reversed(list(graph.nodes)):
+        if name not in graph.nodes or not few_reads(graph, graph[name], cx.sizes):
+            continue
+        if fuel().burn("points that few read → where they are read", name):
+            graph = substituted(graph, graph[name], cx.sizes)
+            cx.remark(f"{name}: computed where it is read, at few of its points")
+    return graph
+
+
+FORWARD_SUBSTITUTION = Pass("forward_substitution", run, applies)
