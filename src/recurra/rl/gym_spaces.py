@@ -64,11 +64,6 @@ class SpacePart:
         return bool(np.any(self.start))
 
     @cached_property
-    def is_class(self) -> bool:
-        """Is it shown one-hot?"""
-        return isinstance(self.space, Discrete)
-
-    @cached_property
     def counts(self) -> ArrayLike | None:
         """How many values each element has, where they are counted."""
         if isinstance(self.space, Discrete):

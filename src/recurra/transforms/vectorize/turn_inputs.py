@@ -19,6 +19,7 @@ from recurra.cost.thresholds import LINE_BYTES, MAX_TURNED_BYTES, MIN_VECTOR_ROW
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.types import Domain, Type
+from recurra.ops.control import Call
 from recurra.ops.elementwise import Copy
 from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -36,8 +37,8 @@ def _read_across(
         pairs = list(zip(index, source.domain, strict=True))
         points = tuple(r.dim for e, r in pairs if not isinstance(e, Slice))
         whole = [r for e, r in pairs if isinstance(e, Slice) and e == Slice(r.lo, r.hi)]
-        if len(points) + len(whole) != len(pairs):
-            continue
+        if len(points) + len(whole) != len(pairs) or isinstance(reader.op, Call):
+            continue  # to the host rows are handed over as they are
         if prod(r.size(sizes) for r in whole) < MIN_VECTOR_ROWS:
             continue
         loops = [
