@@ -30,13 +30,19 @@ from recurra.transforms.compile_context import CompileContext, Pass, Shard
 from recurra.transforms.padding.state import shape_of
 from recurra.transforms.vectorize.plan import batch_dims, loops
 
+APART = (
+    "rows that workers share nothing of but sums can be split: write a dim for workers where "
+    "something is done with all rows of one"
+)
+
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a dim cannot be split, and where."""
+    """Why a dim cannot be split, where, and how it could be."""
 
     why: str
     loc: Loc | None = None
+    hint: str | None = None
 
 
 def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
@@ -67,8 +73,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
     raise ScheduleError(
         f"the program cannot be split over {workers} workers",
         facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "it has no dims",
-        hint="rows that workers share nothing of but sums can be split: write a dim for workers "
-        "where something is done with all rows of one",
+        hint=next((r.hint for r in named.values() if r.hint is not None), APART),
         loc=next((r.loc for r in named.values() if r.loc is not None), None) or here(),
     )
 
@@ -78,14 +83,17 @@ def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> S
     r = graph.declared[dim].range
     if r.lo != 0 or not isinstance(r.hi, Sym):
         return Refusal(f"it counts from {r.lo} to {r.hi}")
-    n = r.size(sizes)
-    if n % workers:
-        return Refusal(f"{workers} does not divide {r.hi} = {n}")
     rows = RowAxes(graph, r)
     for node in graph.nodes.values():
         why = _why_not(rows, sizes, node, r, r.hi.name)
         if why is not None:
             return Refusal(f"{called(graph, node.name)} {why}", node.loc)
+    if over := r.size(sizes) % workers:
+        n = r.size(sizes)
+        hint = (
+            f"compile with {{{r.hi}: {n - over + workers}}}, or with as many workers as divide it"
+        )
+        return Refusal(f"{workers} does not divide {r.hi} = {n}", hint=hint)
     return Shard(dim, r.hi.name, workers)
 
 
