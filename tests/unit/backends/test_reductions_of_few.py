@@ -41,3 +41,12 @@ def test_no_library_is_called(name: str, shape: tuple[int, ...]) -> None:
 def test_rows_of_nothing() -> None:
     x = np.zeros((4, 0), "f4")
     assert JaxNamespace().sum(x, axis=(1,)).tolist() == [0.0] * 4
+
+
+def test_other_arguments_are_numpys() -> None:
+    x, xp = np.arange(12, dtype="f4").reshape(4, 3), JaxNamespace()
+    assert xp.sum(x).item() == x.sum()
+    assert xp.sum(x, 0).tolist() == x.sum(0).tolist()
+    assert xp.sum(x, 1, dtype="int32").dtype == np.int32
+    assert xp.sum(x, 1, where=x > 4).tolist() == x.sum(1, where=x > 4).tolist()
+    assert xp.max(x, 1, initial=7.0).tolist() == x.max(1, initial=7.0).tolist()

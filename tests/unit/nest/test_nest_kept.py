@@ -105,7 +105,7 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "older": (lambda t: t.replace('"format": 1', '"format": 0'), "format 0, not 1"),
     "a key": (lambda t: t.replace('"digest"', '"other"'), "it has no 'digest'"),
     "a list": (lambda t: "[]", "."),
-    "deep": (lambda t: "[" * 100_000, "recursion"),
+    "deep": (lambda t: "[" * 100_000, "nested too deeply"),
     "long": (lambda t: t + " " * 2**20, "more than 1048576 bytes"),
     "not text": (lambda t: "\udcff", "utf-8"),
     "NaN": (lambda t: resealed(t, of_peak=float("nan")), "its of_peak is no number"),

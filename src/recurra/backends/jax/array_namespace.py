@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -87,16 +87,16 @@ def _joined(join: Callable[[Any, Any], Any], zero: float, x: Any, axis: int, kee
     return jnp.expand_dims(made, axis) if keep else made
 
 
-def _few(x: Any, options: Mapping[str, Any]) -> int | None:
+def _few(x: Any, axes: Any) -> int | None:
     """The axis of few elements that is reduced, if it is one, and a library would be called.
 
     XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
     for results of few elements each. It finds reductions by what they are written with.
     """
-    axes = options["axis"] if isinstance(options["axis"], tuple) else (options["axis"],)
-    if len(axes) != 1 or x.dtype != np.float32 or devices()[0].platform != "cpu":
+    one = axes if isinstance(axes, tuple) else (axes,)
+    if one == (None,) or len(one) != 1 or x.dtype != np.float32 or devices()[0].platform != "cpu":
         return None
-    axis = axes[0] % x.ndim
+    axis = one[0] % x.ndim
     most = MAX_LOOP_ROW if axis == x.ndim - 1 else MAX_LOOP_AXIS
     return axis if x.shape[axis] <= most else None
 
@@ -132,18 +132,21 @@ class JaxNamespace:
         made = jnp.zeros(result_shape(labels, *xs), dtype)
         return lax.fori_loop(0, -(-size // length), body, made)
 
-    def sum(self, x: Any, **options: Any) -> Any:
+    def sum(
+        self, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, **options: Any
+    ) -> Any:
         """`numpy.sum`; a - -b is a + b to the last bit."""
-        if (axis := _few(x, options)) is None:
-            return jnp.sum(x, **options)
-        return _joined(lambda a, b: a - -b, 0.0, x, axis, options.get("keepdims", False))
+        few = _few(x, axis)
+        if few is None or options or dtype not in (None, x.dtype):
+            return jnp.sum(x, axis, dtype, keepdims=keepdims, **options)
+        return _joined(lambda a, b: a - -b, 0.0, x, few, keepdims)
 
-    def max(self, x: Any, **options: Any) -> Any:
+    def max(self, x: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
         """`numpy.max`"""
-        if (axis := _few(x, options)) is None:
-            return jnp.max(x, **options)
-        keep = options.get("keepdims", False)
-        return _joined(lambda a, b: -lax.min(-a, -b), -np.inf, x, axis, keep)
+        few = _few(x, axis)
+        if few is None or options:
+            return jnp.max(x, axis, keepdims=keepdims, **options)
+        return _joined(lambda a, b: -lax.min(-a, -b), -np.inf, x, few, keepdims)
 
     def cummax(self, x: Any, axis: int) -> Any:
         return lax.cummax(x, axis)
