@@ -5,7 +5,8 @@
     b[i<I] = h(u[i,0])                    b[i<I] = h(u_3)
 
 An equation has a box of points. One row and one column of a table are in no box but the whole of it
-(Allen and Kennedy, 2002, section 4.4, substitute expressions forward for other ends).
+(Allen and Kennedy, 2002, section 4.4, substitute expressions forward for other ends). What is given
+from the beginning can be read anywhere; what a loop makes would have to be held.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Type
 from recurra.ops.contraction import Einsum
 from recurra.ops.reduction import Reduction
+from recurra.ops.source import Const, Input
 from recurra.polyhedral.boxes import split_boxes
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
@@ -50,24 +52,40 @@ def _points(domain: Domain, sizes: Mapping[str, int]) -> int | None:
     return prod(r.size(sizes) for r in domain) if known else None
 
 
-def _may_be_substituted(graph: Graph, node: Node) -> bool:
-    """Is it computed of nothing but what it reads, at a point of its own?"""
+def _is_computed(node: Node) -> bool:
+    """Is it computed of nothing but what it reads, wherever its point is?"""
     computed = isinstance(node.op, (Elementwise, Reduction, Einsum)) and node.op.pure
-    if not computed or node.name in graph.outputs or not isinstance(node.type, Type):
-        return False
-    return bool(node.domain) and not node.op.mentions() and not node.type.mentions()
+    return computed and not node.op.mentions() and isinstance(node.type, Type)
+
+
+def _is_of_givens(graph: Graph, name: str) -> bool:
+    """Is all that an equation is computed of given from the beginning?
+
+    What a loop makes would be held for another place.
+    """
+    todo, seen = [name], {name}
+    while todo:
+        node = graph[todo.pop()]
+        if isinstance(node.op, (Input, Const)):
+            continue
+        if not _is_computed(node):
+            return False
+        more = {a.name for a in node.args} - seen
+        todo += more
+        seen |= more
+    return True
 
 
 def few_reads(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[tuple[Node, int, Domain]]:
     """The reads of an equation, if they are at few of its points, and it can be computed there."""
-    if not _may_be_substituted(graph, node):
+    if not node.domain or not _is_computed(node) or node.name in graph.outputs:
         return []
     reads, points = _where_read(graph, node, sizes), _points(node.domain, sizes)
     if not reads or points is None:
         return []
     counts = [_points(domain, sizes) for _, _, domain in reads]
     asked = sum(n for n in counts if n is not None)
-    if None in counts or asked * MIN_PREFIX_RATIO > points:
+    if None in counts or asked * MIN_PREFIX_RATIO > points or not _is_of_givens(graph, node.name):
         return []
     composed = (compose(r.args[k], node.domain, a) for r, k, _ in reads for a in node.args)
     return reads if all(ref is not None for ref in composed) else []
