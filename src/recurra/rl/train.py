@@ -162,9 +162,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
             if settings.islands:
                 keep_islands(run, [x.row for x in program.islands(settings.seed)])
         except BaseException as error:
-            with suppress(
-                OSError, NotWrittenError
-            ):  # a full disk is told by the error that there is
+            with suppress(OSError, NotWrittenError):  # told by the error that there is
                 keep_contractions(run, program)
                 write_page(run)
             if isinstance(error, KeyboardInterrupt):
