@@ -54,7 +54,7 @@ FIRST = (
     FirstCommand("nest", ("-c", PRODUCT), "8.0", "llvmlite"),
     FirstCommand(
         "mapping-learn",
-        (*COMMAND, *["map", "train", "alexnet_train", "--seconds", "1", "--engine", "python"]),
+        (*COMMAND, *["map", "train", "alexnet_train", "--seconds", "16", "--engine", "python"]),
         "",
         "mctx",
     ),

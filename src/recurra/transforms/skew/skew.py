@@ -202,18 +202,19 @@ class _Skew:
             when = tuple(op.when[k] for k in live)
         assert isinstance(node.type, Type)
         axes = LETTERS[: node.type.rank]
-        made = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
-        have = ""
-        for c, x in zip(reversed(when), reversed(wide), strict=True):
-            cell: Any = both(substitute(c, self.cell), self.valid)
-            mask = Value(expr=cell, dtype="bool").batch_symbol(
-                self.f.axis.dim, self.f.length, False
-            )
+
+        def select(cell: Expr | int, one: Ref, other: Ref, labels: str) -> Ref:
+            mask = Value(expr=substitute(cell, self.cell), dtype="bool")
+            mask = mask.batch_symbol(self.f.axis.dim, self.f.length, False)
             on = self.g.emit(mask, (), within, "on")
-            labels = join_labels(("Z", f"Z{axes}", have), f"Z{axes}")
-            made = self.g.emit(el.Where(labels=labels), (on, x, made), within, node.name, True)
-            have = f"Z{axes}"
-        return made
+            where = el.Where(labels=join_labels(("Z", f"Z{axes}", labels), f"Z{axes}"))
+            return self.g.emit(where, (on, one, other), within, node.name, True)
+
+        made = wide[-1]  # one of the branches is taken wherever there is a cell
+        for c, x in zip(reversed(when[:-1]), reversed(wide[:-1]), strict=True):
+            made = select(c, x, made, f"Z{axes}")
+        zero = self.g.emit(Const(value=0, dtype=node.type.dtype), (), within, "zero")
+        return select(self.valid, made, zero, "")
 
     def wide(self, ref: Ref, within: Domain) -> Ref:
         """The same for all cells of a diagonal."""
