@@ -13,6 +13,7 @@ from everywhere import BACKENDS
 from fuzzing import each, seeded_at_length
 from random_edges import Edge, check, compare
 from recurra.storage.offload import Offload
+from recurra.transforms.vectorize import turn_inputs
 
 OFFLOADED = {"offload": Offload("host", least=0, room=2)}
 
@@ -90,3 +91,32 @@ def test_many_random_programs(seeds: range) -> None:
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_many_random_programs_on_backends(seeds: range, backend: str) -> None:
     each(seeds, lambda seed: compare(seed, backend))
+
+
+# ---- inputs that loops read across are turned, here however few their rows are
+
+
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_inputs, "MIN_VECTOR_ROWS", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("first", range(100, 140, 10))
+def test_turned_inputs(first: int) -> None:
+    for seed in range(first, first + 10):
+        compare(seed, "numpy")
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.usefixtures("few_rows", "hasty_xla")
+def test_turned_inputs_on_backends(backend: str) -> None:
+    for seed in range(160, 164):
+        compare(seed, backend)
+
+
+@seeded_at_length()
+@pytest.mark.usefixtures("few_rows")
+def test_many_turned_inputs(seeds: range) -> None:
+    each(seeds, lambda seed: compare(seed, "numpy"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from everywhere import interpreted
+from everywhere import expect_near
 from fuzzing import each, seeded_at_length
 from recurra.frontend.context import Context
 from recurra.frontend.tensor import RecurrentTensor as Tensor
@@ -97,14 +97,7 @@ class Writer:
 
 def check(seed: int, backends: Iterable[str]) -> None:
     program = Writer(seed)
-    want = interpreted(program.ctx, program.bounds, program.inputs)
-    for backend in backends:
-        made = program.ctx.compile(program.bounds, backend=backend)
-        read = {k: x for k, x in program.inputs.items() if k in made.inputs}
-        found = made.run(inputs=read)
-        for name, x in want.items():
-            told = f"{name} of seed {seed} on {backend}"
-            np.testing.assert_allclose(found[name], x, rtol=2e-4, atol=2e-5, err_msg=told)
+    expect_near(program.ctx, program.bounds, program.inputs, backends, f"seed {seed}")
 
 
 def test_random_programs() -> None:

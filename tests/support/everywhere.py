@@ -43,3 +43,20 @@ def expect_interpreted(
     assert have.keys() == want.keys()
     for name, x in want.items():
         np.testing.assert_allclose(have[name], x, rtol=rtol, err_msg=name)
+
+
+def expect_near(
+    ctx: Context,
+    bounds: Mapping[Any, int],
+    inputs: Mapping[str, Any],
+    backends: Iterable[str],
+    told: str,
+) -> None:
+    """Backends give nearly what the interpreter gives, of the inputs that the program reads."""
+    want = interpreted(ctx, bounds, inputs)
+    for backend in backends:
+        made = ctx.compile(bounds, backend=backend)
+        found = made.run(inputs={k: x for k, x in inputs.items() if k in made.inputs})
+        for name, x in want.items():
+            where = f"{name} of {told} on {backend}"
+            np.testing.assert_allclose(found[name], x, rtol=2e-4, atol=2e-5, err_msg=where)

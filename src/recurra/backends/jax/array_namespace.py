@@ -81,13 +81,15 @@ def here(x: Any, step: Any) -> Any:
     return lax.optimization_barrier((x, step))[0]
 
 
-def _joined(join: Callable[[Any, Any], Any], zero: float, x: Any, axis: int, keep: bool) -> Any:
+def _reduced_in_loop(
+    join: Callable[[Any, Any], Any], identity: float, x: Any, axis: int, keepdims: bool
+) -> Any:
     """x with one axis reduced, by a loop of XLA's own."""
-    made = lax.reduce(x, np.float32(zero), join, (axis,))
-    return jnp.expand_dims(made, axis) if keep else made
+    made = lax.reduce(x, np.float32(identity), join, (axis,))
+    return jnp.expand_dims(made, axis) if keepdims else made
 
 
-def _few(x: Any, axes: Any) -> int | None:
+def _short_axis(x: Any, axes: Any) -> int | None:
     """The axis of few elements that is reduced, if it is one, and a library would be called.
 
     XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
@@ -136,17 +138,17 @@ class JaxNamespace:
         self, x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, **options: Any
     ) -> Any:
         """`numpy.sum`; a - -b is a + b to the last bit."""
-        few = _few(x, axis)
-        if few is None or options or dtype not in (None, x.dtype):
+        short = _short_axis(x, axis)
+        if short is None or options or dtype not in (None, x.dtype):
             return jnp.sum(x, axis, dtype, keepdims=keepdims, **options)
-        return _joined(lambda a, b: a - -b, 0.0, x, few, keepdims)
+        return _reduced_in_loop(lambda a, b: a - -b, 0.0, x, short, keepdims)
 
     def max(self, x: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Any:
         """`numpy.max`"""
-        few = _few(x, axis)
-        if few is None or options:
+        short = _short_axis(x, axis)
+        if short is None or options:
             return jnp.max(x, axis, keepdims=keepdims, **options)
-        return _joined(lambda a, b: -lax.min(-a, -b), -np.inf, x, few, keepdims)
+        return _reduced_in_loop(lambda a, b: -lax.min(-a, -b), -np.inf, x, short, keepdims)
 
     def cummax(self, x: Any, axis: int) -> Any:
         return lax.cummax(x, axis)

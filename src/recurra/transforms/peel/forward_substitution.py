@@ -5,13 +5,13 @@
     b[i<I] = h(u[i,0])                    b[i<I] = h(u_3)
 
 An equation has a box of points. One row and one column of a table are in no box but the whole of it
-(Allen and Kennedy, 2002, section 4.4, substitute expressions forward for other ends). What is given
-from the beginning can be read anywhere; what a loop makes would have to be held.
+(forward expression substitution: Allen and Kennedy, 2002, chapter 4). What is given from the
+beginning can be read anywhere; what a loop makes would have to be held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -28,12 +28,12 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting, compose
 
+FaceRead = tuple[Node, int, Domain]  # the reader, which of its operands, and where it reads
 
-def _where_read(
-    graph: Graph, node: Node, sizes: Mapping[str, int]
-) -> list[tuple[Node, int, Domain]] | None:
+
+def _where_read(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[FaceRead] | None:
     """The reads of an equation, each with the box of points at which it is made; None: unknown."""
-    out: list[tuple[Node, int, Domain]] = []
+    out: list[FaceRead] = []
     for reader, k in graph.readers[node.name]:
         ref = reader.args[k]
         mentioned = {d for e in ref.index for d in index_symbols(e)} - sizes.keys()
@@ -76,7 +76,7 @@ def _is_of_givens(graph: Graph, name: str) -> bool:
     return True
 
 
-def few_reads(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[tuple[Node, int, Domain]]:
+def few_reads(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[FaceRead]:
     """The reads of an equation, if they are at few of its points, and it can be computed there."""
     if not node.domain or not _is_computed(node) or node.name in graph.outputs:
         return []
@@ -91,10 +91,12 @@ def few_reads(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[tuple[
     return reads if all(ref is not None for ref in composed) else []
 
 
-def substituted(graph: Graph, node: Node, sizes: Mapping[str, int]) -> Graph:
+def substituted(
+    graph: Graph, node: Node, reads: Sequence[FaceRead], sizes: Mapping[str, int]
+) -> Graph:
     """The graph in which an equation is computed where it is read."""
     g = Rewriting.of(graph, sizes)
-    for reader, k, domain in few_reads(graph, node, sizes):
+    for reader, k, domain in reads:
         now = g[reader.name]
         args = [ref for a in node.args if (ref := compose(now.args[k], node.domain, a))]
         g.loc = node.loc
@@ -111,10 +113,9 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Compute what is read at few of its points where it is read."""
     for name in reversed(list(graph.nodes)):
-        if name not in graph.nodes or not few_reads(graph, graph[name], cx.sizes):
-            continue
-        if fuel().burn("points that few read → where they are read", name):
-            graph = substituted(graph, graph[name], cx.sizes)
+        reads = few_reads(graph, graph[name], cx.sizes) if name in graph.nodes else []
+        if reads and fuel().burn("points that few read → where they are read", name):
+            graph = substituted(graph, graph[name], reads, cx.sizes)
             cx.remark(f"{name}: computed where it is read, at few of its points")
     return graph
 

@@ -68,7 +68,7 @@ class _OrderedLoop:
         n = self.graph[name]
         if name not in self.members or name in self.waiting or isinstance(n.op, Merge):
             return False
-        if n.op.drawn or name in self.graph.outputs or not _is_static(n, self.sizes):
+        if n.op.drawn or name in self.graph.outputs or not is_static(n, self.sizes):
             return False
         assert isinstance(n.type, Type)
         points = self.rows(n) * self.steps(n)
@@ -108,7 +108,7 @@ def _product_rows(
     graph: Graph, node: Node, sizes: Mapping[str, int], dim: str, batch: Collection[str]
 ) -> int:
     """The rows that a step multiplies by one matrix; 0 where no operand stays the same."""
-    if not isinstance(node.op, Einsum) or not _is_static(node, sizes):
+    if not isinstance(node.op, Einsum) or not is_static(node, sizes):
         return 0
     ins, out = node.op.parts()
     fixed = [
@@ -123,7 +123,7 @@ def _product_rows(
     return prod(own) * prod(r.size(sizes) for r in node.domain if r.dim in batch)
 
 
-def _is_static(node: Node, sizes: Mapping[str, int]) -> bool:
+def is_static(node: Node, sizes: Mapping[str, int]) -> bool:
     """Are its points a box, and its axes of one length?"""
     if not isinstance(node.type, Type):
         return False

@@ -185,17 +185,22 @@ def batch_last(
     return gain > 0, f"most layers are {most.widest} wide, of {most.rows} rows"
 
 
+def _known_points(node: Node, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The points along each dim of an equation that has a known number of them."""
+    return {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
+
+
 def _turned_ns(graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]) -> float:
     """Nanoseconds to turn what comes or goes with the batch first: inputs, outputs, samples."""
     price = SCATTERED_ELEMENT_NS if _is_taken(node) else TURNED_ELEMENT_NS
-    every = [r for r in node.domain if not r.mentions() - sizes.keys()]
-    if not any(r.dim in dims for r in every) or not isinstance(node.type, Type):
+    points = _known_points(node, sizes)
+    if points.keys().isdisjoint(dims) or not isinstance(node.type, Type):
         return 0.0
     if not node.type.rank or not (
         _is_taken(node) or isinstance(node.op, Input) or node.name in graph.outputs
     ):
         return 0.0
-    return price * prod(r.size(sizes) for r in every) * prod(node.type.sizes(sizes))
+    return price * prod(points.values()) * prod(node.type.sizes(sizes))
 
 
 def _is_taken(node: Node) -> bool:
@@ -224,7 +229,7 @@ def _short_rows(
         x.sizes(sizes) for x in types if isinstance(x, Type) and not x.mentions() - sizes.keys()
     ]
     shape = max(shapes, key=prod, default=())
-    points = {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
+    points = _known_points(node, sizes)
     inner = next((d for d in reversed(dims) if d in node.domain), None)
     if inner is None or points.get(inner, 0) < MIN_VECTOR_ROWS:
         return None
@@ -260,11 +265,11 @@ class _Layer:
 def _layer(
     graph: Graph, sizes: Mapping[str, int], node: Node, dims: Sequence[str]
 ) -> _Layer | None:
-    if node.op.name != "einsum" or not any(d in node.domain for d in dims):
+    if node.op.name != "einsum":
         return None
     shapes = [graph.read_type(a).shape for a in node.args]
     widest = max((s for shape in shapes for s in shape if isinstance(s, int)), default=0)
-    points = {r.dim: r.size(sizes) for r in node.domain if not r.mentions() - sizes.keys()}
+    points = _known_points(node, sizes)
     rows, steps = (
         prod(p for d, p in points.items() if (d in dims) is yes) for yes in (True, False)
     )

@@ -25,6 +25,7 @@ from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.vectorize.distribute import is_static
 from recurra.transforms.vectorize.vectorize import candidates, vectorize
 
 
@@ -57,9 +58,7 @@ def _run_bytes(source: Node, first: int, sizes: Mapping[str, int]) -> int:
 
 def _may_be_turned(node: Node, sizes: Mapping[str, int]) -> bool:
     """Is it an input of known size, of which a copy may be held?"""
-    if not isinstance(node.op, Input) or not isinstance(node.type, Type):
-        return False
-    known = not node.type.mentions().union(*(r.mentions() for r in node.domain)) - sizes.keys()
+    known = isinstance(node.op, Input) and is_static(node, sizes)
     return known and _run_bytes(node, 0, sizes) <= MAX_TURNED_BYTES
 
 
