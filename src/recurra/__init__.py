@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from recurra.cost.tuning import Tuning
     from recurra.errors import RecurraError
     from recurra.frontend import nn, optim
+    from recurra.frontend.conditional import cond
     from recurra.frontend.context import Context, jax_fn
     from recurra.frontend.creation import arange, bernoulli, full, ones, randint, zeros
     from recurra.frontend.dims import maximum as max
@@ -59,6 +60,7 @@ _HOME = {
         "bound concat constant einsum input like log maximum minimum normal output permutation "
         "stack uniform value where"
     ),
+    "recurra.frontend.conditional": "cond",
     "recurra.frontend.host_calls": "call",
     "recurra.frontend.dynamic_bounds": "until",
     "recurra.frontend.tensor": "Tensor=RecurrentTensor",
@@ -104,6 +106,7 @@ __all__ = [
     "bound",
     "call",
     "concat",
+    "cond",
     "constant",
     "einsum",
     "errors",

@@ -1,22 +1,24 @@
 """Statements of a loop's body that run at some of its steps only, put together.
 
 for i:  s  e  f  y      e, f: at i % 50 == 0      →      s   [i % 50 == 0: e f]   y
+for i:  p  e  f  y      e, f: decided by p[i]     →      p   [p[i]: e f]   y
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from recurra.codegen.loop_segments import members
 from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
-from recurra.ir.statement import StatementGraph
+from recurra.ir.graph import index_symbols
+from recurra.ir.statement import DataCondition, StatementGraph
 from recurra.ir.types import Tuple
 from recurra.schedule.tree import Item, Loop
 from recurra.storage.storage_plan import StoragePlan
 
-Guard = frozenset[Expr]  # conditions on times of loops; all of them hold
+Guard = frozenset[Expr | DataCondition]  # of times of loops, or of data at them; all of them hold
 NONE: Guard = frozenset()
 
 
@@ -34,7 +36,18 @@ class Guarded:
 
     @property
     def condition(self) -> Expr:
-        return both(*sorted(self.when, key=str))
+        """What has to hold of the times."""
+        return of_times(self.when)
+
+    @property
+    def on_data(self) -> list[DataCondition]:
+        """What has to hold of data."""
+        return sorted((c for c in self.when if isinstance(c, DataCondition)), key=str)
+
+
+def of_times(guard: Guard) -> Expr:
+    """The conditions on times of loops."""
+    return both(*sorted((c for c in guard if isinstance(c, Expr)), key=str))
 
 
 def guarded(
@@ -61,24 +74,63 @@ def condition_of(
 ) -> Expr:
     """The condition under which anything of some items runs, of the times of the loops around."""
     found = [guard_of(plan, it, active, around) for it in items if _runs(it, active)]
-    return both(*sorted(frozenset.intersection(*found), key=str)) if found else TRUE
+    return of_times(frozenset.intersection(*found)) if found else TRUE
 
 
 def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
-    """The conditions that all that runs of an item have in common."""
-    mine = [_guard(plan.statements, s, around) for s in members((it,)) if s in active]
-    return frozenset.intersection(*mine) if mine else NONE
+    """The conditions that all that runs of an item have in common.
+
+    Those on data are known there if one of the statements reads them.
+    """
+    graph = plan.statements
+    mine = [s for s in members((it,)) if s in active]
+    common = [_guard(graph, s, around) | _decided(graph, s, around) for s in mine]
+    known = [_decided(graph, s, around) for s in mine if graph[s].asks]
+    guard = frozenset.intersection(*common) if mine else NONE
+    return frozenset(c for c in guard if isinstance(c, Expr) or any(c in x for x in known))
+
+
+def asking(
+    plan: StoragePlan, condition: DataCondition, items: tuple[Item, ...], around: Sequence[Loop]
+) -> tuple[str, int]:
+    """A statement of some items that reads a condition, and as which of its operands."""
+    for s in (plan.statements[s] for s in members(items)):
+        for k, c in enumerate(s.decided_by if s.asks else ()):
+            if _at(plan.statements, c, s.name, around) == condition:
+                return s.name, len(s.operands) + k
+    raise AssertionError(f"no statement asks {condition}")
 
 
 def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Guard:
     """The conditions of a statement that are known in the body of these loops, of their times."""
-    s, times = graph[statement], {x.dim: x for x in around}
+    s = graph[statement]
     if s.where == TRUE:
         return NONE
     parts = s.where.args if isinstance(s.where, Logic) and s.where.op == "&" else (s.where,)
-    open_ = set(s.domain.dims) - times.keys()
-    at = {d: x.point(statement, Sym(d)) for d, x in times.items() if d in s.domain}
+    open_, at = set(s.domain.dims) - {x.dim for x in around}, _times(graph, statement, around)
     return frozenset(substitute(c, at) for c in parts if not symbols(c) & open_)
+
+
+def _decided(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Guard:
+    """The conditions on data of a statement that are known in the body of these loops."""
+    found = (_at(graph, c, statement, around) for c in graph[statement].decided_by)
+    return frozenset(c for c in found if c is not None)
+
+
+def _at(
+    graph: StatementGraph, condition: DataCondition, statement: str, around: Sequence[Loop]
+) -> DataCondition | None:
+    """A condition at the times of these loops; None where it depends on others."""
+    dims = set[str]().union(*map(index_symbols, condition.ref.index))
+    if dims & (set(graph[statement].domain.dims) - {x.dim for x in around}):
+        return None
+    return replace(condition, ref=condition.ref.at(_times(graph, statement, around)))
+
+
+def _times(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> dict[str, Expr | int]:
+    """The point of a statement along each of these loops, of their times."""
+    s = graph[statement]
+    return {x.dim: x.point(statement, Sym(x.dim)) for x in around if x.dim in s.domain}
 
 
 def _runs(it: Item, active: frozenset[str]) -> bool:

@@ -124,7 +124,8 @@ class Flow:
                 never = merge and how == "now" and name in self.inside - active
                 if how != "store" and not never:
                     self.read(name)
-        kept = node.where != TRUE and any(node.array in x for x in self.plan.carried.values())
+        may_not_run = node.conditions != (TRUE, ())
+        kept = may_not_run and any(node.array in x for x in self.plan.carried.values())
         if node.accumulates or kept:  # where it does not run, it stays as it was
             self.read(node.array)
         if not is_constant(node):

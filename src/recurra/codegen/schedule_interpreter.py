@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
@@ -22,21 +22,20 @@ from recurra.codegen.early_exit import (
     reach,
     read_inside,
 )
-from recurra.codegen.guarded_statements import Guard, Guarded, guarded
+from recurra.codegen.guarded_statements import Guard, Guarded, asking, guarded
 from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segments
 from recurra.codegen.shared_boxes import settle, settled
-from recurra.codegen.store_access import masked, read, write
+from recurra.codegen.store_access import blank, full, masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
-from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement, StatementGraph
-from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ir.types import NUMPY_NAME
 from recurra.ops.collective import JOIN
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import RESULTS, Foreign, Merge
-from recurra.ops.reduction import Fold, identity
+from recurra.ops.reduction import Fold
 from recurra.ops.source import Input
 from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 from recurra.storage.storage_plan import StoragePlan
@@ -123,9 +122,18 @@ class Walk:
             return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
 
         env = {**self.plan.sizes, **{loop.dim: time for loop, time in state.clocks}}
-        condition = evaluate(guarded.condition, env, self.machine.xp)
+        conditions = [evaluate(guarded.condition, env, self.machine.xp)]
+        around = [loop for loop, _ in state.clocks]
+        for c in guarded.on_data:
+            name, k = asking(self.plan, c, guarded.items, around)
+            reader = self.statements[name]
+            truth: Any = self.value(name, k, reader.args[k], state, self.point(name, state))
+            conditions.append(truth if c.holds else self.machine.xp.logical_not(truth))
+        run = body
+        for c in reversed(conditions):
+            run = partial(self.machine.when, c, run)
         carry = ([state.vals[n] for n in names], [state.stores[n] for n in written])
-        vals, stores = self.machine.when(condition, body, carry)
+        vals, stores = run(carry)
         state.vals.update(zip(names, vals, strict=True))
         state.stores.update(zip(written, stores, strict=True))
 
@@ -378,10 +386,10 @@ class Walk:
         elif isinstance(node.op, Einsum):
             result = self.product(node, node.op, state, env)
         else:
-            args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.args)]
+            args = [self.value(statement, k, a, state, env) for k, a in enumerate(node.operands)]
             if isinstance(node.op, Foreign):
                 late = tuple(loop.shift[statement] for loop, _ in state.clocks)
-                call = node.op.fn.key, node.op.vmaps, node.args, late
+                call = node.op.fn.key, node.op.vmaps, node.operands, late
                 env[RESULTS] = state.called.setdefault(call, [])
             result = self.machine.apply(node, env, *args)
         state.vals[node.array] = result
@@ -391,7 +399,7 @@ class Walk:
         """A contraction, of tiles as they lie in memory: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
-        for k, a in enumerate(node.args):
+        for k, a in enumerate(node.operands):
             store = self.plan.stores.get(a.name)
             index = dict(zip(self.statements.arrays[a.name].domain.dims, a.index, strict=True))
             stored = self.plan.accesses[node.name, k].how == "store"
@@ -481,20 +489,3 @@ class Walk:
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
         return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)
-
-
-def full(plan: StoragePlan, name: str, value: object, xp: ArrayNamespace) -> object:
-    """One number everywhere, on an array namespace."""
-    type_ = plan.statements.arrays[name].type
-    assert not isinstance(type_, Tuple)
-    return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
-
-
-def blank(plan: StoragePlan, name: str, xp: ArrayNamespace) -> object:
-    """Zeros, or the neutral element of a running sum."""
-    type_, value = plan.statements.arrays[name].type, 0
-    assert not isinstance(type_, Tuple)
-    for w in plan.statements.writers[name]:
-        if isinstance(w.op, Fold):
-            value = identity(w.op.monoid_of, type_.dtype)
-    return full(plan, name, value, xp)

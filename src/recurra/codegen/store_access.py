@@ -1,4 +1,4 @@
-"""Points and ranges of a store, read and written on a machine."""
+"""Points and ranges of a store, read and written on a machine, and what they begin with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.tiled_stores import PointIndex, put, slot, tile
+from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
+from recurra.ir.types import NUMPY_NAME, Tuple
+from recurra.ops.reduction import Fold, identity
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store, StoredAxis
 
 
@@ -101,3 +105,20 @@ def masked(
     there = xp.arange(n) < count
     valid = xp.reshape(there, tuple(n if j == index else 1 for j in range(len(box.shape))))
     return xp.where(valid, box, xp.zeros_like(box))
+
+
+def full(plan: StoragePlan, name: str, value: object, xp: ArrayNamespace) -> object:
+    """One number everywhere, on an array namespace."""
+    type_ = plan.statements.arrays[name].type
+    assert not isinstance(type_, Tuple)
+    return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])
+
+
+def blank(plan: StoragePlan, name: str, xp: ArrayNamespace) -> object:
+    """Zeros, or the neutral element of a running sum."""
+    type_, value = plan.statements.arrays[name].type, 0
+    assert not isinstance(type_, Tuple)
+    for w in plan.statements.writers[name]:
+        if isinstance(w.op, Fold):
+            value = identity(w.op.monoid_of, type_.dtype)
+    return full(plan, name, value, xp)

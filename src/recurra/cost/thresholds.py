@@ -117,6 +117,9 @@ between the equations of pieces and the work of branches that are not taken."""
 
 GUARD_NS = 2_000.0
 """Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
+MIN_DECIDED_NS = 20_000.0
+"""Nanoseconds of work that a condition on data leaves out at one of its points before its dims stay
+loops for it, where they could be axes. A guess, between that work and that of one large product."""
 MAX_GUARDED_SHARE = 0.5
 """Share of points; what is asked for more often is computed everywhere. A guess."""
 MAX_GUARD_DEPTH = 4

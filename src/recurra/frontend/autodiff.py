@@ -16,12 +16,14 @@ from functools import reduce
 from operator import add
 from typing import Any, Generic
 
+from recurra.analysis.data_conditions import NOTHING, Decided
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here
 from recurra.frontend.bare_index import wrap
-from recurra.frontend.construct import convert, zeros
+from recurra.frontend.construct import convert, pointwise, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
+    decided_paths,
     has_slope,
     heard,
     passing,
@@ -51,6 +53,7 @@ from recurra.ir.expr import (
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
 from recurra.ir.types import Domain, Range, Tuple, is_shift
+from recurra.ops.elementwise import Cond
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Expand
 from recurra.ops.reduction import Sum
@@ -87,7 +90,8 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
                 loc=here(),
             )
     asked = heard(graph, loss.name, needed & passed)
-    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, asked)
+    by_data = decided_paths(graph, loss.name, needed & passed)
+    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, asked, by_data)
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
@@ -196,6 +200,7 @@ class _Cotangents(Generic[Tensor]):
     needed: set[str]
     passed: set[str]
     heard: Mapping[str, Expr]  # where a cotangent is 0 it goes on as 0, through any slope
+    decided: Mapping[str, Decided]  # the same, of data
 
     def __post_init__(self) -> None:
         here = [n for n in self.graph.nodes if n in self.needed]
@@ -253,9 +258,22 @@ class _Cotangents(Generic[Tensor]):
             if a.name in self.needed and d is not None:
                 heard = self.heard.get(node.name, TRUE)
                 when = heard if has_slope(d, g, [y, *xs]) else TRUE
+                d = self._where_decided(node, a, d)
                 pulled = pull(self.tracer, self.graph, node, k, d, when, heard)
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
+
+    def _where_decided(self, node: Node, ref: Ref, d: Tensor) -> Tensor:
+        """The cotangent of an operand, 0 where data decide that its reader is not computed.
+
+        It then need not be computed there either. What the same conditions decide hands it on.
+        """
+        decided = self.decided.get(node.name, NOTHING) - self.decided.get(ref.name, NOTHING)
+        for c in sorted(decided, key=str):
+            zero, truth = d.apply(zeros(d.type)), self.kind(self.tracer, c.ref, indexed=True)
+            sides = (d, zero) if c.holds else (zero, d)
+            d = pointwise(self.kind, Cond, truth, *sides)
+        return d
 
     def _elementwise(
         self, node: Node, g: Tensor, y: Tensor, xs: list[Tensor]

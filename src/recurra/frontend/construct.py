@@ -105,7 +105,7 @@ def zeros(type_: Type) -> Const:
 
 def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
     """`op` on operands that broadcast from the right and meet in one type."""
-    if op is el.Where:
+    if issubclass(op, el.Where):
         tensors = [convert(kind, xs[0]), *promote(kind, *xs[1:])]
     elif issubclass(op, Floating):
         tensors = list(map(as_float, promote(kind, *xs)))

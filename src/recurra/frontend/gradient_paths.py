@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from recurra.analysis.data_conditions import Decided, decided
 from recurra.analysis.demanded_points import demanded
 from recurra.analysis.tracer import Branch, Tracer, disjoint
 from recurra.frontend.read import Operand
@@ -101,6 +102,12 @@ def heard(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Expr]:
     nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
     asked = demanded(Graph(nodes, (loss,), graph.dims), {})
     return {k: untold(c, graph[k].domain) for k, c in asked.items() if k in through}
+
+
+def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Decided]:
+    """The conditions on data without which a loss does not depend on an equation of `through`."""
+    nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
+    return decided(Graph(nodes, (loss,), graph.dims))
 
 
 def untold(condition: Expr, domain: Domain) -> Expr:

@@ -213,7 +213,7 @@ def where_taken(graph: Graph) -> Graph:
 
     Between them the token is handed on. A call whose results nobody reads is made everywhere.
     """
-    tokens = {n.args[0].name: n for n in graph.nodes.values() if _is_token(graph, n)}
+    tokens = {n.args[0].name: n for n in graph.nodes.values() if is_token(graph, n)}
     if not tokens:
         return graph
     apart = graph.update(
@@ -235,7 +235,7 @@ def where_taken(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def _is_token(graph: Graph, node: Node) -> bool:
+def is_token(graph: Graph, node: Node) -> bool:
     """Is it what a call hands on to the next?"""
     if not isinstance(node.op, Item):
         return False

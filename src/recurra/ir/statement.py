@@ -42,12 +42,25 @@ class Array:
 
 
 @dataclass(frozen=True)
+class DataCondition:
+    """A truth value that the program computes, and which of the two it has to be."""
+
+    ref: Ref
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{self.ref}" if self.holds else f"~{self.ref}"
+
+
+@dataclass(frozen=True)
 class Statement:
-    """write = op(args), at the points of `domain` at which `where` holds.
+    """write = op(operands), at the points of `domain` at which `where` holds.
 
     The index of `write` is affine and takes no two points to one place. If the statement
     `accumulates`, the value is joined to what the place holds, by the monoid of the op; the dims
-    that the index leaves out are those that are summed over.
+    that the index leaves out are those that are summed over. Where one of `decided_by` does not
+    hold nobody reads the value, and the statement may be left out; those that it `asks` itself are
+    the last of its `args`.
     """
 
     name: str
@@ -59,7 +72,19 @@ class Statement:
     equation: str  # that it is a part of
     where: Expr = TRUE
     accumulates: bool = False
+    decided_by: tuple[DataCondition, ...] = ()
+    asks: bool = False
     loc: Loc | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def conditions(self) -> tuple[Expr, tuple[DataCondition, ...]]:
+        """What has to hold for it to run."""
+        return self.where, self.decided_by
+
+    @property
+    def operands(self) -> tuple[Ref, ...]:
+        """What the op is given."""
+        return self.args[: -len(self.decided_by)] if self.asks else self.args
 
     @property
     def places(self) -> tuple[Expr | int, ...]:
@@ -72,7 +97,9 @@ class Statement:
         return self.write.name
 
     def __str__(self) -> str:
-        condition = "" if self.where == TRUE else f"  if {self.where}"
+        conditions = [] if self.where == TRUE else [str(self.where)]
+        conditions += map(str, self.decided_by)
+        condition = f"  if {' & '.join(conditions)}" if conditions else ""
         sign = "+=" if self.accumulates else "="
         return f"{self.target} {sign} {self.expression}{condition}"
 
@@ -84,7 +111,7 @@ class Statement:
     def condition(self, index: int) -> Expr:
         """The condition under which operand `index` is read."""
         when: tuple[Expr, ...] = getattr(self.op, "when", ())
-        return both(self.where, when[index]) if when else self.where
+        return both(self.where, when[index]) if index < len(when) else self.where
 
     @property
     def target(self) -> str:
@@ -100,7 +127,7 @@ class Statement:
     @property
     def expression(self) -> str:
         """The right side as text; a copy is its operand."""
-        operands = list(map(str, self.args))
+        operands = list(map(str, self.operands))
         if self.accumulates or self.is_copy:
             return ", ".join(operands)
         return f"{self.op.name}({', '.join(operands + self.op.attributes())})"
@@ -151,7 +178,7 @@ class StatementGraph(Declarations):
     @cached_property
     def guarded(self) -> bool:
         """Does any statement run under a condition?"""
-        return any(s.where != TRUE for s in self.statements.values())
+        return any(s.where != TRUE or s.decided_by for s in self.statements.values())
 
     @cached_property
     def whole(self) -> frozenset[str]:

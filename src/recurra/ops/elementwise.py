@@ -350,6 +350,13 @@ class Where(Elementwise):
         return None, *select(c, g)
 
 
+class Cond(Where):
+    """y = a where c else b; work for the side that one truth value does not choose is left out
+
+    See analysis/data_conditions.py: a host call on that side is not made.
+    """
+
+
 class Comparison(Elementwise, abstract=True):
     """A truth value for each pair."""
 

@@ -17,8 +17,9 @@ from recurra.codegen.input_layout import as_written, inputs_read
 from recurra.codegen.loop_segments import times
 from recurra.codegen.region import Region
 from recurra.codegen.samplers import sampling
-from recurra.codegen.schedule_interpreter import Walk, blank
+from recurra.codegen.schedule_interpreter import Walk
 from recurra.codegen.shards import Shards
+from recurra.codegen.store_access import blank
 from recurra.codegen.streamed_outputs import streamed
 from recurra.errors import RecurraError
 from recurra.ir.arrays import ArrayNamespace, LibraryArray

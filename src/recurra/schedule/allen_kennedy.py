@@ -239,8 +239,8 @@ class _Levels:
         left = dict.fromkeys(stmts)
         while left:
             ready = [s for s in left if not feeds[s] & left.keys()]
-            last = self.graph[out[-1]].where if out else TRUE
-            s = next((s for s in ready if self.graph[s].where == last), ready[0])
+            last = self.graph[out[-1]].conditions if out else (TRUE, ())
+            s = next((s for s in ready if self.graph[s].conditions == last), ready[0])
             out.append(s)
             del left[s]
         return out

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from recurra.analysis.data_conditions import worth_asking
 from recurra.ir.expr import TRUE, Expr, Sym, both, compare, substitute
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
-from recurra.ir.statement import Array, Statement, StatementGraph
+from recurra.ir.statement import Array, DataCondition, Statement, StatementGraph
 from recurra.ir.types import Domain
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold
@@ -41,8 +42,10 @@ def lower_values(
     Equations that are not in `cuts` (None: all with branches are) stay one statement each, which
     chooses among its operands (if conversion): one loop then runs all branches, where it would be
     cut at every border. The others are cut into their branches, and at the points given. Those in
-    `guards` run under a condition.
+    `guards` run under a condition, and those that conditions on data decide under these, if that
+    leaves out enough.
     """
+    by_data = worth_asking(graph, sizes)
     if cuts is None:
         cuts = {n.name: frozenset() for n in graph.nodes.values() if isinstance(n.op, Merge)}
     statements: list[Statement] = []
@@ -55,6 +58,8 @@ def lower_values(
             arrays.append(replace(array, name=made[0].name))
         elif n.name in cuts:
             made = _pieces(graph, n, cuts[n.name], sizes)
+        if n.name in by_data:
+            made = [_decided(s, n, by_data[n.name]) for s in made]
         if n.name in guards:
             made = (replace(s, where=both(s.where, guards[n.name])) for s in made)
         statements += made
@@ -68,6 +73,16 @@ def _whole(node: Node, op: Op, args: tuple[Ref, ...]) -> Statement:
     """One statement for all of an equation."""
     whole = Ref(node.name, node.domain.identity)
     return Statement(node.name, op, args, node.domain, node.type, whole, node.name, loc=node.loc)
+
+
+def _decided(statement: Statement, node: Node, conditions: Iterable[DataCondition]) -> Statement:
+    """A statement under conditions on data, which it reads itself if its op leaves room for more
+    operands."""
+    found = tuple(sorted(conditions, key=str))
+    if isinstance(node.op, (Merge, Fold)):
+        return replace(statement, decided_by=found)
+    args = (*statement.args, *(c.ref for c in found))
+    return replace(statement, args=args, decided_by=found, asks=True)
 
 
 def _fold(graph: Graph, node: Node) -> tuple[Statement, Statement]:
@@ -124,4 +139,6 @@ def _sides(cut: Cut) -> tuple[Expr, Expr, Expr]:
 def _restrict(statement: Statement, box: Box) -> Statement:
     """A statement at the points of a box alone; dims of a single point are read at that point."""
     args = tuple(a.at(box.points) for a in statement.args)
-    return replace(statement, args=args, domain=box.domain, where=substitute(box.where, box.points))
+    decided = tuple(replace(c, ref=c.ref.at(box.points)) for c in statement.decided_by)
+    where = substitute(box.where, box.points)
+    return replace(statement, args=args, domain=box.domain, where=where, decided_by=decided)

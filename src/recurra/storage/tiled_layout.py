@@ -124,7 +124,7 @@ def _wanted(graph: StatementGraph, dependence: Dependence) -> tuple[int, ...] | 
             roles.batch.find(c) if c in roles.batch else len(mine) + k for k, c in enumerate(mine)
         ]
         return tuple(sorted(range(len(mine)), key=at.__getitem__))
-    if not isinstance(op, Einsum) or len(graph[dependence.sink].args) != 2:
+    if not isinstance(op, Einsum) or len(graph[dependence.sink].operands) != 2:
         return None
     ins, out = op.parts()
     mine, other = ins[dependence.k], ins[1 - dependence.k]

@@ -73,7 +73,8 @@ def used(items: list[Item]) -> set[str]:
             case Bind():
                 out |= words(it.text)
             case For():
-                out = out.union(*(words(x) for _, x in (*it.starts, *it.steps)), used(it.body))
+                texts = (it.lo, it.hi, *(x for _, x in (*it.starts, *it.steps)))
+                out = out.union(*map(words, texts), used(it.body))
     return out
 
 

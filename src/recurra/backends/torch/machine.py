@@ -174,7 +174,8 @@ class RecordingMachine:
         """A loop of one step or none."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
-        trips = condition.new(f"int({condition})", (0, 1))
+        known = condition if isinstance(condition, Count) else self.recorder.name_of(condition)
+        trips = Count(f"int({known})", (0, 1), self.xp.asarray)
         return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
 
     def lesser(self, a: Any, b: Any) -> Any:

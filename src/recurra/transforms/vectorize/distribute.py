@@ -17,10 +17,16 @@ from functools import cached_property
 from math import prod
 from typing import cast
 
+from recurra.analysis.data_conditions import worth_asking
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns, keep_ns
 from recurra.cost.prices import Prices
-from recurra.cost.thresholds import MAX_PEELED_BYTES, MEMORY_PRICE, MIN_VECTOR_ROWS
+from recurra.cost.thresholds import (
+    MAX_PEELED_BYTES,
+    MEMORY_PRICE,
+    MIN_DECIDED_NS,
+    MIN_VECTOR_ROWS,
+)
 from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref, index_symbols
 from recurra.ir.types import Type
@@ -143,7 +149,8 @@ def _loops(graph: Graph, cx: CompileContext) -> Iterator[_OrderedLoop]:
         if not isinstance(graph[name].op, Input):
             inside.setdefault(phase[:-1], []).append(name)
     ordered = loops(graph)
-    rare = guards(graph, cx.sizes).keys()
+    by_data = worth_asking(graph, cx.sizes, MIN_DECIDED_NS)
+    rare = guards(graph, cx.sizes).keys() | by_data.keys()
     held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
     for loop, names in inside.items():

@@ -1,0 +1,101 @@
+"""Conditions on data: equations of which nobody reads a value unless a truth value holds.
+
+    y = cond(p, f, g)        f is decided by p, g by ~p, and so is what only they read
+    z = f[t-1]               a reader at another time: f is then read wherever p is
+
+What one truth value for each point decides may be left out where it does not hold: `cond` discards
+it. A host call so decided is never made there, as the program says; all else is left out where that
+saves more than it costs. Past dims of its own (a batch, in `p[b, t]`), a condition is a choice
+element by element.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from math import prod
+
+from recurra.cost.model import compute_ns
+from recurra.cost.thresholds import GUARD_NS
+from recurra.ir.expr import Sym
+from recurra.ir.graph import Graph, Node, index_symbols
+from recurra.ir.statement import DataCondition
+from recurra.ops.control import Call, Item
+from recurra.ops.elementwise import Cond
+from recurra.polyhedral.extent import longest
+
+Decided = frozenset[DataCondition]
+NOTHING: Decided = frozenset()
+
+
+def decided(graph: Graph) -> Mapping[str, Decided]:
+    """Return what decides each equation, of those that anything decides.
+
+    Each condition is read at the point of the equation itself: its dims are those of the equation,
+    over the same ranges.
+    """
+    if not any(_is_choice(n) for n in graph.nodes.values()):
+        return {}
+    roots = [
+        n
+        for n, x in graph.nodes.items()
+        if n in graph.outputs or not graph.readers[n] or not x.op.pure
+    ]
+    todo, found = deque(roots), dict.fromkeys(roots, NOTHING)
+    while todo:
+        reader = graph[todo.popleft()]
+        for k, a in enumerate(reader.args):
+            mine = _of_read(graph, reader, k, found[reader.name])
+            before = found.get(a.name)
+            found[a.name] = mine if before is None else before & mine
+            if found[a.name] != before:
+                todo.append(a.name)
+    return {n: found[n] for n in graph.nodes if found.get(n)}
+
+
+def _is_choice(node: Node) -> bool:
+    """Does one truth value at each point choose between the operands?"""
+    return isinstance(node.op, Cond) and node.op.labels[:1] in ("", ",")
+
+
+def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
+    """What decides an operand, of what decides its reader and of what the reader itself chooses."""
+    ref = reader.args[k]
+    if _is_choice(reader) and k > 0:
+        held |= {DataCondition(reader.args[0], k == 1)}
+    if not held:
+        return NOTHING
+    domain, source = reader.domain, graph[ref.name].domain
+    same = {
+        r.dim
+        for e, r in zip(ref.index, source, strict=True)
+        if e == Sym(r.dim) and r.dim in domain and domain[r.dim] == r
+    }
+    return frozenset(c for c in held if dims_of(c) <= same)
+
+
+def dims_of(condition: DataCondition) -> set[str]:
+    """Return the dims that a condition depends on."""
+    return set().union(*map(index_symbols, condition.ref.index))
+
+
+def worth_asking(
+    graph: Graph, sizes: Mapping[str, int], least: float | None = None
+) -> Mapping[str, Decided]:
+    """Return what decides equations, of conditions that leave out more than `least` ns a point.
+
+    None: as much as a guard costs. Counted is all that runs under the same conditions, half of
+    which are taken to hold.
+    """
+    found = {n: c for n, c in decided(graph).items() if not _is_source(graph[n])}
+    saved: dict[Decided, float] = {}
+    for name, conditions in found.items():
+        n, dims = graph[name], set[str]().union(*map(dims_of, conditions))
+        inside = prod(longest(n.domain, d, sizes) for d in n.domain.dims if d not in dims)
+        saved[conditions] = saved.get(conditions, 0.0) + compute_ns(graph, n, sizes) * inside / 2
+    return {n: c for n, c in found.items() if saved[c] > (GUARD_NS if least is None else least)}
+
+
+def _is_source(node: Node) -> bool:
+    """Is it a call, which asks for itself, or made of nothing?"""
+    return isinstance(node.op, (Call, Item)) or not node.args
