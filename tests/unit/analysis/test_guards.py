@@ -146,7 +146,7 @@ def test_a_program_that_went_wrong_under_conditions(case: Case) -> None:
     check(case, NumpyBackend())
 
 
-QUICKER = settings(QUICK, max_examples=15)
+QUICKER = settings(QUICK, max_examples=8)
 
 
 @pytest.mark.slow
