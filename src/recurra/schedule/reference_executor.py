@@ -8,13 +8,15 @@ Slow on purpose: it is what lowering to statements and scheduling are checked ag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import Env, evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
+from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.reduction import Fold
 from recurra.reference.interpreter import Oracle, collect
 from recurra.schedule.tree import Exec, Item, Loop, Schedule
@@ -94,7 +96,21 @@ class ReferenceExecutor(Oracle):
             self.memo[key] = join.eval(np, self.memo[key], part) if key in self.memo else part
             return
         assert key not in self.memo, f"{statement.array}{key[1]} is written twice"
-        self.memo[key] = self.apply(statement, key[1], env)
+        if statement.asks and not self.is_decided_for(statement, env):
+            self.memo[key] = left_out(statement, env)
+            return
+        self.memo[key] = self.apply(replace(statement, args=statement.operands), key[1], env)
+
+    def is_decided_for(self, statement: Statement, env: Env) -> bool:
+        """Do data say that the statement is needed at a point?"""
+        return all(bool(self.read(c.ref, env)) == c.holds for c in statement.decided_by)
+
+
+def left_out(statement: Statement, env: Env) -> np.ndarray:
+    """The value of what was not computed, which must not reach a result: NaN, if it is a float."""
+    assert isinstance(statement.type, Type)
+    value = np.nan if is_float(statement.type.dtype) else 0
+    return np.full(statement.type.sizes(env), value, NUMPY_NAME[statement.type.dtype])
 
 
 def _names(items: tuple[Item, ...]) -> Iterator[str]:

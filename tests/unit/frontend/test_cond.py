@@ -13,6 +13,7 @@ from everywhere import BACKENDS, everywhere, interpreted
 from recurra.errors import RecurraError, ShapeError
 from recurra.frontend.context import Context
 from recurra.ir.statement import Statement
+from recurra.schedule.reference_executor import run_statements
 
 
 def statements(program: Any) -> list[Statement]:
@@ -118,6 +119,20 @@ def test_work_is_left_out_also_of_the_gradient(backend: str) -> None:
     products = [s for s in statements(program) if s.op.name == "einsum"]
     assert len(products) >= 6
     assert all([str(c.ref) for c in s.decided_by] == ["p[t]"] for s in products), products
+
+
+def test_what_is_left_out_reaches_no_result() -> None:
+    """Statements run point by point: what they leave out is NaN there."""
+    ctx, T = chosen_network(2, 256)
+    program = ctx.compile({T: 4}, backend="numpy")
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((4, 2, 256)).astype("f4"), "p": np.array([1, 0, 0, 1], bool)}
+    schedule = program.compilation.compiled.schedule
+    assert any(s.asks for s in schedule.statements.statements.values())
+    found = run_statements(schedule, {"T": 4}, given)
+    want = program.run(inputs=given)
+    for name, equation in zip(want, schedule.graph.outputs, strict=True):
+        np.testing.assert_allclose(found[equation], want[name], rtol=1e-4, atol=1e-6)
 
 
 def test_what_costs_little_is_computed() -> None:
