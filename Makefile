@@ -13,10 +13,10 @@ demo: .venv/ready
 	$(PY) examples/reinforce.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 2 -m "not fuzz and not slow"
+	$(PY) -m pytest -n 2 --dist worksteal -m "not fuzz and not slow"
 
 slow: .venv/ready
-	$(PY) -m pytest -n 2 -m "slow and not fuzz"
+	$(PY) -m pytest -n 2 --dist worksteal -m "slow and not fuzz"
 
 test-all: test slow
 
@@ -28,7 +28,7 @@ check: .venv/ready
 	$(MAKE) test
 
 fuzz: .venv/ready
-	PROGRAMS=$(PROGRAMS) SEED=$(SEED) $(PY) -m pytest -n 2 -m fuzz $(TESTS)
+	PROGRAMS=$(PROGRAMS) SEED=$(SEED) $(PY) -m pytest -n 2 --dist worksteal -m fuzz $(TESTS)
 
 bless: .venv/ready
 	RECURRA_BLESS=1 $(PY) -m pytest tests

@@ -29,7 +29,7 @@ HOLDS = 300_000_000
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty_xla")
-@pytest.mark.parametrize("n", [0, 2, 6])
+@pytest.mark.parametrize("n", [0, 6])
 def test_every_scheme_computes_what_ours_does(n: int) -> None:
     work = replace(SMALL, n=n)
     here = contestant(work)

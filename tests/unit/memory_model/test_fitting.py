@@ -149,8 +149,9 @@ def test_pictures_go_to_the_disk(backend: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_a_small_program_is_swapped_too(backend: str) -> None:
+def test_a_small_program_is_swapped_too(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its largest store is 9 KB; what cannot be met is refused with what can."""
+    monkeypatch.setattr(executable, "Executable", each_once())
     free = learner(backend, held=1.0, rows=0)
     offloaded = learner(backend, held=1.0, rows=0, offload=Offload(least=0))
     assert offloaded.memory.nbytes < free.memory.nbytes
