@@ -54,12 +54,13 @@ def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.
     Raises ShapeError about `what` with the first place that is masked, or where the lengths of
     lists differ.
     """
-    for k, x in enumerate(given) if isinstance(given, (list, tuple)) else [(None, given)]:
+    is_list = isinstance(given, (list, tuple))
+    for k, x in enumerate(given) if is_list else [(None, given)]:
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             at = _first(np.ma.getmaskarray(x))
             facts = f"{_place(at if k is None else (k, *at))}it is masked; no tensor is"
             _refuse(f"{what} has a masked value", facts, "fill it: x.filled(0.0)", loc)
-    if hasattr(given, "detach") and hasattr(given, "cpu"):  # torch's, which NumPy reads on the host
+    if not is_list and hasattr(given, "detach"):  # torch's, which NumPy reads on the host
         given = given.detach().cpu()
         if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
             return given.float().numpy().astype(NUMPY_NAME["bf16"])
