@@ -48,7 +48,7 @@ class Difference:
 
 def evaluations(graph: Graph, sizes: Mapping[str, int]) -> int:
     """How many points the oracle evaluates."""
-    return sum(prod(r.size(sizes) for r in n.domain) for n in graph.nodes.values())
+    return sum(n.domain.points(sizes) for n in graph.nodes.values())
 
 
 def as_written(graph: Graph) -> tuple[Axes, ...]:
