@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,19 @@ def test_all_seeds_are_checked_and_those_that_are_wrong_named(
     assert seen == [0, 1, 2, 3, 4, 5]
     assert [e.__notes__ for e in found.value.exceptions] == [["seed 2"], ["seed 5"]]
     assert list(ran.values()) == [2]  # up to the first that is wrong
+
+
+def test_a_program_has_so_many_seconds_of_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {signal.ITIMER_PROF: 0.05, signal.ITIMER_REAL: 60.0}
+    monkeypatch.setattr(fuzzing, "TIMERS", limits)
+    monkeypatch.setattr(fuzzing, "ran", fuzzing.Counter[str]())
+    monkeypatch.setattr(fuzzing, "failed", set[str]())
+
+    def endless(_: int) -> None:
+        while True:
+            pass
+
+    fuzzing.each([1], lambda _: time.sleep(0.1))  # a busy machine is no fault of the program's
+    with pytest.raises(ExceptionGroup) as found:
+        fuzzing.each([2], endless)
+    assert isinstance(found.value.exceptions[0], TimeoutError)

@@ -62,9 +62,12 @@ def test_programs_that_went_wrong(
     check(Edge(ctx, {B: rows, T: steps}, {"x": given}, options), backend)
 
 
-@pytest.mark.parametrize("seed", [408, 429, 643, 751])
+@pytest.mark.parametrize(
+    "seed", [408, 429, 643, 751, pytest.param(33002000011, marks=pytest.mark.slow)]
+)
 def test_drawn_programs_that_went_wrong(seed: int) -> None:
-    """Calls of the host in loops that were turned outwards, and a branch that is not taken yet."""
+    """Calls of the host in loops that were turned outwards, a branch that is not taken yet, and
+    independent points whose axes grow along another dim."""
     compare(seed, "numpy")
 
 

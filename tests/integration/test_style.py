@@ -56,9 +56,15 @@ def test_every_module_is_named_after_what_it_does() -> None:
     assert not [name(p) for p in OURS if p.stem in NAMELESS or re.search(r"_v\d|^new_", p.stem)]
 
 
-STAGES = ("transforms", "schedule", "storage", "memory_model", "codegen", "backends", "cost")
+STAGES = (
+    "analysis", "transforms", "schedule", "storage", "memory_model", "codegen", "backends", "cost",
+    "runtime",
+)  # fmt: skip
 NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean something else
+    "analysis/dynamic_bounds.py": {"NEVER"},
     "backends/numpy/code.py": {"MAX_LINE"},
+    "runtime/loop_profile.py": {"SHOWN"},
+    "runtime/profiler.py": {"MAX_SPANS"},
     "storage/allocation.py": {"ALIGNMENT"},
     "memory_model/budget.py": {"NAMED"},
     "storage/exact_packing.py": {"NEVER"},

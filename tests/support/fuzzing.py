@@ -24,8 +24,10 @@ from documents import ROOT
 PROGRAMS = int(os.environ.get("PROGRAMS") or 1000)
 SEED = int(os.environ.get("SEED") or 0)
 KEPT = ROOT / ".fuzz.jsonl"
-MAX_SECONDS = 60  # what a program of a few equations never takes
+MAX_SECONDS = 60  # of CPU, which a program of a few equations never takes, on a busy machine either
+MAX_WAIT_SECONDS = 20 * MAX_SECONDS  # of wall clock, in case that it waits for ever
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+TIMERS = {signal.ITIMER_PROF: MAX_SECONDS, signal.ITIMER_REAL: MAX_WAIT_SECONDS}
 ran: Counter[str] = Counter()
 failed: set[str] = set()
 
@@ -75,8 +77,10 @@ def _counted(check: Callable[[], Any]) -> None:
     name, _, args = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)").partition("[")
     words = [x for x in re.split(r"[-\]]", args) if x and not x.isdigit()]
     test = f"{name}[{'-'.join(words)}]" if words else name
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(MAX_SECONDS)
+    for of_timer in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(of_timer, _too_long)
+    for timer, limit in TIMERS.items():
+        signal.setitimer(timer, limit)
     try:
         check()
     except UnsatisfiedAssumption:
@@ -85,12 +89,13 @@ def _counted(check: Callable[[], Any]) -> None:
         failed.add(test)
         raise
     finally:
-        signal.alarm(0)
+        for timer in TIMERS:
+            signal.setitimer(timer, 0)
     ran[test] += test not in failed
 
 
 def _too_long(*_: Any) -> NoReturn:
-    raise TimeoutError(f"the program takes longer than {MAX_SECONDS} s")
+    raise TimeoutError(f"the program takes longer than {MAX_SECONDS} s of CPU, or waits for ever")
 
 
 def keep_counts() -> None:

@@ -28,12 +28,16 @@ NEXT = {"int16": "int32", "uint16": "int32"}  # what NumPy would meet in, and we
 
 @dataclass
 class Value:
-    """A tensor, the array that it must be, how large its terms were, and whether it is exact."""
+    """A tensor, the array that it must be, how large its terms were, and whether it is exact.
+
+    The coarsest type that it was rounded to, on its way, decides how far it may be off.
+    """
 
     x: RecurrentTensor
     want: np.ndarray
     scale: float
     exact: bool = True
+    epsilon: float = 0.0
 
     @property
     def dtype(self) -> str:
@@ -104,6 +108,7 @@ class Writer:
         # Torch has no unsigned words of 32 bits
         self.integers = tuple(d for d in INTEGERS if d != "u32" or "torch" not in backends)
         self.values: list[Value] = []
+        self.picked: list[Value] = []  # for the step that is written
 
     def write(self, steps: int) -> Program:
         ctx = rc.Context(dims="t")
@@ -139,14 +144,19 @@ class Writer:
         ]  # fmt: skip
         while True:
             kind = self.r.choice(kinds)
+            self.picked = []
             made = kind()
             if made is not None:
+                rounded = [v.epsilon for v in self.picked if not v.exact]
+                made.epsilon = max(EPSILON.get(made.dtype, 0.0), *rounded, 0.0)
                 assert made.x.dtype == made.dtype, f"{kind.__name__}: {made.x.dtype}, {made.dtype}"
                 self.values.append(made)
                 return kind.__name__, made
 
-    def pick(self) -> Value:
-        return self.r.choice(self.values)
+    def pick(self, dtype: str = "") -> Value:
+        """One of the values, of a type."""
+        self.picked.append(self.r.choice([v for v in self.values if dtype in ("", v.dtype)]))
+        return self.picked[-1]
 
     def operands(self) -> tuple[Value, np.ndarray, Value, np.ndarray] | None:
         """Two values, and their arrays in the type that they meet in."""
@@ -291,8 +301,7 @@ class Writer:
     def product(self) -> Value | None:
         """Σ a·b of values of one type."""
         a = self.pick()
-        same = [v for v in self.values if v.dtype == a.dtype]
-        b = self.r.choice(same)
+        b = self.pick(a.dtype)
         left, right = self.summed(a), self.summed(b)
         total = (left * right).sum(axis=1, dtype=left.dtype, keepdims=True)
         x = rc.einsum("a,a->", a.x, b.x).expand(WIDTH)

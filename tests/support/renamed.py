@@ -15,7 +15,10 @@ from recurra.ops.control import Call
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 
-AWKWARD = ("e", "z", "tz", "te", "tp", "tj", "tr", "t_", "t", "b_again", "x__", "zz", "t_back")
+AWKWARD = (
+    "e", "z", "tz", "te", "tp", "tj", "tr", "t_", "t", "b_again", "x__", "zz", "t_back", "seed",
+    "join",
+)  # fmt: skip
 BOUNDS = ("tze", "t_end", "tzz", "e_", "te_", "z_from", "b_first", "tpz", "tpe", "t__", "ze", "ee")
 ENDS = (
     "_again",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.expr import Sym, maximum, minimum
+from recurra.ir.expr import SEED, Sym, maximum, minimum
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, HostFunction, Resource
 from recurra.ops.sampled_rows import FUNCTION
 
 t, T = Sym("t"), Sym("T")
-ENV: dict[str, Any] = {"t": 2, "b": 1, "T": 5, "B": 3, "seed": 7}
+ENV: dict[str, Any] = {"t": 2, "b": 1, "T": 5, "B": 3, SEED: 7}
 DATA = ArrayResource("sample", np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
 CALLED = HostFunction("sample", lambda x: (x + 1, x > 0))
 

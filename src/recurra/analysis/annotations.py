@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cached_property
 from inspect import Parameter, signature, unwrap
 from numbers import Integral, Real
 from pathlib import Path
@@ -40,55 +40,60 @@ _SAID = {  # a class, as one of it is told, and as several are
 }
 
 
-def stranger(
-    function: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], are_taken: bool
-) -> tuple[str, Any, str] | None:
-    """The first argument that its annotation does not allow: its name, itself, what would be.
+class Annotations:
+    """A function, and what it takes for each argument: what was found of it goes when it goes."""
 
-    Args:
-        are_taken: the function took them all, and made tensors and types of what stands for them.
-    """
-    kinds = _kinds(function)
-    if not kinds:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._allowed: set[tuple[str, type, bool]] = set()
+
+    def stranger(
+        self, args: Sequence[Any], given: Mapping[str, Any], are_taken: bool
+    ) -> tuple[str, Any, str] | None:
+        """The first argument that its annotation does not allow: its name, itself, what would be.
+
+        Args:
+            are_taken: the function took them all, and made tensors and types of what stands for
+                them.
+        """
+        if not self.kinds:
+            return None
+        names, others = self.positions
+        placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
+        for name, x in (*placed, *given.items()):
+            kind = self.kinds.get(name, object)
+            key = (name, type(x), are_taken)
+            if kind is object or key in self._allowed:
+                continue
+            if not _is(x, kind, are_taken):
+                return name, x, _said(kind)
+            if type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name:
+                self._allowed.add(key)
         return None
-    names, others = _positions(function)
-    placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
-    for name, x in (*placed, *given.items()):
-        kind = kinds.get(name, object)
-        key = (function, name, type(x), are_taken)
-        if kind is object or key in _ALLOWED:
-            continue
-        if not _is(x, kind, are_taken):
-            return name, x, _said(kind)
-        if isinstance(x, _BY_CLASS) or type(x).__module__.partition(".")[0] == OURS.name:
-            _ALLOWED.add(key)
-    return None
 
+    @cached_property
+    def positions(self) -> tuple[tuple[str, ...], str]:
+        """The parameters that are found by their place, and the one of all others, if there is."""
+        own = signature(self.function).parameters.values()
+        others = next((p.name for p in own if p.kind is Parameter.VAR_POSITIONAL), "")
+        by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(p.name for p in own if p.kind in by_place), others
 
-@cache
-def _positions(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
-    """The parameters that are found by their place, and the one of all the others, if there is."""
-    own = signature(function).parameters.values()
-    others = next((p.name for p in own if p.kind is Parameter.VAR_POSITIONAL), "")
-    by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(p.name for p in own if p.kind in by_place), others
-
-
-@cache
-def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations that say something and whose names are known when the program runs."""
-    own = unwrap(function)
-    code = getattr(own, "__code__", None)
-    if code is None or OURS not in Path(code.co_filename).parents:  # users' annotations are theirs
-        return {}
-    known = vars(sys.modules[own.__module__])
-    out: dict[str, Any] = {}
-    for p in signature(own).parameters.values():
-        if not isinstance(p.annotation, str) or p.kind is Parameter.VAR_KEYWORD:
-            continue
-        with suppress(NameError):
-            out[p.name] = eval(p.annotation, dict(known))
-    return {name: kind for name, kind in out.items() if kind not in _ANYTHING}
+    @cached_property
+    def kinds(self) -> dict[str, Any]:
+        """The annotations that say something and whose names are known when the program runs."""
+        own = unwrap(self.function)
+        code = getattr(own, "__code__", None)
+        if code is None or OURS not in Path(code.co_filename).parents:
+            return {}  # users' annotations are theirs
+        known = vars(sys.modules[own.__module__])
+        out: dict[str, Any] = {}
+        for p in signature(own).parameters.values():
+            if not isinstance(p.annotation, str) or p.kind is Parameter.VAR_KEYWORD:
+                continue
+            with suppress(NameError):
+                out[p.name] = eval(p.annotation, dict(known))
+        return {name: kind for name, kind in out.items() if kind not in _ANYTHING}
 
 
 def _is(x: Any, kind: Any, are_taken: bool) -> bool:
@@ -167,7 +172,6 @@ def _name(kind: Any) -> str:
 
 
 _BY_CLASS = (bool, int, float, type(None))  # what is allowed of one of them is of all
-_ALLOWED: set[tuple[Callable[..., Any], str, type, bool]] = set()
 _MADE: dict[str, Callable[[Any], bool]] = {  # what a class is made of, by functions that took it
     **dict.fromkeys(("Dtype", "Type"), lambda _: True),
     **dict.fromkeys(("Read", "RecurrentTensor"), _stands_for_tensor),

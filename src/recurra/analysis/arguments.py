@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
-from recurra.analysis.annotations import stranger
+from recurra.analysis.annotations import Annotations
 from recurra.errors import RecurraError, here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,11 +41,15 @@ class WrongCall(RecurraError, TypeError):
 class _Checked:
     """A function whose calls are looked at, and the line that fits."""
 
-    function: Callable[..., Any]
+    annotations: Annotations
     name: str
     hint: str | Callable[[str], str]
     by_keyword: Callable[[str], str] | None
     is_method: bool
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return self.annotations.function
 
     @property
     def own(self) -> Mapping[str, Parameter]:
@@ -88,7 +92,7 @@ class _Checked:
     def expect_kinds(
         self, args: Sequence[object], given: Mapping[str, object], are_taken: bool
     ) -> None:
-        found = stranger(self.function, args, given, are_taken)
+        found = self.annotations.stranger(args, given, are_taken)
         if found is None:
             return
         word, x, kind = found
@@ -117,7 +121,7 @@ def expecting(
         by_keyword: makes it of a keyword that the function does not have.
         is_method: the first argument stands before the name, also where it is not called self.
     """
-    checked = _Checked(f, name, hint, by_keyword, is_method)
+    checked = _Checked(Annotations(f), name, hint, by_keyword, is_method)
 
     @wraps(f)
     def call(*args: Any, **given: Any) -> Any:

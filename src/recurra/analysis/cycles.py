@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from recurra.analysis.proofs import Point, Proof
+from recurra.cost.thresholds import MAX_CYCLE_CELLS
 from recurra.ir.expr import TRUE, Expr, both, compare, negate
 from recurra.ir.graph import Graph, Node, merge_condition
 
 Edges = dict[str, list[tuple[int, str, Expr]]]  # reader -> (operand, source, where it is read)
 Cycle = list[tuple[Node, int]]  # each node reads, as that operand, the next one
-_MOST_CELLS = 512  # past it the scheduler decides
 
 
 def same_point_cycle(proof: Proof) -> tuple[Cycle, Point] | None:
@@ -99,7 +99,7 @@ def _cells(
                 if point is not None:
                     cut.append((now, part, point))
         cells = cut
-        if len(cells) > _MOST_CELLS:
+        if len(cells) > MAX_CYCLE_CELLS:
             return []
     return [(held, point) for held, _, point in cells]
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from recurra.cost.thresholds import MAX_COMPARISONS, MAX_DEMAND_ROUNDS
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -38,9 +39,6 @@ from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.polyhedral.boxes import around, simplified
 from recurra.polyhedral.interval import box_of, span
-
-MAX_ROUNDS = 4  # of an equation whose demand grows; then all of its points are asked for
-MAX_COMPARED = 96  # comparisons of a condition; of one with more, isl may never come to an end
 
 
 def demanded(
@@ -128,7 +126,9 @@ class _Demand:
                 more = _joined(self.found.get(a.name, FALSE), self.of_read(n, k, a))
                 if more != self.found.get(a.name, FALSE):
                     self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
-                    grows = self.rounds[a.name] > MAX_ROUNDS or _compared(more) > MAX_COMPARED
+                    grows = (
+                        self.rounds[a.name] > MAX_DEMAND_ROUNDS or _compared(more) > MAX_COMPARISONS
+                    )
                     self.found[a.name] = TRUE if grows else more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)

@@ -77,7 +77,7 @@ class Tracer:
 
     def know(self, names: set[str]) -> None:
         """Raises DomainError if one of them is no dim and no bound of this program."""
-        mine = {*self.dim_names(), *self.bounds, "seed"}.union(*(symbols(d.hi) for d in self.dims))
+        mine = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
         for name in sorted(names - mine):
             raise DomainError(
                 f"{name} is no dim and no bound of this context",

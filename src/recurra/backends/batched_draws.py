@@ -15,7 +15,7 @@ from typing import Any
 
 from recurra.backends.count import Count
 from recurra.cost.thresholds import MAX_BLOCK_DRAWS, MAX_BLOCK_STEPS, MIN_BLOCK_STEPS
-from recurra.ir.expr import Sym, lin
+from recurra.ir.expr import SEED, Sym, lin
 from recurra.ops.random import Uniform
 
 
@@ -46,7 +46,7 @@ class Draws:
         *outer, number = at
         dim, first = self.dims[-1], number * self.steps
         moved = self.op.at({dim: lin([(Sym(dim), 1), (first, 1)])})
-        env = {**self.known, **dict(zip(self.dims[:-1], outer, strict=True)), "seed": seed}
+        env = {**self.known, **dict(zip(self.dims[:-1], outer, strict=True)), SEED: seed}
         return moved.batch_symbol(dim, self.steps, False).run(self.xp, env)
 
 

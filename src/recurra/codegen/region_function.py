@@ -10,7 +10,7 @@ from recurra.codegen.array_machine import ArrayMachine, MachineStore
 from recurra.codegen.loop_segments import LoopSegment, members
 from recurra.codegen.region import Region, start_of
 from recurra.codegen.schedule_interpreter import Scope, Walk
-from recurra.ir.expr import Env
+from recurra.ir.expr import SEED, Env
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
@@ -66,7 +66,7 @@ def function(
         at, arrays = given[len(region.around) : ints], given[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = Scope(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
-        state.env = {"seed": seed, **here()}
+        state.env = {SEED: seed, **here()}
         state.clocks = tuple(zip(region.around, given[: len(region.around)], strict=True))
         ends = dict(zip(region.ends, at[len(at) - len(region.ends) :], strict=True))
         if region.chunk is not None:

@@ -117,11 +117,11 @@ class PassManager:
     def answer(self, graph: Graph) -> None:
         """Keeps the oracle's answer, or says why there is none."""
         points = equivalence.evaluations(graph, self.oracle)
-        if points > equivalence.MOST:
+        if points > equivalence.MAX_EVALUATIONS:
             bounds = ", ".join(f"{k}={v}" for k, v in self.oracle.items())
             self.say(
                 f"RECURRA_CHECK: passes are not compared; {bounds} asks for {points:,} evaluations,"
-                f" at most {equivalence.MOST:,} are made: compile for smaller bounds"
+                f" at most {equivalence.MAX_EVALUATIONS:,} are made: compile for smaller bounds"
             )
             return
         written = equivalence.as_written(graph)

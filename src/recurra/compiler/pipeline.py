@@ -222,10 +222,10 @@ def _lowered(
             told = [stays(plan, choice)]
             continue
         program = make(offloaded=asked, room=choice.room)
-        told = moved(program.plan, asked, choice)
         waiting = set(program.waiting(program.main)) if program.main is not None else set[str]()
-        kept = {n: d for n, d in asked.items() if program.plan.stores[n].room and n not in waiting}
-        told = [x for x in told if kept == asked or x.partition(":")[0] not in waiting]
+        free = {n: d for n, d in asked.items() if n not in waiting}
+        told = moved(program.plan, free, choice)
+        kept = {n: d for n, d in free.items() if program.plan.stores[n].room}
         if kept:
             cx.remark(*told)
             program = program if kept == asked else make(offloaded=kept, room=choice.room)

@@ -27,6 +27,17 @@ MAX_TILE_VALUE_BYTES = 1 << 23
 """Bytes of a value over one tile, such as pictures: more rows fill no core better. A guess, between
 the memory of a tile and the steps of its loop."""
 
+# ---- what is asked of equations (analysis/demanded_points.py, analysis/cycles.py)
+
+MAX_DEMAND_ROUNDS = 4
+"""Times that the points which are asked of an equation may grow; then all of them are asked for.
+A guess."""
+MAX_COMPARISONS = 96
+"""Comparisons in a condition; of one with more, isl may never come to an end."""
+MAX_CYCLE_CELLS = 512
+"""Parts of a domain in which different reads happen, searched for a point that needs itself; past
+that the scheduler decides. A guess."""
+
 # ---- cuts of branches (schedule/allen_kennedy.py)
 
 MAX_CUT_ROUNDS = 8
@@ -235,6 +246,15 @@ ISL_MIN_BOUND = 8
 
 MAX_UNROLLED_STEPS = 64
 """Steps of a scan that is imported step by step; each is as many equations as its body."""
+
+# ---- launches in a window (runtime/concurrency_policy.py)
+
+WINDOW_SLOTS = 32
+"""Launches that a window holds: the larger of the two sizes of the paper (docs/window.md)."""
+MIN_STRETCH_LAUNCHES = 64
+"""Launches of a stretch that is timed, at least: whole runs, where they are so short. A guess."""
+MAX_STRETCH_LAUNCHES = 512
+"""Launches of a stretch that is timed, at most: what a slow way costs until it is left. A guess."""
 
 # ---- PyTorch (backends/torch/)
 

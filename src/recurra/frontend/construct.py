@@ -51,7 +51,7 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
 
 
 def _array(x: object, dtype: str | None) -> np.ndarray:
-    no_number = x is None or array_of(x, "the constant").dtype.kind in "OUSV"
+    no_number = x is None or array_of(x, "the constant", here()).dtype.kind in "OUSV"
     to = array_type(x) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
     return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
@@ -67,7 +67,7 @@ def array_type(x: object) -> str:
             "part of",
             loc=here(),
         )
-    array = array_of(x, "the constant")
+    array = array_of(x, "the constant", here())
     found = _NARROW.get(array.dtype.name) or SHORT_NAME.get(array.dtype.name)
     if found is None:
         draws = hasattr(x, "sample")  # a distribution

@@ -20,7 +20,7 @@ from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
 Shape = Size | Sequence[Size]
-MOST = 2**23  # numbers that a draw of `uniform` tells apart
+DISTINCT_DRAWS = 2**23  # numbers that a draw of `uniform` tells apart
 
 
 @operator("rc.full(shape=(2, 3), value=1.0)", "np.full", "torch.full")
@@ -86,10 +86,10 @@ def randint(
     dtype: str | Dtype = "i32",
 ) -> RecurrentTensor:
     """Whole numbers from low .. high - 1, at most 2²³; without a domain one draw for the run."""
-    if type(low) is int and type(high) is int and not 0 < high - low <= MOST:
+    if type(low) is int and type(high) is int and not 0 < high - low <= DISTINCT_DRAWS:
         raise RecurraError(
             f"randint cannot draw from {low} .. {high - 1}",
-            facts=f"these are {high - low} numbers; it draws from 1 to {MOST} of them",
+            facts=f"these are {high - low} numbers; it draws from 1 to {DISTINCT_DRAWS} of them",
             hint="put two draws together: rc.randint(0, m) * n + rc.randint(0, n)",
             loc=here(),
         )

@@ -46,6 +46,7 @@ class Host:
     pure: bool
     batch: int
     loc: Loc | None = field(default=None, compare=False)  # where the program calls it
+    rows: str = field(default="x[0:B, t]", compare=False)  # the first operand with its rows whole
 
     def __call__(self, *xs: object) -> tuple[np.ndarray, ...]:
         arrays = [np.asarray(x) for x in xs]
@@ -76,7 +77,7 @@ class Host:
                 f"{self.name} gives an array of shape {array.shape}",
                 facts=f"it was to give {want}" + (", one per row" if self.batch else ""),
                 hint="for one result of all rows read them as an axis, and leave batch out: "
-                "rc.call(f, type, x[0:B, t])"
+                f"rc.call(f, type, {self.rows})"
                 if array.shape == want.shape
                 else "return that shape, or name the type that it has in rc.call(f, type, ...)",
                 loc=self.loc,
@@ -113,7 +114,8 @@ def call(
     ranges = {r.dim: r for r in (*extra, *box)}
     box = tracer.domain(set(ranges), ranges)
     outer = box.without(*dims_of(batch).dims)
-    host = _host_function(Host(fn, _name_of(fn), types, one, pure, len(batch), here()))
+    rows = _read_whole(tensors[0], dims_of(batch).dims) if tensors else Host.rows
+    host = _host_function(Host(fn, _name_of(fn), types, one, pure, len(batch), here(), rows))
     if pure:
         ys = emit_call(host, types, tensors, batch, box, stem=_name_of(fn))
     else:
@@ -122,6 +124,13 @@ def call(
         in_order(token, after, outer)
         tracer.finishing[where_taken] = None
     return ys[0] if one else tuple(ys)
+
+
+def _read_whole(x: RecurrentTensor, dims: Sequence[str]) -> str:
+    """The read of a tensor in which some dims are whole: x[0:B, t]."""
+    index = (f"{r.lo}:{r.hi}" if r.dim in dims else r.dim for r in x.domain)
+    called = x.called
+    return f"{called if called.isidentifier() else 'x'}[{', '.join(index)}]"
 
 
 def _expect_fitting(fn: object, count: int) -> None:

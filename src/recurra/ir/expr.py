@@ -21,6 +21,7 @@ Int = "int | Expr"
 
 
 NONE = frozenset[str]()
+SEED = "the seed"  # of a run, beside dims and bounds: none of them can be called so
 
 
 class Expr(Frozen):

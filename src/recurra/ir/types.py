@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -230,8 +230,13 @@ class Domain(Frozen):
                 used |= r.mentions()
         return Domain(tuple(r for r in self.ranges if r.dim in used))
 
-    def points(self, env: Env) -> int:
-        return prod(r.size(env) for r in self.ranges)
+    def points(self, env: Env, along: Collection[str] | None = None) -> int:
+        """How many points it has, or its box along some dims."""
+        return prod(r.size(env) for r in self.ranges if along is None or r.dim in along)
+
+    def mentions(self) -> set[str]:
+        """The dims and bounds that its ends depend on."""
+        return set[str]().union(*(r.mentions() for r in self.ranges))
 
 
 def is_shift(e: object, dim: str) -> int | None:

@@ -33,12 +33,9 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     if type(given) is np.ndarray and given.dtype == to:
         return given
     try:
-        array = array_of(given, what)
+        array = array_of(given, what, loc)
     except (TypeError, ValueError) as error:
         _refuse(f"{what} cannot be read as an array of {dtype}", str(error), hint, loc)
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
-        place = _place(_first(np.ma.getmaskarray(given)))
-        _refuse(f"{what} has a masked value", f"{place}it is masked; no tensor is", hint, loc)
     if array.dtype == to:
         return array
     if not _is_safe(array.dtype, to) and not _is_small(array, dtype):
@@ -51,12 +48,19 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     return array.astype(to)
 
 
-def array_of(given: Any, what: str = "the array") -> np.ndarray:
+def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:
     """What NumPy, torch, JAX or nested lists hold, bit by bit, without the gradient it may have.
 
-    Raises ShapeError about `what` with the first place where the lengths of lists differ.
+    Raises ShapeError about `what` with the first place that is masked, or where the lengths of
+    lists differ.
     """
-    if hasattr(given, "detach") and hasattr(given, "cpu"):  # torch's, which NumPy reads on the host
+    is_list = isinstance(given, (list, tuple))
+    for k, x in enumerate(given) if is_list else [(None, given)]:
+        if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+            at = _first(np.ma.getmaskarray(x))
+            facts = f"{_place(at if k is None else (k, *at))}it is masked; no tensor is"
+            _refuse(f"{what} has a masked value", facts, "fill it: x.filled(0.0)", loc)
+    if not is_list and hasattr(given, "detach"):  # torch's, which NumPy reads on the host
         given = given.detach().cpu()
         if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
             return given.float().numpy().astype(NUMPY_NAME["bf16"])

@@ -11,7 +11,7 @@ from recurra.ir.types import Type
 from recurra.ops.reduction import REDUCTION
 
 SHARD, SHARDS = "shard", "shards"  # which worker it is, and of how many; in the env at run time
-JOIN = "join"  # there, too: f(monoid, x) of all workers' x, the same for each; none of one worker
+JOIN = "the join"  # there, too: f(monoid, x) of all workers' x, the same for each
 
 
 class AllReduce(Op):

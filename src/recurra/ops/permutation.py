@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Env, Expr, evaluate
+from recurra.ir.expr import SEED, Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import Type
 from recurra.ops.random import drawn_words, threefry
@@ -43,7 +43,7 @@ class Permutation(Symbolic):
         n = evaluate(self.size, env)
         shape = self.infer().sizes(env)
         at = xp.asarray(evaluate(self.at_, env, xp), dtype="int32")
-        words = [env.get("seed", 0), self.id, *(evaluate(k, env, xp) for k in self.key)]
+        words = [env.get(SEED, 0), self.id, *(evaluate(k, env, xp) for k in self.key)]
         at = xp.broadcast_to(at, shape or (1,))
         return xp.reshape(permuted(xp, drawn_words(xp, words), n, at), shape)
 

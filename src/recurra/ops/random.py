@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Self
 
 from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.expr import Env, Expr, evaluate
+from recurra.ir.expr import SEED, Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import NUMPY_NAME, Type
 from recurra.ops.source import add_bound
@@ -47,7 +47,7 @@ class Uniform(Symbolic):
             counts.append(xp.reshape(xp.arange(prod(self.shape)), own))
         c0, c1 = (*counts, 0, 0)[:2]
         words = [xp.asarray(evaluate(k, env, xp)) for k in self.key]
-        return uniform(xp, env.get("seed", 0), self.id, words, c0, c1, full, self.dtype)
+        return uniform(xp, env.get(SEED, 0), self.id, words, c0, c1, full, self.dtype)
 
     def batch_symbol(self, dim: str, size: Expr | int, last: bool) -> Self:
         return replace(self, bind=add_bound(self.bind, dim, size, self.rank(), last))

@@ -49,7 +49,7 @@ class Box:
 
 def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tuple[Box, ...]:
     """Disjoint boxes that together are the points at which the condition holds, none empty."""
-    named = symbols(condition).union(*(r.mentions() for r in domain))
+    named = symbols(condition) | domain.mentions()
     return _boxes(domain, condition, tuple((n, sizes[n]) for n in sorted(named & sizes.keys())))
 
 
@@ -71,7 +71,7 @@ def decided(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> Expr:
     if condition in (TRUE, FALSE):
         return condition
     mine = domain.of(symbols(condition))
-    named = symbols(condition).union(*(r.mentions() for r in mine))
+    named = symbols(condition) | mine.mentions()
     if named - set(mine.dims) - sizes.keys():
         return condition
     boxes = split_boxes(mine, condition, sizes)

@@ -66,7 +66,7 @@ def ends_of(domain: Domain, sizes: Mapping[str, int]) -> dict[str, tuple[int, in
 
 def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
     """A box around the points of a domain; None where it has none, or bounds are not known."""
-    if set().union(*(r.mentions() for r in domain)) - set(domain.dims) - sizes.keys():
+    if domain.mentions() - set(domain.dims) - sizes.keys():
         return None
     box = ends_of(domain, sizes)
     return box if all(lo <= hi for lo, hi in box.values()) else None

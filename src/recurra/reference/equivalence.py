@@ -23,7 +23,7 @@ from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
 from recurra.reference import interpreter
 
-MOST = 50_000  # evaluations of an equation: a second or two
+MAX_EVALUATIONS = 50_000  # evaluations of an equation: a second or two
 CLOSE = {"float64": 1e-9, "float32": 2e-4}  # others are compared exactly
 
 Array = np.ndarray
@@ -48,7 +48,7 @@ class Difference:
 
 def evaluations(graph: Graph, sizes: Mapping[str, int]) -> int:
     """How many points the oracle evaluates."""
-    return sum(prod(r.size(sizes) for r in n.domain) for n in graph.nodes.values())
+    return sum(n.domain.points(sizes) for n in graph.nodes.values())
 
 
 def as_written(graph: Graph) -> tuple[Axes, ...]:

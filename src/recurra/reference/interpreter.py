@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.ir.expr import TRUE, Env, evaluate
+from recurra.ir.expr import SEED, TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
@@ -44,7 +44,7 @@ class Oracle:
         show: Show | None = None,
     ):
         self.graph, self.inputs, self.show = graph, inputs, show
-        self.env: dict[str, Any] = {**bounds, "seed": seed}
+        self.env: dict[str, Any] = {**bounds, SEED: seed}
         self.memo: dict[tuple[str, tuple[int, ...]], Any] = {}
 
     def value(self, name: str, point: tuple[int, ...]) -> Any:

@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from recurra.cost.thresholds import MAX_STRETCH_LAUNCHES, MIN_STRETCH_LAUNCHES, WINDOW_SLOTS
 from recurra.runtime.executor import Execution
 from recurra.window.ab_trial import WORTH
 from recurra.window.gain_model import LEAST_GAIN, Judgment
 from recurra.window.stretches import Stretch
 from recurra.window.thread_pool import Ran
-
-SLOTS = 32
-LEAST, MOST = 64, 512  # launches of a stretch: whole runs, where they are so short
 
 
 @dataclass
@@ -43,7 +41,7 @@ class Judged:
     def going_on(self) -> Generator[Stretch]:
         """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
         if not self._taken.acquire(blocking=False):
-            yield _stretch(Judgment(self.threads, SLOTS))
+            yield _stretch(Judgment(self.threads, WINDOW_SLOTS))
             return
         since = time.perf_counter()
         try:
@@ -88,8 +86,8 @@ class RunLaunches:
 
 def judged_on(threads: int) -> Judged:
     """Return the judgment of a program that has not run yet."""
-    return Judged(threads, _stretch(Judgment(threads, SLOTS)))
+    return Judged(threads, _stretch(Judgment(threads, WINDOW_SLOTS)))
 
 
 def _stretch(judgment: Judgment) -> Stretch:
-    return Stretch(judgment, LEAST, MOST)
+    return Stretch(judgment, MIN_STRETCH_LAUNCHES, MAX_STRETCH_LAUNCHES)

@@ -22,11 +22,12 @@ from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.access_ranges import Spans, cut, places, touched
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
+from recurra.cost.thresholds import WINDOW_SLOTS
 from recurra.errors import Loc, RecurraError, here
 from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, among, read, there
-from recurra.runtime.concurrency_policy import SLOTS, Judged, RunLaunches, judged_on
+from recurra.runtime.concurrency_policy import Judged, RunLaunches, judged_on
 from recurra.runtime.executor import Execution
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import StoredAxis
@@ -94,7 +95,7 @@ class LaunchWindows:
         # Few wait in line, since each holds what it is given.
         with (
             judged.going_on() as stretch,
-            Executor(window, SLOTS, queue=8, stretch=stretch, patient=True) as run,
+            Executor(window, WINDOW_SLOTS, queue=8, stretch=stretch, patient=True) as run,
         ):
             yield self.through(run, judged)
             run.settle()

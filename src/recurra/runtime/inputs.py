@@ -88,7 +88,7 @@ def _expect_array(wanted: ProgramInput, given: object) -> None:
 
     Those that are read are made numbers of their type where the program takes them.
     """
-    plain = given if is_array(given) else array_of(given, f"the input {wanted.name}")
+    plain = given if is_array(given) else array_of(given, f"the input {wanted.name}", here())
     strange = getattr(getattr(plain, "dtype", None), "kind", "") == "U"
     if strange or tuple(plain.shape) != wanted.shape:
         have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"

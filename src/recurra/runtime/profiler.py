@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recurra.ir.arrays import LibraryArray
     from recurra.runtime.executor import Execution
 
-MOST = 4000  # spans that are kept
+MAX_SPANS = 4000  # spans that are kept
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Watch:
 
     @property
     def on(self) -> bool:
-        return bool(self.since) and not self.until and len(self.found) < MOST
+        return bool(self.since) and not self.until and len(self.found) < MAX_SPANS
 
     def step(self) -> None:
         """A stretch has ended."""

@@ -239,7 +239,7 @@ def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = 
     def failure(case: Case) -> str | None:
         stages = PassManager(context(case.sizes, options, target), asked=Config(check=True))
         try:
-            if equivalence.evaluations(case.graph, case.sizes) > equivalence.MOST:
+            if equivalence.evaluations(case.graph, case.sizes) > equivalence.MAX_EVALUATIONS:
                 return None
             stages.begin(case.graph)
         except Exception:

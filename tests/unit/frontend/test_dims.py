@@ -20,6 +20,8 @@ from recurra.ir.types import Range
 from recurra.ir.verify import verify
 from renamed import awkward, renamed
 
+SLOW = [pytest.param(b, marks=pytest.mark.slow) for b in ("jax", "torch")]
+
 # ---- declarations
 
 MADE = """
@@ -113,6 +115,35 @@ def test_epochs_of_minibatches_are_no_tiles(names: str) -> None:
         return ctx.run({E: 2, M: 3, N: 2}, backend="numpy")["W"]
 
     np.testing.assert_array_equal(learned(names), learned("e m n"))
+
+
+@pytest.mark.parametrize("backend", ["numpy", *SLOW])
+def test_a_dim_or_bound_may_be_called_as_the_seed_is(backend: str) -> None:
+    def drawn(dims: str, bound: str) -> dict[str, np.ndarray]:
+        ctx = rc.Context(dims=dims)
+        with ctx as ((a, A), (b, B), (t, T)):
+            u = rc.uniform((a, t), (2,))
+            x = rc.like(rc.f32[2], domain=(a, t))
+            x[a, 0] = u
+            x[a, t] = x[a, t - 1] + u
+            last = rc.min(t + rc.bound(bound), T)
+            rc.output(u=u, x=x, k=rc.randint(0, 99, (b,)), s=u[a, t:last].sum())
+        bounds = {A: 3, B: 4, T: 5, bound: 2}
+        return ctx.compile(bounds, backend=backend).run(seed=7)
+
+    want = drawn("a b t", "N")
+    for dims, bound in (("seed b t", "N"), ("a b seed", "run"), ("a inputs t", "seed")):
+        np.testing.assert_equal(drawn(dims, bound), want)
+
+
+def test_workers_join_whatever_dims_are_called() -> None:
+    def total(dims: str) -> np.ndarray:
+        ctx = rc.Context(dims=dims)
+        with ctx as ((b, B), (t, T)):
+            rc.output(s=rc.uniform((b, t))[0:B, t].sum())
+        return ctx.compile({B: 4, T: 3}, backend="numpy", workers=2).run()["s"]
+
+    np.testing.assert_array_equal(total("b join"), total("b t"))
 
 
 def test_a_loop_back_has_a_clock_of_its_own() -> None:

@@ -18,7 +18,7 @@ from recurra.backends.jax.array_namespace import JaxNamespace as JaxNames
 from recurra.backends.torch.array_namespace import TorchNamespace
 from recurra.frontend.functions import output
 from recurra.frontend.tensor import as_tensor
-from recurra.ir.expr import Sym
+from recurra.ir.expr import SEED, Sym
 from recurra.ir.op import LETTERS, Op, Reduction
 from recurra.ir.types import SHORT_NAME, Type, is_float
 from recurra.ops.contraction import Einsum
@@ -127,7 +127,7 @@ def test_symbols_may_be_traced(sample: Sample) -> None:
     )
     if sample.name in ("pad",):  # its result would have no static shape
         return
-    traced = {**sample.env, "t": jnp.asarray(2), "b": jnp.asarray(1), "seed": jnp.asarray(7)}
+    traced = {**sample.env, "t": jnp.asarray(2), "b": jnp.asarray(1), SEED: jnp.asarray(7)}
     got = op.run(JAX, traced, *map(jnp.asarray, xs))
     np.testing.assert_allclose(got, op.run(np, sample.env, *xs), rtol=2e-6, atol=2e-6)
 

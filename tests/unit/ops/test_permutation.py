@@ -11,10 +11,10 @@ from recurra.ops.permutation import MOST_OUTSIDE, Permutation, box
 
 
 def shuffle(n: int, key: int, seed: int = 7) -> np.ndarray:
-    from recurra.ir.expr import Sym
+    from recurra.ir.expr import SEED, Sym
 
     op = Permutation(id=3, size=n, at_=Sym("k"), key=(Sym("i"),), bind=(("k", n, 0),))
-    return np.asarray(op.run(np, {"seed": seed, "i": key}))
+    return np.asarray(op.run(np, {SEED: seed, "i": key}))
 
 
 @pytest.mark.parametrize("n", [*range(1, 70), 97, 1000, 1009, 4096, 12_800, 99_991])

@@ -100,3 +100,20 @@ def test_a_result_of_another_size_is_refused_at_its_step(wrong: int) -> None:
     with pytest.raises(ShapeError, match=r"gives an array of shape \(7,\)"):
         measured(steps, given).run()
     assert steps == [0, 1, 2]
+
+
+def test_one_result_of_all_rows_is_told_with_a_line_to_write() -> None:
+    def told(whole: bool) -> Any:
+        ctx = rc.Context(dims="i t")
+        with ctx as ((i, I), (t, T)):
+            obs = rc.uniform((i, t))
+            if whole:
+                n = rc.call(lambda a: np.float32(len(a)), rc.f32, obs[i, 0:T])
+            else:
+                n = rc.call(lambda a: np.float32(len(a)), rc.f32, obs, batch=(t,))
+            rc.output(n=n)
+        return ctx.run({I: 2, T: 3}, backend="numpy")["n"]
+
+    with pytest.raises(ShapeError, match=r"leave batch out: rc.call\(f, type, obs\[i, 0:T\]\)"):
+        told(whole=False)
+    np.testing.assert_array_equal(told(whole=True), [3, 3])

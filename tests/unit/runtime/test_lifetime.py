@@ -100,11 +100,45 @@ def jax_functions(backend: str, k: int) -> list[Any]:
     return [ctx, ctx.tracer, program, waves, bent, owner, table]
 
 
+def classes_of_users(backend: str, k: int) -> list[Any]:
+    """Modules, distributions, optimizers and numbers of classes that are made for one program."""
+
+    class Net(rc.nn.Module):
+        def __init__(self, size: int, domain: Any):
+            self.layer, self.owner = rc.nn.Linear(size, size, domain=domain), Net
+
+        def __call__(self, x: Any) -> Any:
+            return self.layer(x)
+
+    class Choice(rc.nn.Categorical):
+        def __init__(self, logits: Any):
+            super().__init__(logits)
+
+    class Steps(rc.optim.SGD):
+        def __init__(self, params: Any, lr: float):
+            super().__init__(params, lr=lr)
+
+    class Rate(float):
+        pass
+
+    ctx = rc.Context(dims="i")
+    with ctx as ((i, I),):
+        net = Net(3, (i,))
+        y = net(rc.constant(np.ones(3, "f4")))
+        rc.output(a=Choice(y).sample())
+        y.sum().backward()
+        Steps(net.params, Rate(0.1)).step()
+    program = ctx.compile({I: 2}, backend=backend)
+    program.run(seed=k)
+    return [ctx, ctx.tracer, program, Net, Choice, Steps, Rate]
+
+
 PROGRAMS: list[Callable[[str, int], list[Any]]] = [
     constants,
     host_calls,
     environments,
     jax_functions,
+    classes_of_users,
 ]
 
 

@@ -48,6 +48,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("bool", np.array([1.0, 0.5], np.float16), "it is 0.5"),
     ("f32", MASKED, r"a masked value\n  at \[1\] it is masked"),
     ("f64", MASKED, "a masked value"),
+    ("f32", [[1.0, 2.0, 3.0], MASKED], r"a masked value\n  at \[1, 1\] it is masked"),
+    ("f32", [1.0, np.ma.masked], r"a masked value\n  at \[1\] it is masked"),
     ("f32", [[1.0], [1.0, 2.0]], r"x\[1\] has the shape \(2,\), x\[0\] has \(1,\)"),
     ("f32", [[[1.0]], [[1.0], [2.0, 3.0]]], r"x\[1\]\[1\] has the shape \(2,\), x\[1\]\[0\] has"),
 ]
@@ -100,6 +102,17 @@ def test_inputs(backend: str):
     with pytest.raises(RecurraError, match=r"the input x has a value that i32.*\n.*\n  at \[1\]"):
         program.run(inputs={"x": np.array([1, 2**40, 3])})
     np.testing.assert_array_equal(program.run(inputs={"x": [1, 2, 3]})["y"], [1, 2, 3])
+
+
+def test_weights():
+    with rc.Context(dims="i") as (i, _):
+        net = rc.nn.Linear(3, 1, domain=(i,))
+        with pytest.raises(ShapeError, match=r"weight has a masked value\n.*\n  at \[1, 0\]"):
+            net.load({"weight": MASKED[:, None], "bias": np.zeros(1)})
+        with pytest.raises(ShapeError, match="has a value that f32 cannot hold"):
+            net.load({"weight": np.full((3, 1), 1e300), "bias": np.zeros(1)})
+        with pytest.raises(ShapeError, match="has a masked value"):
+            rc.import_jax(lambda params, x: params["w"] * x, params={"w": MASKED}, domain=(i,))
 
 
 def test_constants():

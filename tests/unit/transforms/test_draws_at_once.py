@@ -13,7 +13,7 @@ import recurra as rc
 from recurra.backends.batched_draws import Draws, draws_of
 from recurra.backends.count import ANY, Count
 from recurra.backends.torch.array_namespace import TorchNamespace
-from recurra.ir.expr import Sym, mul
+from recurra.ir.expr import SEED, Sym, mul
 from recurra.ops.random import Uniform
 
 
@@ -23,7 +23,7 @@ def counted(name: str) -> Count:
 
 def of(shape: tuple[int, ...], xp: Any = np) -> tuple[Uniform, Draws]:
     op = Uniform(id=7, key=(Sym("i"),), counter=(mul(Sym("t"), 3) + Sym("B"),), shape=shape)
-    draws = draws_of(op, {"B": 5, "seed": None, "i": counted("i"), "t": counted("t - 1")}, xp)
+    draws = draws_of(op, {"B": 5, SEED: None, "i": counted("i"), "t": counted("t - 1")}, xp)
     assert draws is not None
     assert draws.dims == ("i", "t")
     return op, draws

@@ -17,7 +17,7 @@ from recurra.backends.source_text import clamped_start, joined, moves
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import SEED, evaluate
 from recurra.ir.op import Op
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
@@ -192,7 +192,7 @@ class WritingMachine:
         draws = None if w.depth else draws_of(op, env, np)
         if draws is None:
             return None
-        given = ", ".join(w.show(env[x]) for x in ("seed", *draws.dims))
+        given = ", ".join(w.show(env[x]) for x in (SEED, *draws.dims))
         like = blank(op.infer().sizes(env), NUMPY_NAME[op.dtype])
         return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
 

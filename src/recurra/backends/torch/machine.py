@@ -19,7 +19,7 @@ from recurra.backends.torch.record import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import result_shape
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS
-from recurra.ir.expr import evaluate
+from recurra.ir.expr import SEED, evaluate
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
@@ -132,7 +132,7 @@ class RecordingMachine:
             return None
         times = [env[x] for x in draws.dims]
         shape, dtype = op.infer().sizes(env), dtype_of(NUMPY_NAME[op.dtype])
-        return self.recorder.drawn(draws, env["seed"], times, shape, dtype)
+        return self.recorder.drawn(draws, env[SEED], times, shape, dtype)
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
         """One of the results; a call gives them all."""

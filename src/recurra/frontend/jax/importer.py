@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Steps
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.values import array_of
 
 
 @partial(
@@ -92,4 +91,4 @@ def _parameter(x: object, name: str, domain: Steps) -> Parameter:
         raise RecurraError(
             "params are arrays", facts=f"{name} is {x!r}", hint="pass it as an operand", loc=here()
         )
-    return Parameter(as_tensor(np.asarray(x)), domain, name)
+    return Parameter(as_tensor(array_of(x, name, here())), domain, name)

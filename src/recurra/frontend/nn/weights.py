@@ -60,7 +60,7 @@ def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None
                 "as numbers, v.numpy(), it is taken as it lies",
                 loc=here(),
             )
-        array = array_of(value, name)
+        array = array_of(value, name, here())
         array = array.T if is_matrix and layout == "torch" else array
         _expect_shape(name, parameter, array, is_matrix)
         parameter.restart(array)

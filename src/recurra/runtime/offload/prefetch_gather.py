@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recurra.codegen.samplers import over
-from recurra.ir.expr import Env, evaluate
+from recurra.ir.expr import SEED, Env, evaluate
 from recurra.ir.graph import Node, Slice
 from recurra.ops.permutation import Permutation
 from recurra.ops.sampled_rows import Samples
@@ -47,7 +47,7 @@ class Sampler:
         before, self.before = self.before, weakref.ref(found)
         after = following(plan, node, env)
         if after is not None and permuted(plan, node) is not None:
-            known = {**plan.sizes, **after, "seed": np.uint32(self.seed)}
+            known = {**plan.sizes, **after, SEED: np.uint32(self.seed)}
 
             def take() -> tuple[np.ndarray, np.ndarray]:
                 mine = numbers_at(plan, node, known)

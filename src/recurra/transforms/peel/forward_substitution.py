@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from recurra.cost.thresholds import MIN_PREFIX_RATIO
 from recurra.ir.expr import TRUE
@@ -48,8 +47,7 @@ def _where_read(graph: Graph, node: Node, sizes: Mapping[str, int]) -> list[Face
 
 def _points(domain: Domain, sizes: Mapping[str, int]) -> int | None:
     """The points of a box of known size."""
-    known = not set().union(*(r.mentions() for r in domain)) - sizes.keys()
-    return prod(r.size(sizes) for r in domain) if known else None
+    return None if domain.mentions() - sizes.keys() else domain.points(sizes)
 
 
 def _is_computed(node: Node) -> bool:

@@ -43,6 +43,7 @@ from recurra.ops.elementwise import Copy, Going, Where
 from recurra.ops.source import Input, Value
 from recurra.polyhedral import isl
 from recurra.polyhedral.boxes import split_boxes
+from recurra.polyhedral.extent import longest_axis
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.growing_ranges import GrowingAxes
 from recurra.transforms.peel.chunk_independent import chunked, size_of, sizes_of
@@ -315,7 +316,8 @@ class _Split:
                 1 if r.mentions() - env.keys() else r.size(env) for r in n.domain.without(self.dim)
             )
             assert isinstance(n.type, Type)
-            out = max(out, self.cut * points * n.type.nbytes(env))
+            shape = tuple(longest_axis(size, n.domain, env) for size in n.type.shape)
+            out = max(out, self.cut * points * Type(n.type.dtype, shape).nbytes({}))
         return out
 
     # ---- the graph

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from math import prod
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
@@ -86,7 +85,7 @@ def _cost(
     total = 0.0
     for name in front.members:
         n = graph[name]
-        rows = prod(r.size(sizes) for r in n.domain if r.dim in batch)
+        rows = n.domain.points(sizes, batch)
         moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
         more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
         total += prices.statement * (1 + more)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import inf, prod
+from math import inf
 
 from recurra.cost.model import compute_ns
 from recurra.cost.prices import PRICES, Prices
@@ -141,7 +141,7 @@ def _step_ns(
 
 
 def _batch(graph: Graph, sizes: Mapping[str, int], name: str, batch: set[str]) -> int:
-    return prod(r.size(sizes) for r in graph[name].domain if r.dim in batch)
+    return graph[name].domain.points(sizes, batch)
 
 
 def _shared_dims(graph: Graph, names: list[str]) -> list[str]:
@@ -243,7 +243,7 @@ def read_by_points(
             continue
         if isinstance(of.op, Input):  # what the caller gives is not offloaded
             continue
-        points = prod(r.size(sizes) for r in of.domain if r.dim == tile.dim or r.dim in batch)
+        points = of.domain.points(sizes, {tile.dim, *batch})
         if isinstance(of.type, Type) and offloads(ref.name, points * of.type.nbytes(sizes)):
             return ref.name
     return None

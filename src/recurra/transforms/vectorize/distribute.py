@@ -55,7 +55,7 @@ class _OrderedLoop:
 
     def rows(self, node: Node) -> int:
         """The points of an equation at a step of the loop."""
-        return prod(r.size(self.sizes) for r in node.domain if r.dim in self.batch)
+        return node.domain.points(self.sizes, self.batch)
 
     def steps(self, node: Node) -> int:
         return node.domain[self.dim].size(self.sizes)
@@ -126,14 +126,14 @@ def _product_rows(
         return 0
     size = dict(zip(out, node.type.sizes(sizes), strict=True))  # pyright: ignore
     own = [n for c, n in size.items() if not any(c in axes for axes in fixed)]
-    return prod(own) * prod(r.size(sizes) for r in node.domain if r.dim in batch)
+    return prod(own) * node.domain.points(sizes, batch)
 
 
 def is_static(node: Node, sizes: Mapping[str, int]) -> bool:
     """Are its points a box, and its axes of one length?"""
     if not isinstance(node.type, Type):
         return False
-    return not node.type.mentions().union(*(r.mentions() for r in node.domain)) - sizes.keys()
+    return not (node.type.mentions() | node.domain.mentions()) - sizes.keys()
 
 
 def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
