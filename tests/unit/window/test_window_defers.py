@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
 from random_torch import bits, expect_bits_of_eager
+from recurra.window import WindowError
 from recurra.window.torch.concurrent import concurrent
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
@@ -104,3 +108,37 @@ def test_it_is_explained() -> None:
     with concurrent(2, policy="always") as block:
         W @ W
     assert not block.fates
+    assert not block.spans
+    with pytest.raises(WindowError, match=r"explain=True"):
+        block.save_timeline("block.html")
+
+
+def test_its_timeline_has_a_lane_for_each_thread(tmp_path: Path) -> None:
+    """Every operator once, where it ran, and in no thread two at a time."""
+    many = torch.randn(300, 300, generator=GENERATOR)
+
+    def program() -> None:
+        for _ in range(20):
+            torch.stack([(many @ many).relu() for _ in range(4)]).sum().item()
+
+    with concurrent(2, policy="always"):
+        program()
+    with concurrent(2, policy="always", explain=True) as block:
+        program()
+    ran = [s.name for s in block.spans]
+    assert ran.count("aten::mm") == ran.count("aten::relu") == 80
+    assert ran.count("aten::stack") == ran.count("aten::_local_scalar_dense") == 20
+    assert {s.thread for s in block.spans} == {0, 1}
+    assert {s.thread for s in block.spans if s.name == "aten::_local_scalar_dense"} == {0}
+    for thread in (0, 1):
+        own = sorted((s.start, s.stop) for s in block.spans if s.thread == thread)
+        assert all(a[0] <= a[1] <= b[0] for a, b in pairwise(own))
+    for name in ("block.html", "block.json"):
+        block.save_timeline(tmp_path / name)
+    page = (tmp_path / "block.html").read_text()
+    assert "<span>thread 0</span><span>thread 1</span>" in page
+    assert "side by side" in page
+    events = json.loads((tmp_path / "block.json").read_text())["traceEvents"]
+    assert [(e["name"], e["tid"]) for e in events] == [(s.name, s.thread) for s in block.spans]
+    with pytest.raises(WindowError, match=r"neither \.html nor \.json"):
+        block.save_timeline(tmp_path / "block.png")

@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "diary.hpp"
 #include "engine.hpp"
 #include "learned.hpp"
 #include "operators.hpp"
@@ -147,6 +148,11 @@ void plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* sta
   op.redispatchBoxed(below(keys), stack);
 }
 
+void told_plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const Diary::Entry written(op);
+  plainly(op, keys, stack);
+}
+
 // While an operator runs in this thread, transforms of functions put our key back: what they call is
 // a part of it.
 class Alone {
@@ -197,7 +203,7 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
     }
   }
   const Alone here;
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
 }
 
 // The first time that a signature is seen: what its outputs are like.
@@ -353,13 +359,13 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   const Told told(op, "at once", "the window is off, or was not tried yet");
   if (program->seen) {
     program->aside += std::chrono::duration<double>(Clock::now() - entered).count();
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const std::vector<at::Tensor> writes = kept(touched.writes);
   const double host = program->left ? us_between(*program->left, entered) : 0;
   const double start = prediction.launch(touched.reads, touched.writes, host, kOverhead);
   const auto begin = Clock::now();
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
   const auto after = Clock::now();
   const double us = us_between(begin, after);
   learn_from(learned.us, us);
@@ -383,7 +389,7 @@ void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
     if (auto why = engine->spoiled(*t)) raise(*why);
   }
   const Alone here;
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -407,7 +413,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (program) ++program->block.operators;
   if (mode == Mode::meets) meet(op, stack);
   if (mode == Mode::out || mode == Mode::timed || mode == Mode::meets) {
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   if (kind.way == Kind::unknown) return run_unknown(op, keys, stack);
@@ -483,7 +489,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
     ++counts.inlined;
     const Told told(op, "at once", "it takes less than handing it over");
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const Told told(op, "deferred", kind.why);
   defer(op, keys, stack, base, touched, kind, learned);
