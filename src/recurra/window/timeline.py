@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from recurra.errors import either
 from recurra.report import page
 from recurra.support import atomic_write
 from recurra.window.launch import Ran
@@ -120,7 +121,8 @@ class TimelineRun:
 def expect_timeline(path: Path) -> None:
     """Raises WindowError for what is no name of a timeline."""
     if path.suffix not in (".html", ".json"):
-        raise WindowError(f"{path} is neither .html nor .json", hint="--timeline block.html")
+        hint = either("--timeline block.html", "name one, such as block.html")
+        raise WindowError(f"{path} is neither .html nor .json", hint=hint)
 
 
 def save_threads(path: Path, spans: Sequence[Ran], about: str) -> None:

@@ -221,7 +221,6 @@ def concurrent(
 
 @contextmanager
 def _block(site: Site, options: Options) -> Generator[Block]:
-    module = load_native(options.threads, options.slots, options.folder)
     if torch.is_grad_enabled():
         raise WindowError(
             "gradients are on inside window.concurrent()",
@@ -229,6 +228,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             hint="with torch.no_grad(), window.concurrent(): ..., or to train: "
             "torch.compile(model, backend=window.backend())",
         )
+    module = load_native(options.threads, options.slots, options.folder)
     block = Block()
     try:
         if _open.setdefault("block", block) is not block:
