@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -343,11 +344,18 @@ def excludes(left: Expr, right: Expr) -> bool:
     return quasi_affine and not isl.satisfiable(both(left, right))
 
 
-_ACTIVE: list[Tracer] = []
+class _Open(threading.local):
+    """The tracers of the contexts that are open in this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.tracers: list[Tracer] = []
+
+
+_OPEN = _Open()
 
 
 def current() -> Tracer:
-    if not _ACTIVE:
+    if not _OPEN.tracers:
         raise RecurraError(
             "no program is being written here",
             facts="recurrent tensors are made and joined in the block of their context, and this "
@@ -356,12 +364,12 @@ def current() -> Tracer:
             '`with rc.Context(dims="t") as (t, T):`',
             loc=here(),
         )
-    return _ACTIVE[-1]
+    return _OPEN.tracers[-1]
 
 
 def enter(tracer: Tracer) -> None:
-    _ACTIVE.append(tracer)
+    _OPEN.tracers.append(tracer)
 
 
 def leave() -> None:
-    _ACTIVE.pop()
+    _OPEN.tracers.pop()

@@ -29,12 +29,13 @@ MESHES = {
 
 def backend_of(backend: str | Backend) -> Backend:
     """A backend by its name; imported only then."""
-    if not isinstance(backend, str):
-        return backend
-    one_of("backend", backend, BACKENDS)
-    module, _, name = BACKENDS[backend].partition(":")
-    with needed_by(f"the backend {backend!r}"):
-        given = [importlib.import_module(DOORS[backend])] if backend in DOORS else []
+    asked: Any = backend
+    if not isinstance(asked, str) and hasattr(asked, "target"):
+        return asked
+    one_of("backend", asked, BACKENDS)
+    module, _, name = BACKENDS[asked].partition(":")
+    with needed_by(f"the backend {asked!r}"):
+        given = [importlib.import_module(DOORS[asked])] if asked in DOORS else []
         return getattr(importlib.import_module(module), name)(*given)
 
 
@@ -64,7 +65,7 @@ def on_disk(backend: Backend, entry: Any) -> Backend:
 
 def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
     """Raises where a table has nothing of that name."""
-    if name not in table:
+    if name not in list(table):  # which may be anything
         raise RecurraError(
             f"there is no {what} {name!r}",
             facts=f"there are {', '.join(table)}",

@@ -123,7 +123,8 @@ def exit_code(command: Callable[[], int]) -> int:
         return 1
     except OSError as error:  # a disk that is full, a file that may not be written
         _let_go_of_output()
-        where = f": {error.filename}" if error.filename else ""
+        path = error.filename2 or error.filename  # what was to be replaced, not what by
+        where = f": {path}" if path else ""
         print(f"the system says: {error.strerror or error}{where}", file=sys.stderr)
         return 2 if error.filename and error.errno in WRONG_PATHS else 1
 

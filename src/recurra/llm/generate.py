@@ -89,6 +89,11 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
     return given
 
 
+def _names(count: int, only: str) -> list[str]:
+    """What prompts are called in messages."""
+    return [f"prompt {k} of {count}" for k in range(1, count + 1)] if count != 1 else [only]
+
+
 def _several(given: Any) -> tuple[object, ...]:
     """What is given as a list, or stands alone."""
     alone = isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable)
@@ -159,9 +164,9 @@ class Generator:
                 loc=here(),
             )
         self.folder, self.dtype, self.backend = Path(folder), dtype, backend
-        if lengths is not None and not _are_tokens(lengths):
+        if lengths is not None and not (_are_tokens(lengths) and all(x > 0 for x in lengths)):
             raise RecurraError(
-                f"lengths are {lengths!r}, and must be integers",
+                f"lengths are {lengths!r}, and must be integers above 0",
                 hint="lengths=[64, 256]",
                 loc=here(),
             )
@@ -215,8 +220,10 @@ class Generator:
         ask = requested(ask or Request(), asked)
         prompts = each(prompts)
         texts = [p for p in prompts if isinstance(p, str)]
-        coded = iter(self.encode(texts))
-        rows = [next(coded) if isinstance(p, str) else [int(x) for x in p] for p in prompts]
+        rows = [
+            encode(self.tokenizer, p, name) if isinstance(p, str) else [int(x) for x in p]
+            for p, name in zip(prompts, _names(len(prompts), "the prompt"), strict=True)
+        ]
         self.expect(rows, ask)
         program, inputs = self.prepared(rows, ask)
         return self._pieces(program, inputs, rows, ask, decode=bool(texts) or bool(ask.stop))
@@ -262,10 +269,7 @@ class Generator:
                 facts=f"tokens of {self.folder} are 0 to {c.vocab_size - 1}",
                 hint="leave it out: the model has its own",
             )
-        several = len(rows) > 1
-        named = [
-            f"prompt {k} of {len(rows)}" if several else "a prompt" for k in range(1, len(rows) + 1)
-        ]
+        named = _names(len(rows), "a prompt")
         for name, row in zip(named, rows, strict=True):
             strange = [x for x in row if not 0 <= x < c.vocab_size]
             if strange or not row:
@@ -308,7 +312,10 @@ class Generator:
         c, places = self.config, self.places(max(map(len, rows)))
         how = [ask.sampling] * len(rows) if isinstance(ask.sampling, Sampling) else ask.sampling
         if len(how) != len(rows):
-            raise RecurraError(f"{len(how)} ways to sample for {len(rows)} prompts")
+            raise RecurraError(
+                f"{len(how)} ways to sample for {len(rows)} prompts",
+                hint="give one Sampling for all prompts, or a list of one for each",
+            )
         kind = Kind()
         for one in how:
             kind |= one.kind

@@ -48,21 +48,21 @@ def tokenizer(folder: str | Path, config: DecoderConfig) -> Tokenizer:
     return out
 
 
-def encode(tok: Tokenizer, text: str) -> list[int]:
+def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
     """Tokens of a prompt, with the ones that the tokenizer adds. Raises RecurraError for none."""
     if not text:
         raise RecurraError(
-            "the prompt is empty",
+            f"{name} is empty",
             facts="there is no text to go on with",
             hint="write a word, or give the token that begins a text",
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:  # half of a character, as of bytes that were no text
-        raise RecurraError("the prompt is no text", facts=str(error)) from None
+        raise RecurraError(f"{name} is no text", facts=str(error)) from None
     ids: list[int] = tok.encode(text).ids
     if not ids:
-        raise RecurraError("the prompt has no tokens", facts=f"it is {text!r}", hint="write a word")
+        raise RecurraError(f"{name} has no tokens", facts=f"it is {text!r}", hint="write a word")
     return ids
 
 

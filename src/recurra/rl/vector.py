@@ -59,6 +59,7 @@ class Spec:
 
     def make(self, rows: int) -> Vector:
         """`rows` environments: the native vector form if there is one, else one after another."""
+        self._expect_options()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*AutoresetMode.*")  # `mode` says it better
             try:
@@ -70,6 +71,26 @@ class Spec:
                     raise self._cannot_make(error) from None
                 raise self.failed("make", error) from error
 
+    def _expect_options(self) -> None:
+        """Gymnasium would find out later, where it says nothing of them."""
+        steps: Any = self.options.get("max_episode_steps")
+        whole = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+        if steps is not None and not (whole and (steps > 0 or steps == -1)):
+            raise RecurraError(
+                f"max_episode_steps is {steps!r}",
+                facts="an episode of so many steps is cut off: a whole number, from 1",
+                hint="max_episode_steps=200, or leave it out: the environment has its own",
+                loc=here(),
+            )
+        more: object = self.options.get("vector_kwargs")
+        if more is not None and not isinstance(more, Mapping):
+            raise RecurraError(
+                f"vector_kwargs is {more!r}",
+                facts="it has the options of the vector environment, by name",
+                hint="vector_kwargs={'shared_memory': False}",
+                loc=here(),
+            )
+
     def _cannot_make(self, error: BaseException) -> RecurraError:
         """The error of an id, or of options, that Gymnasium does not take."""
         if "num_envs" in self.options:
@@ -79,6 +100,8 @@ class Spec:
             )
         elif "vectorization_mode" in self.options and not _is_of_id(error):
             hint = "vectorization_mode='sync'"
+        elif self.options and not _is_of_id(error):
+            hint = f"leave out what it does not take of {', '.join(self.options)}"
         else:
             hint = (
                 "gymnasium.pprint_registry() lists the ids; one of your own is found by its "

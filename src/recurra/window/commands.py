@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -27,6 +27,10 @@ from recurra.window.policies import POLICIES
 from recurra.window.profile import profile
 from recurra.window.simulate import simulate
 from recurra.window.task import WindowError
+from recurra.window.timeline import expect_timeline
+
+if TYPE_CHECKING:
+    from recurra.window.torch.concurrent import Block
 
 PROGRAM = """A trace as text (a file, or - for standard input), a GPU's profile by torch.profiler
 (.json, .json.gz), a scheduled HLO module (.pb), synthetic:NAME (a program with the numbers of the
@@ -52,6 +56,8 @@ class WindowRunCommand:
     """Defer whatever can be, also where that is not expected to pay."""
     explain: bool = False
     """At the end, say of every operator what became of its calls, why, and what that cost."""
+    timeline: Path | None = None
+    """File to write, .html or .json (Perfetto): when the last 4096 operators ran, by thread."""
     check: bool = False
     """Run every operator in eager mode, too, and compare to the last bit."""
     json: bool = False
@@ -60,24 +66,45 @@ class WindowRunCommand:
     def __call__(self) -> int:
         if not self.script.is_file():
             raise WindowError(f"there is no file {self.script}")
+        if self.timeline is not None:
+            expect_timeline(self.timeline)
         with needed_by("recurra window run", WindowError):
             from recurra.window.torch.concurrent import without_gradients
         sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(self.script.parent))
         policy = "always" if self.always else "learn"
+        explain = self.explain or self.timeline is not None
         try:
             with without_gradients(
-                self.threads, self.slots, policy=policy, explain=self.explain, check=self.check
+                self.threads, self.slots, policy=policy, explain=explain, check=self.check
             ) as block:
-                runpy.run_path(str(self.script), run_name="__main__")
+                left = _run_script(self.script)
         except WindowError:
             raise
         except Exception as error:
             print(_without_our_frames(error, self.script), end="", file=sys.stderr)
             print("(it ran without gradients, inside window.concurrent())", file=sys.stderr)
             return 1
-        print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
+        self._tell(block)
+        if left is not None:
+            raise left
         return 0
+
+    def _tell(self, block: Block) -> None:
+        print(json.dumps(block.counts) if self.json else block, file=sys.stderr)
+        if self.timeline is not None and block.spans:
+            block.save_timeline(self.timeline)
+        elif self.timeline is not None:
+            print(f"{self.timeline} is not written: no operator was seen", file=sys.stderr)
+
+
+def _run_script(script: Path) -> SystemExit | None:
+    """How it ended by itself, if it asked to."""
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as left:
+        return left
+    return None
 
 
 def _without_our_frames(error: Exception, script: Path) -> str:
@@ -324,6 +351,7 @@ def _policies(text: str) -> list[str]:
 
 
 def _draw(path: Path, runs: Sequence[Any]) -> None:
+    expect_timeline(path)
     if path.suffix == ".json":
         if len(runs) > 1:
             raise WindowError(
@@ -331,8 +359,6 @@ def _draw(path: Path, runs: Sequence[Any]) -> None:
             )
         atomic_write.save(path, runs[0].chrome())
         return
-    if path.suffix != ".html":
-        raise WindowError(f"{path} is neither .html nor .json")
     body = "".join(f"<section>{run._repr_html_()}</section>" for run in runs)
     atomic_write.save(
         path,

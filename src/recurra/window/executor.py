@@ -30,6 +30,7 @@ from recurra.window.stretches import Stretch
 from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap
 from recurra.window.thread_pool import PoolState, window_of
 from recurra.window.turn_lock import Turn
+from recurra.window.undeclared_writes import WriteWatch
 from recurra.window.wrapper import Wrapper, named
 
 A = TypeVar("A")
@@ -45,6 +46,8 @@ class Executor:
     record   keep what ran when, in `tasks` and `events`, for `happened.violations`; `spans` are the
              last 4096 kernels that went through the window in any case
     stretch  of an executor of as many threads and slots, for the same program: it goes on there
+    check    compare the memory of every kernel before and after: one that writes what it does not
+             declare fails; every launch goes through the window
     patient  the program waits before it does anything else that takes time: it runs one itself then
     Raises WindowError for numbers that cannot be, and for a native window that is not there.
     """
@@ -58,6 +61,7 @@ class Executor:
         policy: Policy = "learn",
         native: bool | None = None,
         record: bool = False,
+        check: bool = False,
         stretch: Stretch | None = None,
         patient: bool = False,
     ):
@@ -68,12 +72,14 @@ class Executor:
                 hint="threads=2",
             )
         check_policy(policy, get_args(Policy))
-        self.threads, self.slots, self.policy, self.record = threads, slots, policy, record
+        self.threads, self.slots, self.record = threads, slots, record
+        self.policy: Policy = "always" if check and policy == "learn" else policy
         self.native = there() if native is None else native
         self._stretch = stretch or Stretch(Judgment(threads, slots))
         self.judgment = self._stretch.judgment
         window = window_of(slots, queue, native=self.native)
-        self._crew = crew = PoolState(threads, window, self.judgment, record=record)
+        watch = WriteWatch() if check else None
+        self._crew = crew = PoolState(threads, window, self.judgment, record=record, watch=watch)
         self.spans, self.tasks = crew.spans, crew.tasks
         self._before, self._stretch.seen = self._stretch.alone(), record
         self.events = crew.events

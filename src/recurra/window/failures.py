@@ -14,6 +14,10 @@ class KernelError(WindowError):
     exit_code = 1
 
 
+class UndeclaredWrite(KernelError):
+    """A kernel wrote memory that it does not declare."""
+
+
 class Spoiled:
     """Memory that failed kernels should have written, and why it was not.
 
@@ -73,6 +77,8 @@ def subtract(part: Segment, whole: Segment) -> list[Segment]:
 
 def failed(name: str, cause: BaseException, loc: Loc | None) -> KernelError:
     """What is told of a kernel that raised `cause`, launched at `loc`."""
+    if isinstance(cause, UndeclaredWrite):  # it says which kernel and where
+        return cause
     error = KernelError(
         f"kernel {name} failed: {type(cause).__name__}: {cause}",
         facts="what it should have written, and what follows from that, has no value",

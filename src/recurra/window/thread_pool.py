@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Literal
 
 from recurra.window.core import Scheduler, State, Window
@@ -23,6 +24,7 @@ from recurra.window.launch import Counts, Launch, Ran
 from recurra.window.native.twin import NativeWindow
 from recurra.window.sleepers import Sleepers, without
 from recurra.window.task import Task
+from recurra.window.undeclared_writes import WriteWatch
 
 LAST = 4096  # spans that are kept
 
@@ -30,8 +32,17 @@ LAST = 4096  # spans that are kept
 class PoolState:
     """The lock, and what it guards: the window, what is in it, and what became of it."""
 
-    def __init__(self, threads: int, window: Scheduler, judgment: Judgment, *, record: bool):
+    def __init__(
+        self,
+        threads: int,
+        window: Scheduler,
+        judgment: Judgment,
+        *,
+        record: bool,
+        watch: WriteWatch | None = None,
+    ):
         self.threads, self.window, self.judgment, self.record = threads, window, judgment, record
+        self.watch = watch
         self.counts, self.spoiled = Counts(), Spoiled()
         self.tasks: list[Task] = []
         self.events: list[Event] = []
@@ -143,7 +154,8 @@ class PoolState:
             kwargs = {**kwargs, "threads": self.threads if alone else 1}
         since, begin = time.perf_counter(), time.thread_time()
         try:
-            launch.wrapper.function(*args, **kwargs)
+            with nullcontext() if self.watch is None else self.watch.kernel(launch):
+                launch.wrapper.function(*args, **kwargs)
         except BaseException as cause:
             return None, cause
         finally:

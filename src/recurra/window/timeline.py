@@ -1,4 +1,7 @@
-"""The timeline of a simulation: when kernels ran, how full the GPU was; as JSON and a picture."""
+"""Timelines: of a simulation, when kernels ran and how full the GPU was; of threads, what each ran.
+
+Both are pictures, and JSON that chrome://tracing and Perfetto open.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
+
+from recurra.errors import either
+from recurra.report import page
+from recurra.support import atomic_write
+from recurra.window.launch import Ran
+from recurra.window.task import WindowError
 
 WIDE, ROW, CURVE = 1000, 12, 60  # of the picture
 MOST_ROWS = 40
@@ -57,17 +67,7 @@ class TimelineRun:
     def chrome(self) -> str:
         """The timeline as JSON that chrome://tracing and Perfetto open; lanes hold no overlaps."""
         lanes = lanes_of(self.spans)
-        events: list[Mapping[str, object]] = [
-            {
-                "name": s.name,
-                "ph": "X",
-                "pid": 0,
-                "tid": lane,
-                "ts": s.start,
-                "dur": s.stop - s.start,
-            }
-            for s, lane in zip(self.spans, lanes, strict=True)
-        ]
+        events = [_event(s, lane) for s, lane in zip(self.spans, lanes, strict=True)]
         events += [
             {"name": "active warps", "ph": "C", "pid": 0, "ts": t, "args": {"warps": warps}}
             for t, warps in self.warps
@@ -116,6 +116,42 @@ class TimelineRun:
             f"{self.trace} under {self.policy}: {self.us:.1f} µs, occupancy {self.occupancy:.2f}, "
             f"{self.millijoules:.2f} mJ"
         )
+
+
+def expect_timeline(path: Path) -> None:
+    """Raises WindowError for what is no name of a timeline."""
+    if path.suffix not in (".html", ".json"):
+        hint = either("--timeline block.html", "name one, such as block.html")
+        raise WindowError(f"{path} is neither .html nor .json", hint=hint)
+
+
+def save_threads(path: Path, spans: Sequence[Ran], about: str) -> None:
+    """Writes what ran when, a lane for each thread. Raises WindowError for other names."""
+    expect_timeline(path)
+    first = min(s.start for s in spans)
+    runs = [
+        KernelSpan(k, s.name, (s.start - first) * 1e6, (s.stop - first) * 1e6)
+        for k, s in enumerate(spans)
+    ]
+    if path.suffix == ".json":
+        events = [_event(run, s.thread) for run, s in zip(runs, spans, strict=True)]
+        atomic_write.save(path, json.dumps({"traceEvents": events}))
+        return
+    rows = [
+        {
+            "statement": f"thread {s.thread}",
+            "phase": run.name,
+            "start": round(run.start / 1e3, 3),
+            "stop": round(run.stop / 1e3, 3),
+        }
+        for run, s in sorted(zip(runs, spans, strict=True), key=lambda both: both[1].thread)
+    ]
+    page.write(path, "operators by thread", launches=rows, window=about)
+
+
+def _event(span: KernelSpan, lane: int) -> Mapping[str, object]:
+    ts, dur = span.start, span.stop - span.start
+    return {"name": span.name, "ph": "X", "pid": 0, "tid": lane, "ts": ts, "dur": dur}
 
 
 def lanes_of(spans: Sequence[KernelSpan]) -> list[int]:

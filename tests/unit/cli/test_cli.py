@@ -335,6 +335,16 @@ def test_a_path_that_the_system_refuses_is_wrong_input(
     long = tmp_path / ("x" * 300)
     assert cli.main(["view", str(long)]) == 2
     assert f"the system says: File name too long: {long}" in capsys.readouterr().err
+    taken = tmp_path / "taken"
+    taken.mkdir()
+
+    def command() -> int:
+        (tmp_path / ".part").touch()
+        (tmp_path / ".part").replace(taken)
+        return 0
+
+    assert cli.exit_code(command) == 2
+    assert capsys.readouterr().err == f"the system says: Is a directory: {taken}\n"
 
 
 def test_memory_that_does_not_suffice_is_told(capsys: pytest.CaptureFixture[str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_what_is_no_value_is_refused(g: Generator, asked: dict[str, Any], said: 
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("lengths", [8, "ab", [4, "b"]])
+@pytest.mark.parametrize("lengths", [8, "ab", [4, "b"], [0, 8], [-4]])
 def test_lengths_are_integers(folder: Path, lengths: Any):
     with pytest.raises(RecurraError, match="must be integers"):
         Generator(folder, lengths=lengths)
@@ -160,6 +161,7 @@ def test_one_may_stand_alone(g: Generator):
         ("a", {"tokens": 3}, "nothing that is asked for is called 'tokens'\n"),
         (["a", "b" * 600], {}, "prompt 2 of 2 has 601 tokens, and with 2 new ones 603\n"),
         ([[5], []], {}, "prompt 2 of 2 has no tokens\n"),
+        (["a", [5], ""], {}, "prompt 3 of 3 is empty\n"),
     ],
 )
 def test_what_means_nothing_is_one_sentence(
@@ -237,3 +239,32 @@ def test_init_without_options_is_small(tmp_path: Path, capsys: pytest.CaptureFix
     one, two = capsys.readouterr().out.splitlines()
     assert one.split(": ")[1] == two.split(": ")[1]
     assert sum(p.stat().st_size for p in (tmp_path / "one").iterdir()) < 2_000_000
+
+
+@pytest.mark.slow
+def test_threads_write_their_programs_at_once(folder: Path):
+    """As servers do: each thread's first request compiles a program of its own."""
+    prompts = [[5, 6, 7][: 1 + k] for k in range(3)]
+    g, found = Generator(folder, backend="numpy"), dict[int, tuple[int, ...]]()
+
+    def request(k: int) -> None:
+        found[k] = g.generate(prompts[k], new=4, eos=())[0].tokens
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=request, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    alone = Generator(folder, backend="numpy")
+    assert found == {k: alone.generate(prompts[k], new=4, eos=())[0].tokens for k in range(3)}
+
+
+@pytest.mark.parametrize("backend", [None, 3, ["numpy"]])
+def test_what_is_no_backend_is_refused(folder: Path, backend: Any):
+    with pytest.raises(RecurraError, match=r"there is no backend .*\n"):
+        Generator(folder, backend=backend).generate("a", new=1)

@@ -311,3 +311,25 @@ def test_a_part_of_a_wrong_shape_is_named():
     assert odd_part(space, good) is None
     assert odd_part(space, {**good, "both": (1, GOOD[:2])}) == ("['both'][1]", (2,), box)
     assert odd_part(space, {**good, "both": (GOOD, GOOD)}) == ("['both'][0]", (3,), two)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_episode_steps": "a"}, "max_episode_steps is 'a'\n"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0\n"),
+        ({"max_episode_steps": 1.5}, "max_episode_steps is 1.5\n"),
+        ({"max_episode_steps": True}, "max_episode_steps is True\n"),
+        ({"vector_kwargs": 3}, "vector_kwargs is 3\n"),
+        ({"speed": 3}, "Gymnasium cannot make CartPole-v1(speed=3)\n"),
+    ],
+)
+def test_options_that_gymnasium_does_not_take(options: dict[str, Any], said: str) -> None:
+    """They are told where they are written, and not by what they are no options of."""
+    with rc.Context(dims="b i t"), pytest.raises(rc.RecurraError) as e:
+        rc.rl.env.make("CartPole-v1", **options)
+    assert str(e.value).startswith(said)
+    assert f"{Path(__file__).name}:" in str(e.value)
+    assert "pprint_registry" not in str(e.value)
+    steps = rc.rl.env.make("CartPole-v1", max_episode_steps=np.int64(7))
+    assert steps.observation_space is not None

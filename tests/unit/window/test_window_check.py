@@ -98,6 +98,7 @@ def test_a_script_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr("sys.path", list(sys.path))
     path = tmp_path / "infer.py"
-    path.write_text("import torch\nx = torch.ones(50, 50)\nfor _ in range(9): y = x @ x\n")
+    path.write_text("import torch\nx = torch.ones(53, 53)\nfor _ in range(9): y = x @ x\n")
     assert main(["window", "run", str(path), "--check"]) == 0
-    assert "checked: 8" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "checked: 8" in told or "checked: 9" in told  # the first, too, if its like was known

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
 from random_torch import bits, expect_bits_of_eager
+from recurra.window import WindowError
 from recurra.window.torch.concurrent import concurrent
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
@@ -16,6 +20,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(4, 32, 64, generator=GENERATOR)
 W = torch.randn(64, 64, generator=GENERATOR)
 AT = torch.randint(0, 32, (8,), generator=GENERATOR)
+PAST = torch.randn(2, 64, 64, generator=GENERATOR)
 LINEAR = torch.nn.Linear(64, 64, bias=False)
 
 
@@ -51,6 +56,45 @@ def test_it_is_deferred(name: str) -> None:
         found = program()
     assert bits([x.float() for x in found]) == bits([x.float() for x in expected])
     assert block.counts["deferred"] >= operators * (CALLS - 1)
+
+
+def growing(k: int) -> list[torch.Tensor]:
+    """A step of decoding: everything has another length than the step before."""
+    keys, values = PAST[:, : k + 1], PAST[:, : k + 1] * 0.5
+    scores = torch.baddbmm(PAST[:, k : k + 1, : k + 1], PAST[:, k : k + 1], keys.transpose(1, 2))
+    found = torch.softmax(scores, -1) @ values
+    parts = [torch.cat([keys, found], 1), keys[:, torch.arange(k, -1, -1)], keys.sum(1)]
+    normed = torch.nn.functional.layer_norm(keys, (64,))
+    return [found, *parts, normed, torch.where(keys > 0, keys, -0.5), torch.arange(k + 1) * 2.5]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_shapes_that_grow_are_deferred(check: bool) -> None:
+    """What results are like is asked of PyTorch, once that was right of shapes before."""
+
+    def program() -> list[torch.Tensor]:
+        return [x for k in range(40) for x in growing(k)]
+
+    expected = program()
+    with concurrent(2, policy="always", check=check) as block:
+        found = program()
+    assert bits(found) == bits(expected)
+    assert [x.stride() for x in found] == [x.stride() for x in expected]
+    assert block.counts["learned"] <= 6 * 11  # 11 families
+    assert block.counts["deferred"] >= 34 * 11
+
+
+def test_shapes_that_depend_on_data_are_never_foretold() -> None:
+    def program() -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for k in range(1, 20):
+            x = PAST[0, :k].round()
+            at = torch.arange(k) % 3
+            found += [x.nonzero(), torch.unique(x), x[x > 0], torch.bincount(at)]
+            found += [torch.repeat_interleave(at), torch.masked_select(x, x < 0) * 2]
+        return found
+
+    expect_bits_of_eager(program)
 
 
 def test_numbers_of_other_types_give_other_types() -> None:
@@ -104,3 +148,37 @@ def test_it_is_explained() -> None:
     with concurrent(2, policy="always") as block:
         W @ W
     assert not block.fates
+    assert not block.spans
+    with pytest.raises(WindowError, match=r"explain=True"):
+        block.save_timeline("block.html")
+
+
+def test_its_timeline_has_a_lane_for_each_thread(tmp_path: Path) -> None:
+    """Every operator once, where it ran, and in no thread two at a time."""
+    many = torch.randn(300, 300, generator=GENERATOR)
+
+    def program() -> None:
+        for _ in range(20):
+            torch.stack([(many @ many).relu() for _ in range(4)]).sum().item()
+
+    with concurrent(2, policy="always"):
+        program()
+    with concurrent(2, policy="always", explain=True) as block:
+        program()
+    ran = [s.name for s in block.spans]
+    assert ran.count("aten::mm") == ran.count("aten::relu") == 80
+    assert ran.count("aten::stack") == ran.count("aten::_local_scalar_dense") == 20
+    assert {s.thread for s in block.spans} == {0, 1}
+    assert {s.thread for s in block.spans if s.name == "aten::_local_scalar_dense"} == {0}
+    for thread in (0, 1):
+        own = sorted((s.start, s.stop) for s in block.spans if s.thread == thread)
+        assert all(a[0] <= a[1] <= b[0] for a, b in pairwise(own))
+    for name in ("block.html", "block.json"):
+        block.save_timeline(tmp_path / name)
+    page = (tmp_path / "block.html").read_text()
+    assert "<span>thread 0</span><span>thread 1</span>" in page
+    assert "side by side" in page
+    events = json.loads((tmp_path / "block.json").read_text())["traceEvents"]
+    assert [(e["name"], e["tid"]) for e in events] == [(s.name, s.thread) for s in block.spans]
+    with pytest.raises(WindowError, match=r"neither \.html nor \.json"):
+        block.save_timeline(tmp_path / "block.png")

@@ -30,3 +30,31 @@ def test_a_script_has_arguments_exit_codes_and_tracebacks_of_its_own(
     assert "runpy" not in told
     assert told.startswith(f'Traceback (most recent call last):\n  File "{path}", line 4, in <mod')
     assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told
+
+
+def test_a_script_that_exits_is_told_of_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path, picture = tmp_path / "infer.py", tmp_path / "ran.html"
+    path.write_text(
+        "import sys, torch\nx = torch.ones(37, 37)\n"
+        "for _ in range(9): y = x @ x\nsys.exit(int(sys.argv[1]))\n"
+    )
+    command = ["window", "run", str(path), "--explain", "--always", "--timeline", str(picture)]
+    for code in (0, 7):
+        with pytest.raises(SystemExit) as left:
+            main([*command, "--", str(code)])
+        assert left.value.code == code
+        told = capsys.readouterr().err
+        assert "deferred: 8" in told or "deferred: 9" in told
+        assert "aten::mm" in told
+        assert "aten::mm" in picture.read_text()
+        picture.unlink()
+    path.write_text("print('nothing')")
+    assert main(command) == 0
+    assert f"{picture} is not written: no operator was seen" in capsys.readouterr().err
+    assert not picture.exists()
+    assert main([*command[:-1], str(tmp_path / "ran.png")]) == 2
+    assert "neither .html nor .json" in capsys.readouterr().err

@@ -7,10 +7,10 @@
 #include <c10/core/DefaultDtype.h>
 #include <pthread.h>
 
-#include <map>
-#include <tuple>
-
+#include "diary.hpp"
 #include "engine.hpp"
+#include "families.hpp"
+#include "fates.hpp"
 #include "learned.hpp"
 #include "operators.hpp"
 #include "places.hpp"
@@ -39,15 +39,6 @@ struct Counts {
   double gain = 0, predicted = 0;
 };
 
-// What became of the calls of an operator for one reason.
-struct Fate {
-  std::uint64_t calls = 0;
-  double us = 0;  // the caller's, waiting and running
-};
-
-std::map<std::tuple<std::string, std::string, std::string>, Fate> fates;  // operator, what, why
-bool explains = false;
-
 std::shared_ptr<Engine> engine;
 std::mutex changing_engine;  // who is not inside the block looks at it with this
 std::atomic<pthread_t> inside{0};  // the thread that is inside a block: all below is its
@@ -64,6 +55,7 @@ double since = 0;
 int threads = 1;
 std::unique_ptr<Rule> rule;
 std::unordered_map<std::uint64_t, std::unique_ptr<Learned>> memory;
+std::unordered_map<std::uint64_t, Family> families;
 auto draft = std::make_unique<Call>();  // it is used again
 
 constexpr double kOverhead = 1.0;       // µs: of an operator that goes through the window
@@ -147,6 +139,11 @@ void plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* sta
   op.redispatchBoxed(below(keys), stack);
 }
 
+void told_plainly(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const Diary::Entry written(op);
+  plainly(op, keys, stack);
+}
+
 // While an operator runs in this thread, transforms of functions put our key back: what they call is
 // a part of it.
 class Alone {
@@ -157,26 +154,6 @@ class Alone {
 
  private:
   inline static int depth_ = 0;  // of the thread that is inside
-};
-
-// One more call, if somebody wants to know: until it goes out of scope is its caller's time.
-class Told {
- public:
-  Told(const c10::OperatorHandle& op, const char* what, const char* why) {
-    if (!explains) return;
-    fate_ = &fates[{c10::toString(op.operator_name()), what, why}];
-    ++fate_->calls;
-    begin_ = Clock::now();
-  }
-  ~Told() {
-    if (fate_) fate_->us += us_since(begin_);
-  }
-  Told(const Told&) = delete;
-  Told& operator=(const Told&) = delete;
-
- private:
-  Fate* fate_ = nullptr;
-  Clock::time_point begin_;
 };
 
 // What only reads waits for its arguments; anything else for all that is in flight.
@@ -197,16 +174,13 @@ void run_alone(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
     }
   }
   const Alone here;
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
 }
 
 // The first time that a signature is seen: what its outputs are like.
 void learn(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
            const Touched& touched, const Kind& kind, Learned& learned, const char* why) {
   std::vector<Like> before;
-  auto look = [](const at::Tensor& t) {
-    return Like{t.sizes().vec(), t.strides().vec(), t.dtype(), t.storage().nbytes()};
-  };
   const std::vector<at::Tensor> writes = kept(touched.writes);
   for (const at::Tensor& t : writes) before.push_back(look(t));
   const std::size_t returns = kind.returns;
@@ -353,13 +327,13 @@ void run_aside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
   const Told told(op, "at once", "the window is off, or was not tried yet");
   if (program->seen) {
     program->aside += std::chrono::duration<double>(Clock::now() - entered).count();
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const std::vector<at::Tensor> writes = kept(touched.writes);
   const double host = program->left ? us_between(*program->left, entered) : 0;
   const double start = prediction.launch(touched.reads, touched.writes, host, kOverhead);
   const auto begin = Clock::now();
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
   const auto after = Clock::now();
   const double us = us_between(begin, after);
   learn_from(learned.us, us);
@@ -383,7 +357,42 @@ void run_unknown(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
     if (auto why = engine->spoiled(*t)) raise(*why);
   }
   const Alone here;
-  plainly(op, keys, stack);
+  told_plainly(op, keys, stack);
+}
+
+// A signature that was not seen before, or warned when it was: whether what the call gives is foretold.
+// Otherwise it has run.
+bool meet_signature(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack,
+                    std::size_t base, const Touched& touched, const Kind& kind,
+                    std::unique_ptr<Learned>& known) {
+  std::uint64_t name = reinterpret_cast<std::uint64_t>(&op.schema());
+  for (std::size_t k = base; k < stack->size(); ++k) mix_family(name, (*stack)[k]);
+  Family& family = families[name];
+  auto learned = std::make_unique<Learned>();
+  std::optional<std::vector<Like>> foretold;
+  if (!known && !kind.mutates) {
+    const Alone here;
+    foretold = family.ask(op, *stack, base, kind.returns, settings.learn);
+  }
+  if (foretold && family.believed()) {
+    learned->outputs = std::move(*foretold);
+    learned->us = family.newest->us.load();
+    known = std::move(learned);
+    family.newest = known.get();
+    return true;
+  }
+  if (program) ++program->fresh;
+  const char* why = known ? "it has warned" : "its signature was not seen before";
+  family.newest = nullptr;
+  try {
+    learn(op, keys, stack, touched, kind, *learned, why);
+  } catch (...) {
+    known = nullptr;
+    throw;
+  }
+  known = std::move(learned);
+  family.heard(foretold, *known);
+  return false;
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -407,7 +416,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (program) ++program->block.operators;
   if (mode == Mode::meets) meet(op, stack);
   if (mode == Mode::out || mode == Mode::timed || mode == Mode::meets) {
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const auto entered = mode == Mode::aside ? Clock::now() : Clock::time_point();
   if (kind.way == Kind::unknown) return run_unknown(op, keys, stack);
@@ -456,23 +465,13 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again
     drain();
-    memory.clear();
+    memory.clear(), families.clear();
   }
-  auto [found, first] = memory.try_emplace(signature, nullptr);
-  if (first || found->second->warned) {
-    if (program) ++program->fresh;
-    auto learned = std::make_unique<Learned>();
-    const char* why = first ? "its signature was not seen before" : "it has warned";
-    try {
-      learn(op, keys, stack, touched, kind, *learned, why);
-    } catch (...) {
-      memory.erase(signature);
-      throw;
-    }
-    memory[signature] = std::move(learned);
-    return;
+  std::unique_ptr<Learned>& known = memory[signature];
+  if (!known || known->warned) {
+    if (!meet_signature(op, keys, stack, base, touched, kind, known)) return;
   }
-  Learned& learned = *found->second;
+  Learned& learned = *known;
   if (learned.refused) {
     return run_alone(op, keys, stack, touched, kind.only_reads, learned.refused);
   }
@@ -483,7 +482,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (settings.learn && learned.us < tiny() && engine->free_for(accesses(touched))) {
     ++counts.inlined;
     const Told told(op, "at once", "it takes less than handing it over");
-    return plainly(op, keys, stack);
+    return told_plainly(op, keys, stack);
   }
   const Told told(op, "deferred", kind.why);
   defer(op, keys, stack, base, touched, kind, learned);

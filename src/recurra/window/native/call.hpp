@@ -61,6 +61,8 @@ struct Like {
   caffe2::TypeMeta type;
   std::size_t bytes;
 
+  bool operator==(const Like&) const = default;
+
   // Such a tensor, all of this storage.
   at::Tensor of(c10::Storage storage) const {
     at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "call.hpp"
+#include "diary.hpp"
 #include "learned.hpp"
 #include "reference.hpp"
 #include "window.hpp"
@@ -382,6 +383,7 @@ class Engine {
     } const at_the_end;
     stack = call.arguments;  // who runs it is never the last owner of an argument
     try {
+      const Diary::Entry written(*call.op);
       const bool timed = now_and_then();
       const auto begin = timed ? Clock::now() : Clock::time_point();
       call.op->callBoxed(&stack);

@@ -57,6 +57,7 @@ NB_MODULE(_recurra_torch, m) {
   m.def("begin", [](int all, int slots, bool learn, double tiny_us, bool explain, bool check) {
     explains = explain;
     fates.clear();
+    diary.begin(explain);
     if (!engine || !engine->fits(all - 1, slots)) {
       const WithoutPython free;
       auto made = std::make_shared<Engine>(all - 1, slots);
@@ -131,6 +132,7 @@ NB_MODULE(_recurra_torch, m) {
     new std::shared_ptr<Engine>(std::move(engine));  // its threads are the parent's
     new (&changing_engine) std::mutex;               // and so are those that held these
     new (&exported) Exported;
+    new (&diary) Diary;
     inside = 0;
     program = nullptr;
     included.reset();
@@ -153,6 +155,13 @@ NB_MODULE(_recurra_torch, m) {
     for (const auto& [what, fate] : fates) {
       found.append(nb::make_tuple(std::get<0>(what), std::get<1>(what), std::get<2>(what),
                                   fate.calls, fate.us));
+    }
+    return found;
+  });
+  m.def("ran", [] {
+    nb::list found;
+    for (const Diary::Ran& one : diary.ran()) {
+      found.append(nb::make_tuple(one.name, one.thread, one.start * 1e-6, one.stop * 1e-6));
     }
     return found;
   });

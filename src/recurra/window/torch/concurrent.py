@@ -32,9 +32,11 @@ from recurra.report.html import table_html
 from recurra.window.core import LARGEST
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
+from recurra.window.launch import Ran
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import MOST_THREADS, WindowError, is_count
+from recurra.window.timeline import save_threads
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
@@ -114,11 +116,13 @@ class Fate:
 class Block:
     """What a block did: how many operators were deferred, run at once, alone, ..
 
-    One with explain=True tells of each operator, too, most of the caller's time first.
+    One with explain=True tells of each operator, too, most of the caller's time first, and when the
+    last 4096 calls ran, in which thread: 0 is the caller.
     """
 
     counts: dict[str, float] = field(default_factory=dict[str, float])
     fates: list[Fate] = field(default_factory=list[Fate])
+    spans: list[Ran] = field(default_factory=list[Ran])
 
     def __str__(self) -> str:
         counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
@@ -130,6 +134,19 @@ class Block:
             row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
             lines.append(row)
         return "\n".join([counts, "", *lines])
+
+    def save_timeline(self, path: str | Path) -> None:
+        """Writes what ran when, a lane for each thread: a page, or .json, which Perfetto opens.
+
+        Raises WindowError for other names, and without explain=True.
+        """
+        if not self.spans:
+            raise WindowError(
+                "a block has no timeline",
+                facts="it ran no operators that it looked at, or nobody asked when they ran",
+                hint="window.concurrent(explain=True)",
+            )
+        save_threads(Path(path), self.spans, str(Block(self.counts)))
 
     def _repr_html_(self) -> str:
         return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
@@ -187,9 +204,10 @@ def concurrent(
     while one is open is part of it, on the same thread, or nothing, on another, whose operators
     wait for what is in flight. How many threads one operator uses itself is left to
     torch.set_num_threads: 1 is best here, but may change last bits against more. With `explain`,
-    `print(block)` says of every operator what became of its calls, why, and what that cost. With
-    `check`, every operator that can be deferred is, and runs in eager mode, too, when it is called:
-    one whose results are not the same, to the last bit, fails, and says which line called it.
+    `print(block)` says of every operator what became of its calls, why, and what that cost, and
+    `block.save_timeline("block.html")` shows what ran when, in which thread. With `check`, every
+    operator that can be deferred is, and runs in eager mode, too, when it is called: one whose
+    results are not the same, to the last bit, fails, and says which line called it.
 
     Raises WindowError for other policies, with gradients on, or without the native part. An
     operator that fails raises what it would have raised, where its result is first needed, and
@@ -203,7 +221,6 @@ def concurrent(
 
 @contextmanager
 def _block(site: Site, options: Options) -> Generator[Block]:
-    module = load_native(options.threads, options.slots, options.folder)
     if torch.is_grad_enabled():
         raise WindowError(
             "gradients are on inside window.concurrent()",
@@ -211,6 +228,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             hint="with torch.no_grad(), window.concurrent(): ..., or to train: "
             "torch.compile(model, backend=window.backend())",
         )
+    module = load_native(options.threads, options.slots, options.folder)
     block = Block()
     try:
         if _open.setdefault("block", block) is not block:
@@ -223,6 +241,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             block.counts.update(module.counts())
             fates = (Fate(*told) for told in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
+            block.spans.extend(Ran(*told) for told in module.ran())
             if options.learn:
                 site.ended(block.counts)
             with _as_kernel_errors():

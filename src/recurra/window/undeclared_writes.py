@@ -1,0 +1,161 @@
+"""Kernels that write memory which they do not declare: bytes are compared before and after.
+
+    with watch.kernel(launch):  # kernel scale writes y, which it does not declare
+        launch.wrapper.function(*args, **kwargs)
+
+The memory is that of a launch's arguments, also in lists, tuples and dicts, and of what its kernel
+declares. What kernels that run at the same time declare to write is theirs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from recurra.window.access import segment_of
+from recurra.window.failures import UndeclaredWrite
+from recurra.window.launch import Launch
+from recurra.window.task import Segment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Place = tuple[int, ...]  # of an element
+
+
+class WriteWatch:
+    """The kernels that run at present, and which memory each may find written."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[int, list[Segment]] = {}
+        self._declared: dict[int, tuple[Segment, ...]] = {}
+
+    @contextmanager
+    def kernel(self, launch: Launch) -> Generator[None]:
+        """Inside, the launch's kernel runs. Raises UndeclaredWrite if it writes anything else."""
+        if launch.wrapper.reads is None or launch.wrapper.writes is None:  # it may touch anything
+            yield
+            return
+        arrays = _arrays_of(launch)
+        before = [_elements(x) for x in arrays.values()]
+        allowed = self._enter(launch)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[id(launch)], self._declared[id(launch)]
+        for (name, array), old in zip(arrays.items(), before, strict=True):
+            place = _first_change(array, old, allowed)
+            if place is not None:
+                raise _told(launch, name, place)
+
+    def _enter(self, launch: Launch) -> list[Segment]:
+        """From now on others may find written what this one declares, and the other way round."""
+        ours = launch.task.writes
+        with self._lock:
+            allowed = [*ours, *(part for theirs in self._declared.values() for part in theirs)]
+            for others in self._running.values():
+                others.extend(ours)
+            self._running[id(launch)], self._declared[id(launch)] = allowed, ours
+        return allowed
+
+
+def _arrays_of(launch: Launch) -> dict[str, Any]:
+    """What a launch can reach and has bytes to compare, each array once, by the name it has."""
+    args, kwargs = launch.arguments
+    given = list(_leaves(_parameters(launch)))
+    for word, touched in (("reads", launch.wrapper.reads), ("writes", launch.wrapper.writes)):
+        if touched is not None:
+            given += [(f"what {word}= gives", x) for x in touched(*args, **kwargs)]
+    once = {id(x): name for name, x in reversed(given) if _has_bytes(x)}
+    arrays = {id(x): x for _, x in given}
+    return {name: arrays[key] for key, name in reversed(once.items())}
+
+
+def _parameters(launch: Launch) -> Mapping[str, object]:
+    args, kwargs = launch.arguments
+    bound = inspect.signature(launch.wrapper.function).bind_partial(*args, **kwargs)
+    return bound.arguments
+
+
+def _leaves(tree: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    for name, x in tree.items():
+        if isinstance(x, Mapping):
+            yield from _leaves({f"{name}[{k!r}]": part for k, part in x.items()})
+        elif isinstance(x, list | tuple):
+            yield from _leaves({f"{name}[{k}]": part for k, part in enumerate(x)})
+        else:
+            yield name, x
+
+
+def _has_bytes(x: Any) -> bool:
+    if hasattr(x, "__array_interface__"):
+        return x.size > 0 and not x.dtype.hasobject
+    if not hasattr(x, "untyped_storage"):
+        return False
+    return x.device.type == "cpu" and x.layout == sys.modules["torch"].strided and x.numel() > 0
+
+
+def _elements(array: Any) -> np.ndarray:
+    """A copy of the elements' bytes: [.., itemsize]."""
+    import numpy as np
+
+    if hasattr(array, "__array_interface__"):
+        flat = np.array(array, order="C").reshape(-1).view(np.uint8)
+        return flat.reshape(*array.shape, array.itemsize)
+    copy = array.detach().resolve_conj().resolve_neg().clone().contiguous().reshape(-1)
+    return copy.view(sys.modules["torch"].uint8).numpy().reshape(*array.shape, array.element_size())
+
+
+def _first_change(array: Any, before: np.ndarray, allowed: Iterable[Segment]) -> Place | None:
+    """The first element that is another and lies in none of the segments."""
+    import numpy as np
+
+    now = _elements(array)
+    if now.shape != before.shape:  # it was resized
+        return ()
+    places = np.argwhere((now != before).any(axis=-1))
+    if not len(places):
+        return None
+    strides = np.array(_strides(array), dtype=np.int64)
+    reach = strides * (np.array(now.shape[:-1], dtype=np.int64) - 1)
+    offsets = places @ strides - np.minimum(reach, 0).sum()
+    begin = segment_of(array).start
+    outside = np.ones(len(places), dtype=bool)
+    for part in allowed:
+        outside &= (offsets < part.start - begin) | (offsets >= part.stop - begin)
+    found = places[outside]
+    return tuple(map(int, found[0])) if len(found) else None
+
+
+def _strides(array: Any) -> tuple[int, ...]:
+    if hasattr(array, "__array_interface__"):
+        return array.strides
+    return tuple(step * array.element_size() for step in array.stride())
+
+
+def _told(launch: Launch, name: str, place: Place) -> UndeclaredWrite:
+    args, kwargs = launch.arguments
+    element = f"{name}[{', '.join(map(str, place))}]" if place else name
+    writes = launch.wrapper.writes
+    known = [] if writes is None else list(writes(*args, **kwargs))
+    names = [n for n, x in _leaves(_parameters(launch)) if any(x is one for one in known)]
+    given = ", ".join(_spelled(launch.wrapper.function))
+    return UndeclaredWrite(
+        f"kernel {launch.wrapper.name} writes {name}, which it does not declare",
+        facts=f"{element} has another value than before, and writes= gives "
+        + (", ".join(names) if names else "none of the arguments"),
+        hint=f"writes=lambda {given}: ({', '.join([*names, name])},)",
+        loc=launch.loc,
+    )
+
+
+def _spelled(function: Callable[..., object]) -> Iterable[str]:
+    """A function's parameters as they stand between the parentheses of its definition."""
+    for parameter in inspect.signature(function).parameters.values():
+        yield str(parameter.replace(annotation=inspect.Parameter.empty))
