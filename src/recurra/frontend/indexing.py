@@ -133,7 +133,7 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
-    node = tracer.declare("where", tracer.domain(dims), longest.type)
+    node = tracer.declare_choice("where", tracer.domain(dims), longest.type)
     out = longest.kind(tracer, Ref(node.name, node.domain.identity))
     for when, x in cases:
         define(out, (wrap(when),), x)
