@@ -79,10 +79,10 @@ RENAMED = {"swap": "offload"}
 
 
 def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
-    """Options by the names that they have now; an old one gives a DeprecationWarning."""
+    """Options by the names that they have now; an old one gives a FutureWarning."""
     for name in RENAMED.keys() & given.keys():
         told = f"the option {name} is called {RENAMED[name]} now; the old name goes with the next"
-        warnings.warn(f"{told} release", DeprecationWarning, stacklevel=3)
+        warnings.warn(f"{told} release", FutureWarning, stacklevel=3)
     return {RENAMED.get(name, name): x for name, x in given.items()}
 
 

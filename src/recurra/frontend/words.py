@@ -256,6 +256,10 @@ OF_MODULES = {  # words of torch's modules that mean something else of a tensor,
     ),
     **dict.fromkeys(("bfloat16", "double", "float", "half"), 'net(x).cast("f16")'),
     "register_buffer": "rc.constant([1.0, 2.0])",
+    **dict.fromkeys(
+        ("log_prob", "sample", "entropy"),
+        "rc.nn.Categorical(net(x)).sample()  # of a policy: pi = dnn(o), pi.log_prob(a)",
+    ),
 }
 """The line that each of them is written as."""
 
@@ -320,24 +324,31 @@ def no_attribute(
 
 
 def only(
-    module: str, names: Collection[str], renamed: Mapping[str, str] | None = None, home: str = ""
+    module: str,
+    names: Collection[str],
+    renamed: Mapping[str, str] | None = None,
+    home: str = "",
+    inside: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], object]:
     """The `__getattr__` of a module that has these names and no others.
 
     Names that were `renamed` give what they are called now, in the module `home`, and a
-    DeprecationWarning.
+    FutureWarning, which Python shows wherever the old name is written.
+
+    Args:
+        inside: lines for names that are those of modules in this one.
     """
 
     def find(name: str) -> object:
         if name.startswith("_"):  # Python asks for these
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if renamed is None or name not in renamed:
-            raise unknown(module, name, names)
+            raise unknown(module, name, names, {} if name in WORDS else inside)
         now = renamed[name]
         told = (
             f"{module}.{name} is called {module}.{now} now; the old name goes with the next release"
         )
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        warnings.warn(told, FutureWarning, stacklevel=2)
         return getattr(importlib.import_module(home), now)
 
     return find

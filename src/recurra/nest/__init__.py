@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
     """Names are imported when they are first used: compiling needs NumPy, problems do not."""
     if name == "Problem":
         told = "recurra.nest.Problem is called recurra.nest.NestProblem now; "
-        warnings.warn(told + "the old name goes with the next release", DeprecationWarning, 2)
+        warnings.warn(told + "the old name goes with the next release", FutureWarning, 2)
         return __getattr__("NestProblem")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,7 +27,7 @@ RENAMED = {
 def test_old_names_are_the_new_ones(old: str, new: str) -> None:
     package, _, name = old.rpartition(".")
     module = getattr(rc, package) if package else rc
-    with pytest.warns(DeprecationWarning, match=rf"recurra\.{old} is called recurra\.{new} now"):
+    with pytest.warns(FutureWarning, match=rf"recurra\.{old} is called recurra\.{new} now"):
         found = getattr(module, name)
     assert found is getattr(module, new.rpartition(".")[2])
     assert name not in module.__all__
@@ -41,10 +41,10 @@ def test_old_names_of_options_are_the_new_ones() -> None:
         x[t + 1] = x * 2.0
         rc.output(x=x)
     old: dict[str, Any] = {"swap": "host"}
-    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+    with pytest.warns(FutureWarning, match="the option swap is called offload now"):
         program = ctx.compile({T: 3}, backend="numpy", **old)
     assert any("offload: " in line for line in program.compiled.stages.decisions)
-    with pytest.warns(DeprecationWarning, match="the option swap is called offload now"):
+    with pytest.warns(FutureWarning, match="the option swap is called offload now"):
         options, _ = read_options(["swap=disk"])
     assert options.offload == "disk"
 

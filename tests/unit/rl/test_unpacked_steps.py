@@ -51,6 +51,24 @@ def test_names_for_what_a_reset_does_not_give() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("env.obs_space", "env.observation_space"),
+        ("rc.DNNBuilder", "rc.nn.DNNBuilder"),
+        ("rc.Adam", "rc.optim.Adam"),
+        ('rc.rl.env.make("gym.CartPole-v1")', "rc.rl.env.make('CartPole-v1')"),
+    ],
+)
+def test_names_of_the_papers(word: str, line: str) -> None:
+    with rc.Context(dims="t"):
+        given = {"rc": rc, "env": rc.rl.env.make("CartPole-v1")}
+        with pytest.raises(RecurraError) as refused:
+            eval(word, given)
+        assert refused.value.hint == f"write {line}"
+        eval(line, given)
+
+
+@pytest.mark.parametrize(
     ("call", "line"),
     [
         ("env.reset()", "o[b, i, 0] = env.reset(domain=(b, i))"),
