@@ -412,11 +412,8 @@ def no_order(
         what = f"the points of {names[0]} have no order: they wait for each other"
     facts = ["; ".join([*dict.fromkeys(told)][:6]), *lines]
     if not declared and {n.loc for n in nodes} == {nodes[0].loc} and nodes[0].loc:
-        over = ", ".join(
-            d.name
-            for d in graph.dims
-            if d.role is Role.WRITTEN and any(d.name in n.domain for n in nodes)
-        )
+        have = {d for n in nodes for d in n.domain.dims}
+        over = ", ".join(d.name for d in graph.dims if d.role is Role.WRITTEN and d.name in have)
         what = "what this line asks for has no order: its points wait for each other"
         facts = [f"it is computed at each point of ({over}), and of none of them first"]
     calls, hint = _calls_one_by_one(graph, equations, nodes)

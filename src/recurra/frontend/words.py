@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from recurra.errors import RecurraError, here
+from recurra.errors import NoSuchName, here
 from recurra.frontend.operators import OPERATORS, Operator
 
 ALIKE = (  # words, and the line that each of them is written as
@@ -262,10 +262,6 @@ OF_MODULES = {  # words of torch's modules that mean something else of a tensor,
     ),
 }
 """The line that each of them is written as."""
-
-
-class NoSuchName(RecurraError, AttributeError):
-    """A word that is none of ours; an AttributeError too, as `hasattr` expects."""
 
 
 def hint(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.errors import ScheduleError
+from recurra.errors import NoSuchName, ScheduleError
+from recurra.reference import interpreter
 
 
 def halves(given: np.ndarray, **how: bool) -> np.ndarray:
@@ -32,6 +33,29 @@ def test_a_call_backward_in_time():
     for t in (2, 1, 0):
         want[t] = want[t + 1] * 0.5 + given[t]
     np.testing.assert_array_equal(halves(given, pure=True), want)
+
+
+def test_the_interpreter_tells_a_point_that_waits_for_itself() -> None:
+    """It has no state of calls to wait for, so the order that it tries goes round."""
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        y = rc.like(rc.f32, (t,))
+        y[T - 1] = 1.0
+        y[t] = rc.call(lambda a: np.float32(a), rc.f32, y[t + 1])
+        rc.output(y=y)
+    with pytest.raises(ScheduleError, match="waits for itself"):
+        interpreter.run(ctx.graph, {"T": 3})
+
+
+def test_a_program_that_is_called_by_another_name() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        rc.output(y=rc.value(t))
+    program = ctx.compile({T: 3}, backend="numpy")
+    with pytest.raises(NoSuchName, match="a compiled program has no 'execute'") as told:
+        program.execute()
+    assert "program.run()" in told.value.hint
+    assert not hasattr(program, "execute")
 
 
 def middle(n: int, *, gradient: bool) -> set[str]:
