@@ -85,6 +85,15 @@ def test_the_size_of_truth_values(backend: str) -> None:
     assert ctx.run({}, backend=backend)["y"].tolist() == [True, False]
 
 
+def test_positions_are_whole_numbers() -> None:
+    """Libraries disagree where half an element, or NaN, is."""
+    with rc.Context(num_dims=0):
+        halves = rc.constant([0.5, 1.0])
+        for call in (lambda: halves.one_hot(3), lambda: halves.take(halves)):
+            with pytest.raises(RecurraError, match="have type f32, not an integer|has type f32"):
+                call()
+
+
 SUMS = {
     "sum": (lambda x: x.sum(), lambda x: x.sum(dtype=np.int32)),
     "prod": (lambda x: x.prod(), lambda x: x.prod(dtype=np.int32)),
