@@ -78,7 +78,9 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         importlib.import_module("recurra.frontend.tensor")  # the table of operators
         words = importlib.import_module("recurra.frontend.words")
-        return words.only("recurra", __all__, {"Swap": "Offload"}, __name__)(name)
+        parts = {part: __getattr__(part) for part in ("optim", "nn", "rl")}
+        inside = {n: f"rc.{part}.{n}" for part, found in parts.items() for n in found.__all__}
+        return words.only("recurra", __all__, {"Swap": "Offload"}, __name__, inside)(name)
     module, own = _WHERE[name]
     if own == name and module in ("recurra", "recurra.frontend"):
         found: Any = importlib.import_module(f"{module}.{own}")

@@ -103,6 +103,10 @@ class DomainError(RecurraError):
     """A read outside its source's domain, or branches that leave a point undefined."""
 
 
+class NoSuchName(RecurraError, AttributeError):
+    """A word that is none of ours; an AttributeError too, as `hasattr` expects."""
+
+
 class ScheduleError(RecurraError):
     """Equations that have no order."""
 

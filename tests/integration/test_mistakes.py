@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     "wrong arity": (
         DomainError,
         lambda: vector()[t_],
-        "x is indexed with 1 expressions",
+        "x is indexed with 1 expression",
         "its domain is [b<B,t<T]",
     ),
     "a tensor as an index": (
@@ -80,8 +80,8 @@ MISTAKES: dict[str, tuple[type[RecurraError], Callable[[], Any], str, str]] = {
     ),
     "steps backwards": (
         DomainError,
-        lambda: vector()[b_, 0:T:-1],
-        "the range 0:T is read in steps of -1",
+        lambda: vector()[b_, 0:T:-2],
+        "the range 0:T is read in steps of -2",
         "a constant of at least 1",
     ),
     "truth of a dim": (

@@ -199,12 +199,12 @@ WRONG: dict[str, tuple[str, type[RecurraError], str]] = {
         f"  --> train.py:4   y[t * T < 4] = x\n  {PRODUCT}",
     ),
     "a step backwards": (
-        X + "y = x[T:0:-1]",
+        X + "y = x[::-2]",
         DomainError,
-        "the range T:0 is read in steps of -1\n"
-        "  --> train.py:3   y = x[T:0:-1]\n"
-        "  the step of a range is a constant of at least 1\n"
-        "  hint: read it forwards, then .flip() it",
+        "the range 0:T is read in steps of -2\n"
+        "  --> train.py:3   y = x[::-2]\n"
+        "  the step of a range is a constant of at least 1, or -1\n"
+        "  hint: write x[0:T:2].flip() for one of 2, the last one first",
     ),
     "a cut past its axis": (
         "y = rc.constant(np.zeros(3)).cut(1, 5)",

@@ -11,6 +11,7 @@ import numpy as np
 
 from recurra.analysis.proofs import Point
 from recurra.errors import DomainError, Loc, ScheduleError, ShapeError
+from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
     Expr,
@@ -108,8 +109,8 @@ def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, b
 
 
 def _is_one_choice(node: Node) -> bool:
-    """Are its branches of one line, as those of `rc.where` are, and of reads around an end?"""
-    return node.loc is not None and {*node.lines} == {node.loc}
+    """Is it none that the user declared: of `rc.where`, of reads around an end, of a gradient?"""
+    return node.loc is not None and not node.locs
 
 
 def uncovered(
@@ -381,8 +382,8 @@ def no_order(
     """
     inner = tokens(graph)
     merges = [n for n in equations if isinstance(graph[n].op, Merge) and n not in inner]
-    declared = [n for n in merges if graph[n].locs and not _is_one_choice(graph[n])] or merges
-    nodes = [graph[n] for n in declared or equations][:8]
+    declared = [n for n in merges if graph[n].locs]
+    nodes = [graph[n] for n in declared or merges or equations][:8]
     by_reader: dict[str, list[Ref]] = {}
     for reader, ref in ties:
         by_reader.setdefault(reader, []).append(ref)
@@ -409,10 +410,16 @@ def no_order(
     what = f"the equations {', '.join(names)} have no order: each waits for the other"
     if len(names) == 1:
         what = f"the points of {names[0]} have no order: they wait for each other"
+    facts = ["; ".join([*dict.fromkeys(told)][:6]), *lines]
+    if not declared and {n.loc for n in nodes} == {nodes[0].loc} and nodes[0].loc:
+        have = {d for n in nodes for d in n.domain.dims}
+        over = ", ".join(d.name for d in graph.dims if d.role is Role.WRITTEN and d.name in have)
+        what = "what this line asks for has no order: its points wait for each other"
+        facts = [f"it is computed at each point of ({over}), and of none of them first"]
     calls, hint = _calls_one_by_one(graph, equations, nodes)
     return ScheduleError(
         f"{what}, {tried}",
-        facts="\n  ".join([*calls, "; ".join([*dict.fromkeys(told)][:6]), *lines]),
+        facts="\n  ".join([*calls, *facts]),
         hint=hint,
         loc=nodes[0].loc,
     )

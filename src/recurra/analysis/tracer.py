@@ -69,6 +69,7 @@ class Tracer:
         default_factory=dict
     )  # what steps, and along which dims
     final: set[str] = field(default_factory=set[str])  # names that the user gave
+    choices: set[str] = field(default_factory=set[str])  # declared by no line of the user's
     draws: int = 0
     members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
     gradients: int = 0  # that were taken
@@ -160,6 +161,12 @@ class Tracer:
         self.branches[node.name] = []
         return node
 
+    def declare_choice(self, stem: str, domain: Domain, type_: Type) -> Node:
+        """An equation that the user has not declared: its branches have no lines of their own."""
+        node = self.declare(stem, domain, type_)
+        self.choices.add(node.name)
+        return node
+
     def define(self, name: str, when: Expr, value: Ref, folded: bool = False) -> None:
         """Adds a branch. The first true one wins: later ones hold where no earlier one does.
 
@@ -222,6 +229,7 @@ class Tracer:
                     b.value = Ref(names[b.value.name], b.value.index)
         self.renamed.append(names)
         self.final = {new(name) for name in self.final}
+        self.choices = {new(name) for name in self.choices}
         self.clocks = {new(k): dims for k, dims in self.clocks.items()}
         self.outputs = [new(o) for o in self.outputs]
         self.logs = {k: new(v) for k, v in self.logs.items()}
@@ -259,7 +267,7 @@ class Tracer:
                 nodes[name],
                 op=Merge(when=disjoint([b.when for b in branches])),
                 args=tuple(b.value for b in branches),
-                locs=tuple(b.loc for b in branches),
+                locs=() if name in self.choices else tuple(b.loc for b in branches),
             )
         outputs = dict.fromkeys([*self.outputs, *self.logs.values()])
         aliases = self._aliases({*outputs, *keep})

@@ -9,7 +9,7 @@ import numpy as np
 from recurra.errors import Loc
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
-from recurra.ir.values import fitted
+from recurra.ir.values import detached, fitted
 from recurra.ops.source import Input
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
@@ -53,11 +53,11 @@ def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> object:
 
     Raises ShapeError where its type cannot hold a value.
     """
-    plain = detached(given)
+    plain = lendable(given)
     its = dtype_name(getattr(plain, "dtype", ""))
     if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
         return plain
-    return np.asarray(numbers(plain, name, dtype, loc), order="C")
+    return np.asarray(numbers(given, name, dtype, loc), order="C")
 
 
 def numbers(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
@@ -72,10 +72,9 @@ def dtype_name(dtype: object) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-def detached(given: object) -> object:
-    """A tensor of torch without the graph that its gradients go through: that cannot be lent."""
-    detach = getattr(given, "detach", None)
-    return given if detach is None else detach()
+def lendable(given: object) -> object:
+    """An array as other libraries read it: of NumPy's own class, without gradients of torch."""
+    return np.asarray(given) if isinstance(given, np.ndarray) else detached(given)
 
 
 def row_by_row(given: object) -> bool:

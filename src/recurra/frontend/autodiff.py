@@ -209,7 +209,7 @@ class _Cotangents(Generic[Tensor]):
         for name in here:
             node = self.graph[name]
             assert not isinstance(node.type, Tuple)
-            made = self.tracer.declare(f"d_{name}", node.domain, node.type)
+            made = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
             self.handle[name] = self.kind(self.tracer, Ref(made.name, node.domain.identity))
 
     def of(self, name: str) -> Tensor:
@@ -419,7 +419,7 @@ def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
         return value
     dims = (symbols(cond) & set(tracer.dim_names())) | set(have.dims)
-    node = tracer.declare("guarded", tracer.domain(dims, inv.ranges), value.type)
+    node = tracer.declare_choice("guarded", tracer.domain(dims, inv.ranges), value.type)
     tracer.define(node.name, cond, value.ref)
     if cond != TRUE:
         tracer.define(node.name, negate(cond), value.apply(zeros(value.type)).ref)
@@ -464,6 +464,6 @@ def _named(value: Tensor) -> Tensor:
     """The value as an equation of its own, read at the identity over its whole domain."""
     if value.graph.is_identity(value.ref):
         return value
-    node = value.tracer.declare("pulled", value.domain, value.type)
+    node = value.tracer.declare_choice("pulled", value.domain, value.type)
     value.tracer.define(node.name, TRUE, value.ref)
     return value.kind(value.tracer, Ref(node.name, node.domain.identity))

@@ -6,9 +6,8 @@ from typing import NoReturn, TypeGuard, overload
 
 import numpy as np
 
-from recurra.errors import DomainError, here
+from recurra.errors import DomainError, NoSuchName, here
 from recurra.frontend.no_value import Opaque
-from recurra.frontend.words import NoSuchName
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 

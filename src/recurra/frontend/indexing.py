@@ -41,20 +41,34 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
             f"result give it a name: y = x[t][1], and y{_written_keys(keys)}",
             loc=here(),
         )
-    if len(keys) == len(source):
-        rings = {k: ring for k, key in enumerate(keys) if (ring := _ring(key)) is not None}
-        if rings:
-            return _on_rings(x, keys, source, rings)
+    rings = {k: ring for k, key in enumerate(keys) if (ring := _ring(key)) is not None}
+    if len(keys) == len(source) and rings:
+        return _on_rings(x, keys, source, rings)
     if len(keys) != len(source):
         raise DomainError(
-            f"{x.called} is indexed with {len(keys)} expressions",
+            f"{x.called} is indexed with {len(keys)} expression{'s' * (len(keys) > 1)}",
             facts=f"its domain is {source}, with {len(source)} dims; more brackets index the value",
             hint=_brackets(x, keys, source),
             loc=here(),
         )
+    forward = {k: _reversed(key, r) for k, (key, r) in enumerate(zip(keys, source, strict=True))}
+    if any(forward.values()):
+        axes = [k for k, key in enumerate(keys) if isinstance(key, slice)]
+        whole = read(x, tuple(forward[k] or key for k, key in enumerate(keys)))
+        out = layouts.flip(whole, tuple(axes.index(k) for k, f in forward.items() if f))
+        return x.kind(x.tracer, out.ref, indexed=True)
     index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return x.kind(x.tracer, Ref(x.name, index), indexed=True)
+
+
+def _reversed(key: object, extent: Range) -> slice | None:
+    """The range that `x[t::-1]` has in the other order: 0 : t + 1."""
+    if not isinstance(key, slice) or type(key.step) is not int or key.step != -1:
+        return None
+    lo = extent.lo if key.stop is None else _place(key.stop, extent) + 1
+    hi = extent.hi if key.start is None else _place(key.start, extent) + 1
+    return slice(wrap(lo), wrap(hi))
 
 
 def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
@@ -133,7 +147,7 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
     mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
     longest = max((x for _, x in cases), key=lambda x: len(x.shape))
-    node = tracer.declare("where", tracer.domain(dims), longest.type)
+    node = tracer.declare_choice("where", tracer.domain(dims), longest.type)
     out = longest.kind(tracer, Ref(node.name, node.domain.identity))
     for when, x in cases:
         define(out, (wrap(when),), x)
@@ -215,6 +229,8 @@ def _place(key: object, extent: Range) -> Expr | int:
 
 def _by_data(key: object, extent: Range) -> str:
     """How elements are chosen that no index expression names."""
+    if key is ...:
+        return f"write {extent.dim} for every point of it at itself"
     if key is None:
         return "a new axis is one of the value: x.reshape(1, *x.shape)"
     if getattr(key, "dtype", None) == "bool" or condition(key) is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from recurra.errors import DomainError, here
+from recurra.analysis.arguments import names_unpacked
+from recurra.errors import DomainError, caller, here
 from recurra.frontend.words import hint, unknown
 
 # NumPy's name → Python's: array + tensor is NumPy's to begin with
@@ -88,6 +89,15 @@ class OpaqueTensor(Opaque):
         raise _no_number(self, "a length", "write x.shape[0]; the length of a dim is its bound")
 
     def __iter__(self) -> NoReturn:
+        names = names_unpacked(caller())
+        if names is not None:
+            raise DomainError(
+                f"one tensor is unpacked to {names} names",
+                facts=f"it is {self!r}",
+                hint="write x.index(0, axis=0) for an element of an axis, x[t] for a point of a "
+                "dim; env.reset gives the observation alone: o[b, i, 0] = env.reset(domain=(b, i))",
+                loc=here(),
+            )
         raise DomainError(
             "a recurrent tensor cannot be iterated over while the program is written",
             facts=f"this one is {self!r}",

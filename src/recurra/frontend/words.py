@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from recurra.errors import RecurraError, here
+from recurra.errors import NoSuchName, here
 from recurra.frontend.operators import OPERATORS, Operator
 
 ALIKE = (  # words, and the line that each of them is written as
@@ -256,12 +256,12 @@ OF_MODULES = {  # words of torch's modules that mean something else of a tensor,
     ),
     **dict.fromkeys(("bfloat16", "double", "float", "half"), 'net(x).cast("f16")'),
     "register_buffer": "rc.constant([1.0, 2.0])",
+    **dict.fromkeys(
+        ("log_prob", "sample", "entropy"),
+        "rc.nn.Categorical(net(x)).sample()  # of a policy: pi = dnn(o), pi.log_prob(a)",
+    ),
 }
 """The line that each of them is written as."""
-
-
-class NoSuchName(RecurraError, AttributeError):
-    """A word that is none of ours; an AttributeError too, as `hasattr` expects."""
 
 
 def hint(
@@ -320,19 +320,26 @@ def no_attribute(
 
 
 def only(
-    module: str, names: Collection[str], renamed: Mapping[str, str] | None = None, home: str = ""
+    module: str,
+    names: Collection[str],
+    renamed: Mapping[str, str] | None = None,
+    home: str = "",
+    inside: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], object]:
     """The `__getattr__` of a module that has these names and no others.
 
     Names that were `renamed` give what they are called now, in the module `home`, and a
     DeprecationWarning.
+
+    Args:
+        inside: lines for names that are those of modules in this one.
     """
 
     def find(name: str) -> object:
         if name.startswith("_"):  # Python asks for these
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if renamed is None or name not in renamed:
-            raise unknown(module, name, names)
+            raise unknown(module, name, names, {} if name in WORDS else inside)
         now = renamed[name]
         told = (
             f"{module}.{name} is called {module}.{now} now; the old name goes with the next release"

@@ -39,7 +39,7 @@ class LibraryArray(Protocol):
 
 def is_array(x: object) -> TypeGuard[LibraryArray]:
     """Is it an array, of whatever library?"""
-    return hasattr(x, "shape")
+    return hasattr(x, "shape") and not isinstance(x, type)
 
 
 class Tensor(Protocol):

@@ -7,7 +7,8 @@ to a narrower float; nothing else may change: no number loses its fraction, wrap
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NoReturn
+from numbers import Integral, Real
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -48,6 +49,13 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     return array.astype(to)
 
 
+def detached(given: object) -> object:
+    """A tensor of torch as others read it: without gradients, and with its signs in its bits."""
+    for step in ("detach", "resolve_conj", "resolve_neg"):
+        given = getattr(given, step, lambda same=given: same)()
+    return given
+
+
 def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:
     """What NumPy, torch, JAX or nested lists hold, bit by bit, without the gradient it may have.
 
@@ -61,14 +69,25 @@ def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.
             facts = f"{_place(at if k is None else (k, *at))}it is masked; no tensor is"
             _refuse(f"{what} has a masked value", facts, "fill it: x.filled(0.0)", loc)
     if not is_list and hasattr(given, "detach"):  # torch's, which NumPy reads on the host
-        given = given.detach().cpu()
+        given = cast(Any, detached(given.cpu()))
         if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
             return given.float().numpy().astype(NUMPY_NAME["bf16"])
+    lent = hasattr(given, "__dlpack__") and not hasattr(given, "__array__")
     try:
-        return np.asarray(given)
+        found = np.from_dlpack(given) if lent else np.asarray(given)
     except ValueError:
         shape_of(given, what)
         raise
+    return _as_floats(found) if found.ndim and found.dtype.kind == "O" else found
+
+
+def _as_floats(objects: np.ndarray) -> np.ndarray:
+    """Objects that are numbers, some of them with a fraction, as floats; others as they are."""
+    if not all(isinstance(x, Real) for x in objects.flat):
+        return objects
+    whole = [x for x in objects.flat if isinstance(x, Integral)]
+    kept = len(whole) == objects.size or any(int(float(x)) != x for x in whole)
+    return objects if kept else objects.astype(np.float64)
 
 
 def shape_of(given: Any, what: str, at: tuple[int, ...] = ()) -> tuple[int, ...]:

@@ -95,7 +95,7 @@ class Pow(Elementwise):
     def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
         if is_float(short_type(a)):
             return a**b
-        y = a ** xp.abs(b)
+        y = xp.pow(a, xp.where(b < 0, b & 1, b))  # of 1 and -1; the least b has no -b
         return xp.where((b < 0) & (a != 1) & (a != -1), xp.zeros_like(y), y)
 
     def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
@@ -164,10 +164,10 @@ class Neg(Numeric):
 
 
 class Abs(Elementwise):
-    """y = |x|"""
+    """y = |x|; of truth values x"""
 
     def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.abs(x)
+        return x if short_type(x) == "bool" else xp.abs(x)
 
     def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
         return (g * x.apply(Sign(), x),)

@@ -195,6 +195,8 @@ class OneHot(Op):
     to: str = "f32"
 
     def infer(self, type_: Type) -> Type:
+        if is_float(type_.dtype):
+            raise TypeError(f"one_hot: the positions have type {type_.dtype}, not an integer")
         return Type(self.to, (*type_.shape[: self.axis], self.size, *type_.shape[self.axis :]))
 
     def run(self, xp: ArrayNamespace, env: Env, i: Array) -> Array:

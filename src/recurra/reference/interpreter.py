@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from recurra.analysis.demanded_points import branch_conditions
+from recurra.analysis.diagnostics import called
+from recurra.errors import ScheduleError
 from recurra.ir.expr import SEED, TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
@@ -24,6 +26,17 @@ from recurra.ops.source import Input
 
 Array = np.ndarray
 Show = Callable[[str, tuple[int, ...], Any], None]
+
+
+def _waits_for_itself(graph: Graph, name: str, point: tuple[int, ...]) -> ScheduleError:
+    """A point whose value is asked for while it is computed."""
+    node = graph[name]
+    return ScheduleError(
+        f"a point of {called(graph, name)} waits for itself",
+        facts=f"its value at ({', '.join(map(str, point))}) is needed to compute that value",
+        hint="let a read on the way ask for another point, such as t-1",
+        loc=node.loc,
+    )
 
 
 def points(graph: Graph, name: str, env: Env) -> Iterable[tuple[int, ...]]:
@@ -46,11 +59,16 @@ class Oracle:
         self.graph, self.inputs, self.show = graph, inputs, show
         self.env: dict[str, Any] = {**bounds, SEED: seed}
         self.memo: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self.asked: set[tuple[str, tuple[int, ...]]] = set()  # and not computed yet
 
     def value(self, name: str, point: tuple[int, ...]) -> Any:
         key = (name, point)
+        if key in self.asked:
+            raise _waits_for_itself(self.graph, name, point)
         if key not in self.memo:
+            self.asked.add(key)
             self.memo[key] = self.compute(name, point)
+            self.asked.remove(key)
             if self.show is not None:
                 self.show(name, point, self.memo[key])
         return self.memo[key]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Progress(Protocol):
     """What `track` yields."""
 
-    def update(self, done: int, **scalars: object) -> None:
+    def update(self, done: int, /, **scalars: object) -> None:
         """Shows that `done` of the total are finished, with the newest scalars."""
         ...
 
@@ -57,7 +57,7 @@ class Lines:
         self.shown, self.done = -1, 0
         self.scalars: dict[str, object] = {}
 
-    def update(self, done: int, **scalars: object) -> None:
+    def update(self, done: int, /, **scalars: object) -> None:
         self.done = done
         self.scalars |= scalars
         if time.monotonic() - self.shown_at >= self.every:
@@ -106,7 +106,7 @@ class _Bar:
         self.live, self.task, self.scalars = live, task, dict[str, object]()
         self.started = time.monotonic()
 
-    def update(self, done: int, **scalars: object) -> None:
+    def update(self, done: int, /, **scalars: object) -> None:
         self.scalars |= scalars
         speed = self.live.tasks[0].finished_speed or self.live.tasks[0].speed
         speed = speed or done / max(time.monotonic() - self.started, 1e-9)

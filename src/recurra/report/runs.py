@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from recurra.errors import RecurraError, here
+from recurra.errors import Loc, RecurraError, here
 from recurra.report.html import folds_html, sparkline, table
 from recurra.support import atomic_write, json_text
 
@@ -34,6 +34,17 @@ POLICY = "policy.safetensors"  # who acts in the environment, to be used without
 
 # Strict JSON has no NaN: non-finite numbers travel as text that `float` reads.
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def expect_free(tag: str, loc: Loc | None = None) -> None:
+    """Raises RecurraError if a scalar is called as what every row of metrics.jsonl has."""
+    if tag in ("step", "time"):
+        raise RecurraError(
+            f"a metric of a run with a folder may not be called {tag!r}",
+            facts=f"every row of metrics.jsonl has its own {tag}",
+            hint=f"write rc.log(my_{tag}=..), or run it without folder=",
+            loc=loc,
+        )
 
 
 class RunFolder:
@@ -134,10 +145,10 @@ class RunFolder:
             atomic_write.replace(run.metrics, [line + b"\n" for line in lines])
         return run
 
-    def log(self, step: int, **scalars: object) -> None:
+    def log(self, step: int, /, **scalars: object) -> None:
         """Appends one line `{"step": …, "time": …, tag: value, …}`; a kill cannot lose it."""
-        if "time" in scalars:
-            raise RecurraError("a scalar may not be called 'time'", hint="every row has its time")
+        for tag in scalars:
+            expect_free(tag)
         numbers = {tag: _number(tag, value) for tag, value in scalars.items()}
         self._append({"step": int(step), "time": time.time(), **numbers})
 

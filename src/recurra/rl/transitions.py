@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from recurra.analysis.arguments import expecting, names_unpacked
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, caller, here
 from recurra.frontend.dims import Index
 from recurra.frontend.tensor import RecurrentTensor
+from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.rl.acting import Exchange, PartTold, SpacesTold
@@ -19,6 +20,10 @@ from recurra.rl.space import AnySpace, leaves, tensors_of
 Stepped = tuple[Any, RecurrentTensor, RecurrentTensor]
 
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("obs_space", "observation", "state_space"), "env.observation_space"),
+    **dict.fromkeys(("act_space", "actions_space"), "env.action_space"),
+}
 _STEP = "o[b, i, t + 1], r, d = env.step(a)"
 
 
@@ -118,6 +123,11 @@ class HasLast:
                 loc=here(),
             )
         return self._last
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute("the environment", self, name, _OTHER_NAMES)
 
 
 def plain_exchange(

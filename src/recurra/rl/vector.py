@@ -98,6 +98,8 @@ class Spec:
                 "rows are a dim, o[b, i, 0] = env.reset(domain=(b, i)), and their number is its "
                 "bound: leave out num_envs, and compile({B: 4, ..})"
             )
+        elif self.id.startswith("gym."):
+            hint = f"write rc.rl.env.make({self.id.removeprefix('gym.')!r})"
         elif "vectorization_mode" in self.options and not _is_of_id(error):
             hint = "vectorization_mode='sync'"
         elif self.options and not _is_of_id(error):

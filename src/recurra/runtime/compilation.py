@@ -76,12 +76,14 @@ class Compilation:
 
     @property
     def iterations(self) -> int:
-        """Steps of the outermost loop; one if all metrics are along dims of one point."""
+        """Steps of the outermost loop; where there is none, or all metrics are along dims of one
+        point, those of the metrics."""
         logged = [self.written.graph[o].domain for o in self.written.logs.values()]
-        if logged and all([r.size(self.written.sizes) for r in domain] == [1] for domain in logged):
-            return 1
+        sizes = [[r.size(self.written.sizes) for r in domain] for domain in logged]
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
-        return max((x.hi for x in loops), default=1) - min((x.lo for x in loops), default=0)
+        if not loops or (sizes and all(n == [1] for n in sizes)):
+            return max((n[0] for n in sizes if len(n) == 1), default=1)
+        return max(x.hi for x in loops) - min(x.lo for x in loops)
 
     def arrange(self, output: str, array: A, xp: ArrayNamespace | None = None) -> A:
         """From the program's order of axes to the user's; `xp` is the namespace of the array."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer
 from recurra.compiler.options import CompileOptions
-from recurra.errors import RecurraError, here
+from recurra.errors import NoSuchName, RecurraError, here
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
@@ -87,6 +87,18 @@ class Executable(InspectableProgram):
             hint=f"write program.run({f'inputs={{{inputs}}}' if inputs else ''})",
             loc=here(),
         )
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_") or name in ("compilation", "runner"):  # Python asks for these
+                raise AttributeError(f"a compiled program has no attribute {name!r}")
+            raise NoSuchName(
+                f"a compiled program has no {name!r}",
+                facts="it is run as a whole, and tells what it is made of",
+                hint="write program.run(), print(program), program.memory or program.source",
+                loc=here(),
+            )
 
     def islands(
         self, seed: int = 0, *, inputs: Mapping[str, object] | None = None, steps: int = 8

@@ -10,8 +10,8 @@ import numpy as np
 from recurra.backends.protocol import Backend, mesh_of
 from recurra.codegen.input_layout import (
     as_stored,
-    detached,
     dtype_name,
+    lendable,
     numbers,
     row_by_row,
     source,
@@ -62,7 +62,7 @@ class Given:
             and hasattr(given, "__dlpack__")
             and self.fits(store, given)
         ):
-            return self.backend.borrow(detached(given))
+            return self.backend.borrow(lendable(given))
         if self.shards is None:
             return self.backend.made(self.fill(store, given))
         if not store.given:

@@ -89,11 +89,14 @@ def _expect_array(wanted: ProgramInput, given: object) -> None:
     Those that are read are made numbers of their type where the program takes them.
     """
     plain = given if is_array(given) else array_of(given, f"the input {wanted.name}", here())
-    strange = getattr(getattr(plain, "dtype", None), "kind", "") == "U"
+    kind = getattr(getattr(plain, "dtype", None), "kind", "")
+    shape = f"the input {wanted.name} has the shape {tuple(plain.shape)}"
+    if kind == "O" and not plain.shape:
+        shape = f"the input {wanted.name} is no array: it is of {type(given).__name__}"
+    strange = kind in ("U", "S")
     if strange or tuple(plain.shape) != wanted.shape:
-        have = f"no number: {given!r}" if strange else f"the shape {tuple(plain.shape)}"
         raise ShapeError(
-            f"the input {wanted.name} has {have}",
+            f"the input {wanted.name} has no number: {given!r}" if strange else shape,
             facts=f"it is {wanted.type} over {wanted.domain}, here {wanted.shape}",
             hint="give the points of its dims first, then the axes of its type",
             loc=here(),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from recurra.ir.arrays import LibraryArray
+from recurra.ir.types import Type
 from recurra.report.progress import track
 from recurra.report.run_page import (
     ShownProgram,
@@ -16,7 +17,7 @@ from recurra.report.run_page import (
     keep_launches,
     write_page,
 )
-from recurra.report.runs import RunFolder
+from recurra.report.runs import RunFolder, expect_free
 from recurra.runtime.concurrency_policy import RunLaunches
 from recurra.runtime.offload.paged_buffer import offloaded
 from recurra.runtime.profiler import Span, watching
@@ -31,6 +32,11 @@ def record(
 
     A resumed run goes on with the metrics that are there. The folder of another run is refused.
     """
+    written = runner.compilation.written
+    for name, equation in written.logs.items():
+        node = written.graph[equation]
+        if len(node.domain) == 1 and isinstance(node.type, Type) and not node.type.shape:
+            expect_free(name, node.loc)
     with runner.launches(request) as launches:
         resume, seed = runner.start(request)
         identity = {"seed": seed, "program": runner.saver.hash}

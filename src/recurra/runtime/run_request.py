@@ -37,6 +37,11 @@ class RunRequest:
     folder: Path | None = None
     """Where exported parts of the program are left at the end, beside what its effects save."""
 
+    def tell(self, first: int, metrics: dict[str, np.ndarray]) -> None:
+        """The metrics from point `first` on, to who asks for them."""
+        if self.on_step is not None:
+            self.on_step(first, metrics)
+
     @property
     def is_watched(self) -> bool:
         """Does anybody ask what single launches give, or take part in them?"""

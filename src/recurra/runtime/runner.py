@@ -140,10 +140,9 @@ class Runner:
         with Behind() as behind, closing(steps):  # now: who catches an error may keep its frames
             while isinstance(made := self.launch(steps), Step):
                 is_told = self.is_told(made)
-                if request.on_step is not None and is_told:
-                    for first, metrics in self.metrics(made):
-                        told |= metrics.keys()
-                        request.on_step(first, metrics)
+                for first, metrics in self.metrics(made) if is_told and request.on_step else ():
+                    told |= metrics.keys()
+                    request.tell(first, metrics)
                 self.expect_indices(made.outputs, made)
                 if watch is not None:
                     watch.step(made)
@@ -151,8 +150,8 @@ class Runner:
                     saver.state(made, seed, behind, request.folder)
                 if request.on_state is not None and made.variables and is_told:
                     request.on_state(made)
-        if request.on_step is not None and (rest := self.untold_metrics(made, told)):
-            request.on_step(0, rest)
+        for rest in self.untold_metrics(made, told, resume is not None):
+            request.tell(0, rest)
         self.expect_indices(made)
         if watch is not None:
             watch.end(made)
@@ -185,17 +184,21 @@ class Runner:
         return not self.log_dims or step.dim in self.log_dims
 
     def untold_metrics(
-        self, made: Mapping[str, LibraryArray], told: Collection[str]
-    ) -> dict[str, np.ndarray]:
-        """The metrics along dims of one point, which no launch was a part of."""
-        c = self.compilation
-        sizes, graph = c.written.sizes, c.written.graph
-        one = {
-            name: o
-            for name, o in c.written.logs.items()
-            if [r.size(sizes) for r in graph[o].domain] == [1] and name not in told
-        }
-        return {name: np.atleast_1d(c.arrange(o, made[c.outputs[o]])) for name, o in one.items()}
+        self, made: Mapping[str, LibraryArray], told: Collection[str], resumed: bool
+    ) -> list[dict[str, np.ndarray]]:
+        """The scalars, by their dim, that no launch was a part of: no loop runs along it.
+
+        A run that goes on has told those of several points already.
+        """
+        c, out = self.compilation, dict[str, dict[str, np.ndarray]]()
+        for name, o in c.written.logs.items():
+            node = c.written.graph[o]
+            if len(node.domain) != 1 or name in told:
+                continue
+            x = np.atleast_1d(c.arrange(o, made[c.outputs[o]]))
+            if x.ndim == 1 and (len(x) == 1 or not resumed):
+                out.setdefault(node.domain.dims[0], {})[name] = x
+        return list(out.values())
 
     def metrics(self, step: Step) -> list[tuple[int, dict[str, np.ndarray]]]:
         """The scalars of one launch, by the user's names, those of the same points together."""

@@ -407,10 +407,14 @@ class _Levels:
         return 0.0 if s.accumulates else float(s.type.nbytes(self.sizes))
 
     def no_order(self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]) -> NoOrder:
-        """The cycle that no loop can carry."""
-        ties = [(self.graph[e.sink].equation, e.ref) for e in edges]
+        """The cycle that no loop can carry, without what a total reads of its running value."""
+        read = [e for e in edges if not self.graph[e.source].accumulates]
+        ties = [(self.graph[e.sink].equation, e.ref) for e in read]
+        written = dict.fromkeys(self.graph.declared[d].parent or d for d in dims)
         tried = (
-            f"no direction of {', '.join(dims)} carries it" if dims else "at one and the same point"
+            f"no direction of {', '.join(written)} carries it"
+            if dims
+            else "at one and the same point"
         )
         return NoOrder([*dict.fromkeys(self.graph[s].equation for s in stmts)], ties, tried)
 

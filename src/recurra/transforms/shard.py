@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from recurra.analysis.diagnostics import called, tokens
 from recurra.errors import Loc, ScheduleError, here
+from recurra.ir.dims import Role
 from recurra.ir.expr import Sym, mul, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length, index_symbols
 from recurra.ir.op import Elementwise, Symbolic
@@ -70,9 +71,11 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
         if isinstance(found, Shard):
             return found
         named[d] = found
+    written = {d.name for d in graph.dims if d.role is Role.WRITTEN}
+    why = [f"{d}: {r.why}" for d, r in named.items() if d in written]
     raise ScheduleError(
         f"the program cannot be split over {workers} workers",
-        facts="; ".join(f"{d}: {r.why}" for d, r in named.items()) or "it has no dims",
+        facts="; ".join(why) or "it has no dims",
         hint=next((r.hint for r in named.values() if r.hint is not None), APART),
         loc=next((r.loc for r in named.values() if r.loc is not None), None) or here(),
     )

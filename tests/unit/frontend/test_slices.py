@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import recurra as rc
+from everywhere import everywhere
 
 X = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
 ENDS = (None, 0, 1, 3, 7, -1, -2, -7)
@@ -63,3 +64,42 @@ def test_an_axis_of_a_size_that_comes_later_is_turned() -> None:
     found = ctx.run({T: 4}, backend="numpy")
     assert found["y"].tolist() == [3.0, 2.0, 1.0, 0.0]
     assert found["trace"] == 14.0
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_points_of_a_dim_in_the_other_order(length: int) -> None:
+    given = np.random.default_rng(1).normal(size=(3, length)).astype(np.float32)
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32, (b, t), name="x")
+        past = x[b, t::-1].discounted_sum(0.5)
+        (past * past)[0:B, 0:T].sum().backward(wrt=[x])
+        rc.output(
+            whole=x[b, ::-1],
+            both=x[::-1, ::-1],
+            last=x[::-1, t][0],
+            past=past,
+            rest=x[b, :t:-1].sum(),
+            few=x[b, -1 : rc.max(T - 4, 0) : -1].sum(),
+            slope=x.grad,
+        )
+    a = torch.tensor(given, requires_grad=True)
+    halves = 0.5 ** torch.arange(length)
+    rows = [(a[:, : k + 1].flip(1) * halves[: k + 1]).sum(1) for k in range(length)]
+    total = torch.stack(rows, dim=1)
+    (total * total).sum().backward()
+    assert a.grad is not None
+    want = {
+        "whole": given[:, ::-1],
+        "both": given[::-1, ::-1],
+        "last": given[-1],
+        "past": total.detach().numpy(),
+        "rest": np.stack([given[:, :k:-1].sum(1) for k in range(length)], 1),
+        "few": given[:, -1 : max(length - 4, 0) : -1].sum(1),
+        "slope": a.grad.numpy(),
+    }
+    for backend, found in everywhere(ctx, {B: 3, T: length}, {"x": given}).items():
+        for name, y in want.items():
+            np.testing.assert_allclose(
+                found[name], y, rtol=1e-5, atol=1e-6, err_msg=f"{name} on {backend}"
+            )

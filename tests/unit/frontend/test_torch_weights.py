@@ -11,7 +11,7 @@ import torch
 
 import recurra as rc
 from recurra import nn
-from recurra.frontend.words import NoSuchName
+from recurra.errors import NoSuchName
 
 Pair = tuple[Callable[[], Any], Callable[[], nn.Module]]
 

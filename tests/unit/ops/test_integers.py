@@ -54,6 +54,46 @@ def test_integers_are_those_of_numpy(dtype: str, backend: str) -> None:
             assert got[n].dtype == np.asarray(f(a, b)).dtype or n == "argmin"
 
 
+@pytest.mark.parametrize("backend", ["interpreter", "numpy", "jax", "torch"])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i32", "i64"])
+def test_powers_by_every_exponent(dtype: str, backend: str) -> None:
+    """Exponents beyond six bits, and the least number of a type, whose negative it has not."""
+    end = np.iinfo(NUMPY_NAME[dtype])
+    times = np.array([0, 1, 63, 64, 65, 100, end.max, end.min, end.min + 1], NUMPY_NAME[dtype])
+    bases = [0, 1, 2, 3, 5, *([] if dtype == "u8" else [-1, -2, -3])]
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x, n = rc.constant(np.array(bases, times.dtype)[:, None], dtype), rc.input(rc.i64[9])
+        rc.output(y=x ** n.cast(dtype))
+    given = {"n": times.astype(np.int64)}
+    if backend == "interpreter":
+        (got,) = interpreter.run(ctx.graph, {}, given).values()
+    else:
+        got = ctx.run({}, backend=backend, inputs=given)["y"]
+    ring = 2 ** (8 * end.dtype.itemsize)
+    for a, row in zip(bases, got, strict=True):
+        for b, found in zip(times.tolist(), row.tolist(), strict=True):
+            want = pow(a, b, ring) if b >= 0 else a ** (b % 2) if a in (1, -1) else 0
+            assert (found - want) % ring == 0, f"{a} ** {b}"
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_the_size_of_truth_values(backend: str) -> None:
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        rc.output(y=rc.constant([True, False]).abs())
+    assert ctx.run({}, backend=backend)["y"].tolist() == [True, False]
+
+
+def test_positions_are_whole_numbers() -> None:
+    """Libraries disagree where half an element, or NaN, is."""
+    with rc.Context(num_dims=0):
+        halves = rc.constant([0.5, 1.0])
+        for call in (lambda: halves.one_hot(3), lambda: halves.take(halves)):
+            with pytest.raises(RecurraError, match="type f32, not an integer"):
+                call()
+
+
 SUMS = {
     "sum": (lambda x: x.sum(), lambda x: x.sum(dtype=np.int32)),
     "prod": (lambda x: x.prod(), lambda x: x.prod(dtype=np.int32)),

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import recurra as rc
 from recurra.errors import RecurraError
 from recurra.report import runs
 from recurra.report.run_page import write_page
@@ -220,3 +222,27 @@ def test_config_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert told.value.filename == str(run.path / "config.json")
     assert run.read_config() == before
     assert [p.name for p in run.path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("name", ["step", "time"])
+def test_a_metric_that_is_called_as_a_column_is_refused_before_the_run(tmp_path: Path, name: str):
+    program = logging(name)
+    with pytest.raises(RecurraError, match=f"may not be called '{name}'") as refused:
+        program.run(folder=tmp_path / "run")
+    assert refused.value.hint == f"write rc.log(my_{name}=..), or run it without folder="
+    assert not (tmp_path / "run").exists()
+    assert program.run()[name].tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["self", "done", "scalars", "seed", "a b", "x/y", "<b>x", "é\n"])
+def test_a_metric_has_any_other_name(tmp_path: Path, name: str):
+    logging(name).run(folder=tmp_path / "run")
+    assert [row[name] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2]
+    assert "<b>x" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def logging(name: str) -> Any:
+    ctx = rc.Context(dims="i")
+    with ctx as (i, I):
+        rc.log(**{name: rc.value(i) * 1.0})
+    return ctx.compile({I: 3}, backend="numpy")

@@ -42,6 +42,32 @@ def test_another_number_of_names(names: str, kwargs: Any) -> None:
     assert ctx.run({I: 2, T: 3}, backend="numpy")["r"].shape == (2, 3)
 
 
+def test_names_for_what_a_reset_does_not_give() -> None:
+    with rc.Context(dims="i t") as ((i, _), (t, _)):
+        env = rc.rl.env.traceable(lambda u: u, moved, observation=rc.f32[1], actions=2)
+        with pytest.raises(RecurraError, match="one tensor is unpacked to 2 names") as refused:
+            _o, _info = env.reset(domain=(i,))
+        assert "o[b, i, 0] = env.reset(domain=(b, i))" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("env.obs_space", "env.observation_space"),
+        ("rc.DNNBuilder", "rc.nn.DNNBuilder"),
+        ("rc.Adam", "rc.optim.Adam"),
+        ('rc.rl.env.make("gym.CartPole-v1")', "rc.rl.env.make('CartPole-v1')"),
+    ],
+)
+def test_names_of_the_papers(word: str, line: str) -> None:
+    with rc.Context(dims="t"):
+        given = {"rc": rc, "env": rc.rl.env.make("CartPole-v1")}
+        with pytest.raises(RecurraError) as refused:
+            eval(word, given)
+        assert refused.value.hint == f"write {line}"
+        eval(line, given)
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [

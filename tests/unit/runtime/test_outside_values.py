@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import recurra as rc
 from recurra.checkpoint import checkpoint
@@ -66,6 +67,7 @@ TAKEN: list[tuple[str, Any]] = [
     ("bf16", np.array([3e38, np.nan])),
     ("f16", np.array([1.0], ml_dtypes.bfloat16)),
     ("f64", np.ma.array([1.0, 2.0])),
+    ("f32", np.array([1, 2.5, True], object)),
     ("i32", []),
     ("i32", np.array([0.0, -(2.0**31), 2.0**31 - 1])),
     ("i64", np.array([-(2.0**63)])),
@@ -171,3 +173,52 @@ def test_checkpoints(tmp_path: Path, backend: str):
     checkpoint.save(tmp_path / "large", doubles, found.meta, number=2)
     with pytest.raises(ShapeError, match=r" of .*00000002.* has a value that f32 cannot"):
         program.run(resume=tmp_path / "large")
+
+
+class Lends:
+    """What has no more than the protocol by which libraries lend their arrays."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+GIVEN = np.arange(6, dtype=np.float32).reshape(3, 2) - 2.0
+OTHERS = {
+    "the imaginary part": lambda x: torch.complex(torch.zeros(3, 2), torch.tensor(-x)).conj().imag,
+    "with a gradient": lambda x: torch.tensor(x, requires_grad=True),
+    "nothing masked": lambda x: np.ma.array(x, mask=np.zeros_like(x, bool)),
+    "no mask": lambda x: np.ma.array(x),
+    "lent": Lends,
+    "objects": lambda x: x.astype(object),
+    "big-endian": lambda x: x.astype(">f4"),
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_arrays_of_every_kind(kind: str, backend: str) -> None:
+    """They hold the same numbers, as inputs and as constants."""
+    ctx = rc.Context(dims="t")
+    made = OTHERS[kind](GIVEN)
+    with ctx as (t, T):
+        x = rc.input(rc.f32[2], (t,), name="x")
+        rc.output(y=x[0 : t + 1].sum(axis=0), z=rc.constant(made, "f32") * 1.0)
+    found = ctx.compile({T: 3}, backend=backend).run(inputs={"x": OTHERS[kind](GIVEN)})
+    np.testing.assert_array_equal(found["y"], np.cumsum(GIVEN, axis=0))
+    np.testing.assert_array_equal(found["z"], GIVEN)
+
+
+@pytest.mark.parametrize("given", [(r for r in GIVEN), {1, 2}, None, np.ndarray, len])
+def test_what_is_no_array_is_told_by_its_kind(given: Any) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        rc.output(y=rc.input(rc.f32[2], (t,), name="x"))
+    with pytest.raises(ShapeError, match=f"is no array: it is of {type(given).__name__}"):
+        ctx.compile({T: 3}, backend="numpy").run(inputs={"x": given})

@@ -330,3 +330,19 @@ def test_too_few_devices() -> None:
     have = len(jax.local_devices())
     with pytest.raises(RecurraError, match=f"(?s)JAX has begun with {have}.*before anything else"):
         ppo(64, workers=2 * have if have > 1 else 2)
+
+
+def test_a_gradient_is_told_by_the_dims_that_are_written() -> None:
+    ctx = rc.Context(dims="b t")
+    with ctx as ((b, B), (t, T)):
+        x = rc.input(rc.f32, (b, t), name="x")
+        z = rc.like(rc.f32, (b, t))
+        z[b, 0] = x
+        z[0, t] = x[0, rc.max(t - 2, 0)]
+        z[b, t] = z[b - 1, t] * z[b, t - 1]
+        z.square()[0:B, 0:T].sum().backward(wrt=[x])
+        rc.output(g=x.grad)
+    with pytest.raises(ScheduleError, match="cannot be split over 2 workers") as refused:
+        ctx.compile({B: 4, T: 7}, backend="numpy", workers=2)
+    told = refused.value.facts
+    assert [fact.split(":")[0] for fact in told.split("; ")] == ["b", "t"]

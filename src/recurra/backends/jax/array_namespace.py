@@ -150,6 +150,14 @@ class JaxNamespace:
             return jnp.max(x, axis, keepdims=keepdims, **options)
         return _reduced_in_loop(lambda a, b: -lax.min(-a, -b), -np.inf, x, short, keepdims)
 
+    def pow(self, x: Any, times: Any) -> Any:
+        """Powers of whole numbers; `jax.numpy` sees the last six bits of the exponent."""
+        made = jnp.ones_like(x)
+        for k in range(jnp.iinfo(times.dtype).bits):
+            made = jnp.where((times >> k) & 1, made * x, made)
+            x = x * x
+        return made
+
     def cummax(self, x: Any, axis: int) -> Any:
         return lax.cummax(x, axis)
 
