@@ -46,11 +46,12 @@ def divisor(what: str, e: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
 
 def step(slice_: Slice, loc: Loc | None) -> DomainError:
     """A range in steps that are no positive constant."""
+    step: object = slice_.step  # the user may have written anything
     return DomainError(
-        f"the range {slice_.lo}:{slice_.hi} is read in steps of {slice_.step}",
+        f"the range {slice_.lo}:{slice_.hi} is read in steps of {step}",
         facts="the step of a range is a constant of at least 1, or -1",
         hint="write x[::-1] for the points in the other order, x[0:T:2] for every other one"
-        if not isinstance(slice_.step, int) or slice_.step == 0
-        else f"write x[0:T:{-slice_.step}].flip() for one of {-slice_.step}, the last one first",
+        if not isinstance(step, int) or step == 0
+        else f"write x[0:T:{-step}].flip() for one of {-step}, the last one first",
         loc=loc,
     )

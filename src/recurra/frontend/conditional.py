@@ -64,7 +64,9 @@ def calls_where_decided(graph: Graph) -> Graph:
         nodes[name] = Node(name, op, args, call.domain, Type("bool"), call.loc)
         return Ref(name, call.domain.identity)
 
-    for call in [n for n in graph.nodes.values() if isinstance(n.op, Call) and n.op.if_ is None]:
+    for call in graph.nodes.values():
+        if not isinstance(call.op, Call) or call.op.if_ is not None:
+            continue
         items = [r.name for r, _ in apart.readers[call.name]]
         read = [r for r in items if apart.readers[r] or r in graph.outputs]
         if not read:

@@ -72,9 +72,9 @@ def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.
         given = cast(Any, detached(given.cpu()))
         if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
             return given.float().numpy().astype(NUMPY_NAME["bf16"])
-    lent = hasattr(given, "__dlpack__") and not hasattr(given, "__array__")
+    lends: Any = given if hasattr(given, "__dlpack__") and not hasattr(given, "__array__") else None
     try:
-        found = np.from_dlpack(given) if lent else np.asarray(given)
+        found = np.asarray(given) if lends is None else np.from_dlpack(lends)
     except ValueError:
         shape_of(given, what)
         raise
