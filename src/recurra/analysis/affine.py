@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from recurra.errors import DomainError, Loc
 from recurra.ir.expr import FloorDiv, Modulo, Product, walk
 from recurra.ir.graph import Index, Slice
@@ -46,7 +48,7 @@ def divisor(what: str, e: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
 
 def step(slice_: Slice, loc: Loc | None) -> DomainError:
     """A range in steps that are no positive constant."""
-    step: object = slice_.step  # the user may have written anything
+    step = cast(object, slice_.step)  # the user may have written anything
     return DomainError(
         f"the range {slice_.lo}:{slice_.hi} is read in steps of {step}",
         facts="the step of a range is a constant of at least 1, or -1",
