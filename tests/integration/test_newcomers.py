@@ -29,12 +29,12 @@ def refused(program: str) -> str:
     """The kind of error and its text; lines count from 1 in program.py."""
     text = program.strip("\n") + "\n"
     linecache.cache["program.py"] = (len(text), None, text.splitlines(keepends=True), "program.py")
-    active = len(tracer._ACTIVE)
+    active = len(tracer._OPEN.tracers)
     try:
         with pytest.raises(RecurraError) as e:
             exec(compile(text, "program.py", "exec"), {"rc": rc, "np": np})
     finally:
-        del tracer._ACTIVE[active:]
+        del tracer._OPEN.tracers[active:]
     return f"{e.typename}: {e.value}"
 
 
@@ -68,9 +68,9 @@ def test_the_command_line_exits_with_2(
         return
     script = tmp_path / "program.py"
     script.write_text("import numpy as np\nimport recurra as rc\n" + CASES[title][0])
-    active = len(tracer._ACTIVE)
+    active = len(tracer._OPEN.tracers)
     try:
         assert cli.main(["run", str(script)]) == 2
     finally:
-        del tracer._ACTIVE[active:]
+        del tracer._OPEN.tracers[active:]
     assert "Traceback" not in capsys.readouterr().err

@@ -154,6 +154,8 @@ SAMPLES: list[Sample] = [
     s("where", "b[2,3]", "f[2,3]", "f[2,3]", known=((True, 1.0, 2.0), 1.0)),
     s("where", "b[3]", "f[2,3]", "f[]", labels="b,ab,->ab"),
     s("where", "b[2]", "f[]", "f[3]", labels="a,,b->ab"),
+    s("cond", "b[]", "f[2,3]", "f[2,3]", labels=",ab,ab->ab", known=((True, 1.0, 2.0), 1.0)),
+    s("cond", "b[]", "f[2]", "f[]", labels=",a,->a"),
     s("logical_not", "b[2,3]", known=((True,), False), type="bool"),
     s("sum", "f[2,3,4]", known=(([[1.0, 2.0], [3.0, 4.0]],), [3.0, 7.0]), axes=(1,)),
     s("sum", "f[2,3,4]", axes=(0, 2)),

@@ -469,7 +469,7 @@ def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
 def _equation_of(x: RecurrentTensor, name: str) -> str:
     if x.indexed and not x.graph.is_identity(x.ref):
         tracer = x.tracer
-        node = tracer.declare(name, x.domain, x.type)
+        node = tracer.declare_choice(name, x.domain, x.type)
         RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
             node.domain.identity or ()
         ] = x

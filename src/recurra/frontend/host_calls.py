@@ -193,7 +193,7 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
     if not len(outer):
         return zero
     tracer = current()
-    node = tracer.declare(name, outer, Type("i32"))
+    node = tracer.declare_choice(name, outer, Type("i32"))
     token = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
     token[Index(both(*(compare("==", r.sym, r.lo) for r in outer)))] = zero
     return token

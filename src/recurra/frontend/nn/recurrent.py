@@ -133,7 +133,7 @@ class Recurrent(Module):
 
 def previous(x: RecurrentTensor, box: Domain, text: str, first: RecurrentTensor) -> RecurrentTensor:
     """A tensor over `box` that is `first` at the first t."""
-    node = x.tracer.declare("before", box, Type(x.dtype, first.shape))
+    node = x.tracer.declare_choice("before", box, Type(x.dtype, first.shape))
     out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
     out[tuple(r.lo if r.dim == text else r.sym for r in box)] = first
     return out
