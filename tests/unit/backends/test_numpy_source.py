@@ -23,6 +23,7 @@ from recurra.backends.numpy.writer import Writer
 from recurra.codegen.host_program import Program
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
+from recurra.ir.expr import SEED
 from recurra.ops.control import Foreign
 from recurra.runtime.executor import Execution
 from samples import OUTSIDE, SAMPLES, Sample
@@ -139,7 +140,7 @@ def test_every_operator_is_written_down(
     w, xs = Writer(), sample.arrays()
     machine = WritingMachine(w, {k: x for k, x in sample.env.items() if k in ("T", "B")})
     seed = StandIn(w, w.named("seed"), np.zeros((), np.uint32))
-    env = {**sample.env, **{n: machine.counted(n, span) for n in ("t", "b")}, "seed": seed}
+    env = {**sample.env, **{n: machine.counted(n, span) for n in ("t", "b")}, SEED: seed}
     takes = [StandIn(w, w.named("x"), without_memory(x)) for x in xs]
     args = xs if constants else takes
     with np.errstate(all="ignore"):
@@ -150,8 +151,8 @@ def test_every_operator_is_written_down(
         head = f"def program({', '.join(['t', 'b', 'seed', *(x.name for x in takes)])}):"
         text = text_of(head, w.items, w.owned(made))
         exec(text, scope := {"np": np, **w.scope})
-        got = scope["program"](sample.env["t"], sample.env["b"], np.uint32(sample.env["seed"]), *xs)
-        want = sample.op.run(np, {**sample.env, "seed": np.uint32(sample.env["seed"])}, *xs)
+        got = scope["program"](sample.env["t"], sample.env["b"], np.uint32(sample.env[SEED]), *xs)
+        want = sample.op.run(np, {**sample.env, SEED: np.uint32(sample.env[SEED])}, *xs)
     assert (made.shape, made.dtype) == (got.shape, got.dtype) == (want.shape, want.dtype)
     np.testing.assert_array_equal(got, want)
 

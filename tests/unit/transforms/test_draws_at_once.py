@@ -42,7 +42,7 @@ def test_each_is_the_draw_of_its_step(shape: tuple[int, ...], order: str) -> Non
     for seed in (np.uint32(1), np.uint32(2)):
         for i, t in steps:
             with np.errstate(over="ignore"):
-                want = op.run(np, {"B": 5, "seed": seed, "i": int(i), "t": int(t)})
+                want = op.run(np, {"B": 5, SEED: seed, "i": int(i), "t": int(t)})
                 got = draws(seed, int(i), int(t))
             assert got.dtype == want.dtype
             assert got.shape == want.shape
