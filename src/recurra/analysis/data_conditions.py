@@ -28,24 +28,26 @@ Decided = frozenset[DataCondition]
 NOTHING: Decided = frozenset()
 
 
-def decided(graph: Graph) -> Mapping[str, Decided]:
+def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
     """Return what decides each equation, of those that anything decides.
 
-    Each condition is read at the point of the equation itself: its dims are those of the equation,
-    over the same ranges.
+    Each condition is there at every point of the equation itself. Calls of the host are made where
+    they say themselves, and have their operands there. With `calls` nobody has said that yet: they
+    are decided by what decides their results, and may be left out.
     """
     if not any(_is_choice(n) for n in graph.nodes.values()):
         return {}
     roots = [
         n
         for n, x in graph.nodes.items()
-        if n in graph.outputs or not graph.readers[n] or not x.op.pure
+        if n in graph.outputs or not graph.readers[n] or not (x.op.pure or calls)
     ]
     todo, found = deque(roots), dict.fromkeys(roots, NOTHING)
     while todo:
         reader = graph[todo.popleft()]
         for k, a in enumerate(reader.args):
-            mine = _of_read(graph, reader, k, found[reader.name])
+            held = found[reader.name] if calls else _where_called(reader, k, found[reader.name])
+            mine = _of_read(graph, reader, k, held)
             before = found.get(a.name)
             found[a.name] = mine if before is None else before & mine
             if found[a.name] != before:
@@ -58,6 +60,16 @@ def _is_choice(node: Node) -> bool:
     return isinstance(node.op, Cond) and node.op.labels[:1] in ("", ",")
 
 
+def _where_called(reader: Node, k: int, held: Decided) -> Decided:
+    """What decides an operand of a call: what the call itself is asked by; of others, as it is."""
+    if not isinstance(reader.op, Call):
+        return held
+    seen = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
+    if reader.op.if_ is None or k not in seen or (reader.op.has_state and k == seen[-1]):
+        return NOTHING
+    return frozenset([DataCondition(reader.args[reader.op.if_], True)])
+
+
 def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
     """What decides an operand, of what decides its reader and of what the reader itself chooses."""
     ref = reader.args[k]
@@ -67,11 +79,19 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
         return NOTHING
     domain, source = reader.domain, graph[ref.name].domain
     same = {
-        r.dim
-        for e, r in zip(ref.index, source, strict=True)
-        if e == Sym(r.dim) and r.dim in domain and domain[r.dim] == r
+        r.dim: r for e, r in zip(ref.index, source, strict=True) if e == r.sym and r.dim in domain
     }
-    return frozenset(c for c in held if dims_of(c) <= same)
+
+    def is_known(c: DataCondition) -> bool:
+        """Is the condition there at every point of the operand, also where no reader is?"""
+        whole = zip(c.ref.index, graph[c.ref.name].domain, strict=True)
+        own = {e.name: (r.lo, r.hi) for e, r in whole if isinstance(e, Sym)}
+        return all(
+            d in same and (domain[d] == same[d] or own.get(d) == (same[d].lo, same[d].hi))
+            for d in dims_of(c)
+        )
+
+    return frozenset(c for c in held if is_known(c))
 
 
 def dims_of(condition: DataCondition) -> set[str]:

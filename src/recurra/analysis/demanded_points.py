@@ -154,9 +154,9 @@ class _Demand:
         if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            moved = any(e != r.sym for e, r in zip(ref.index, source, strict=True))
-            same: dict[str, Expr | int] = {r.dim: r.sym for r in source}
-            return TRUE if moved else self.mapped(both(*asked), mine, same)
+            pairs = zip(ref.index, source, strict=True)
+            own: dict[str, Expr | int] = {r.dim: r.sym for e, r in pairs if e == r.sym}
+            return self.mapped(both(*asked), mine, own)
         back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []

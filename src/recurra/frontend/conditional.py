@@ -57,7 +57,7 @@ def calls_where_decided(graph: Graph) -> Graph:
     tokens = [n for n in graph.nodes.values() if is_token(graph, n)]
     cut = [replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens]
     apart = replace(graph, nodes={**graph.nodes, **{n.name: n for n in cut}})
-    found, nodes = decided(apart), dict(graph.nodes)
+    found, nodes = decided(apart, calls=True), dict(graph.nodes)
 
     def added(op: Op, *args: Ref) -> Ref:
         name = graph.fresh("decides", nodes)

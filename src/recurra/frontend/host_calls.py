@@ -249,5 +249,4 @@ def is_token(graph: Graph, node: Node) -> bool:
     if not isinstance(node.op, Item):
         return False
     op = graph[node.args[0].name].op
-    host = op.fn.value if isinstance(op, Call) else None
-    return isinstance(host, Host) and not host.pure and node.op.k == len(host.results)
+    return isinstance(op, Call) and op.has_state and node.op.k == len(op.results) - 1

@@ -19,7 +19,7 @@ from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.bare_index import unwrap
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
-from recurra.frontend.host_calls import first_token, in_order
+from recurra.frontend.host_calls import first_token, in_order, where_taken
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import Expr, both, compare
 from recurra.ir.graph import Graph
@@ -109,6 +109,7 @@ class HostEnv(HasLast):
         *results, after = self._call("step", self.episodes.stepped, taken, domain, token)
         follow(token, t, after)
         in_order(self._order, after, outer.without(t))
+        current().finishing[where_taken] = None
         self._last = self._transition(results)
         self._exchange(t, actions, results).note(current())
         if self.episodes.has_unreal_steps and self.episodes.carried:

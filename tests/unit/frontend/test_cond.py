@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -95,6 +96,71 @@ def test_a_reset_is_asked_of_the_host_where_an_episode_is_over(backend: str) -> 
     have = ctx.compile({T: 9}, backend=backend).run()["n"]
     np.testing.assert_allclose(have, [0, 1, 2, 3, 1, 2, 3, 1, 2], rtol=1e-6)
     assert calls == [3, 6]
+
+
+class Counted(gymnasium.Env[Any, Any]):
+    """It says how often it was stepped since its reset, and notes who asks for what."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 99.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    asked: ClassVar[list[str]] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.asked.append("reset")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        self.asked.append("step")
+        return np.full(2, self.steps, np.float32), float(action), False, False, {}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("by_data", [False, True])
+def test_an_environment_is_asked_where_its_score_is(by_data: bool, backend: str) -> None:
+    """Every third iteration, of 3 steps of 2 rows; the actions depend on what is seen."""
+    if "Counted-v0" not in gymnasium.registry:
+        gymnasium.register("Counted-v0", Counted)
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.make("Counted-v0", vectorization_mode="sync")
+        o = rc.like(rc.f32[2], (b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        o[b, i, t + 1], r, _ = env.step((o.sum() > 1.0).cast("i32"))
+        score = rc.like(rc.f32, (i,))
+        score[0] = -1.0
+        now = r[0:B, i, 0:T].sum()
+        third = rc.value(i) % 3.0 == 0.0
+        score[i] = (
+            rc.cond(third, now, score[i - 1])
+            if by_data
+            else rc.where(i % 3 == 0, now, score[i - 1])
+        )
+        rc.output(score=score)
+    Counted.asked.clear()
+    have = ctx.compile({B: 2, I: 7, T: 3}, backend=backend).run()["score"]
+    np.testing.assert_array_equal(have, [-1, -1, -1, 4, 4, 4, 4])
+    assert Counted.asked == ["reset", "reset", *["step"] * 6] * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_call_is_given_is_computed_where_it_is_made(backend: str) -> None:
+    calls: list[int] = []
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.input(rc.f32[64, 256], (t,), name="x")
+        p = rc.input(rc.boolean, (t,), name="p")
+        w = rc.constant(np.eye(256, dtype="f4"))
+        y = rc.call(noted(calls), rc.f32, rc.value(t), (x @ w).sum())
+        rc.output(y=rc.cond(p, y, -1.0))
+    program = ctx.compile({T: 3}, backend=backend)
+    (product,) = [s for s in statements(program) if s.op.name == "einsum"]
+    assert [str(c) for c in product.decided_by] == ["p[t]"]
+    given = {"x": np.ones((3, 64, 256), "f4"), "p": np.array([True, False, True])}
+    np.testing.assert_allclose(program.run(inputs=given)["y"], [163840, -1, 163840])
+    assert calls == [0, 2]
 
 
 def chosen_network(rows: int, width: int) -> tuple[Context, Any]:
