@@ -18,7 +18,7 @@ from math import prod
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import GUARD_NS
 from recurra.ir.expr import Sym
-from recurra.ir.graph import Graph, Node, index_symbols
+from recurra.ir.graph import Graph, Node
 from recurra.ir.statement import DataCondition
 from recurra.ops.control import Call, Item
 from recurra.ops.elementwise import Cond
@@ -88,15 +88,10 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
         own = {e.name: (r.lo, r.hi) for e, r in whole if isinstance(e, Sym)}
         return all(
             d in same and (domain[d] == same[d] or own.get(d) == (same[d].lo, same[d].hi))
-            for d in dims_of(c)
+            for d in c.dims
         )
 
     return frozenset(c for c in held if is_known(c))
-
-
-def dims_of(condition: DataCondition) -> set[str]:
-    """Return the dims that a condition depends on."""
-    return set().union(*map(index_symbols, condition.ref.index))
 
 
 def worth_asking(
@@ -110,7 +105,7 @@ def worth_asking(
     found = {n: c for n, c in decided(graph).items() if not _is_source(graph[n])}
     saved: dict[Decided, float] = {}
     for name, conditions in found.items():
-        n, dims = graph[name], set[str]().union(*map(dims_of, conditions))
+        n, dims = graph[name], set[str]().union(*(c.dims for c in conditions))
         inside = prod(longest(n.domain, d, sizes) for d in n.domain.dims if d not in dims)
         saved[conditions] = saved.get(conditions, 0.0) + compute_ns(graph, n, sizes) * inside / 2
     return {n: c for n, c in found.items() if saved[c] > (GUARD_NS if least is None else least)}

@@ -12,7 +12,6 @@ from itertools import groupby
 
 from recurra.codegen.loop_segments import members
 from recurra.ir.expr import TRUE, Expr, Logic, Sym, both, substitute, symbols
-from recurra.ir.graph import index_symbols
 from recurra.ir.statement import DataCondition, StatementGraph
 from recurra.ir.types import Tuple
 from recurra.schedule.tree import Item, Loop
@@ -121,8 +120,7 @@ def _at(
     graph: StatementGraph, condition: DataCondition, statement: str, around: Sequence[Loop]
 ) -> DataCondition | None:
     """A condition at the times of these loops; None where it depends on others."""
-    dims = set[str]().union(*map(index_symbols, condition.ref.index))
-    if dims & (set(graph[statement].domain.dims) - {x.dim for x in around}):
+    if condition.dims & (set(graph[statement].domain.dims) - {x.dim for x in around}):
         return None
     return replace(condition, ref=condition.ref.at(_times(graph, statement, around)))
 

@@ -14,14 +14,13 @@ from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import where
-from recurra.frontend.host_calls import is_token
+from recurra.frontend.host_calls import without_order
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.op import Op
 from recurra.ir.types import Type
 from recurra.ops.control import Call
 from recurra.ops.elementwise import And, Cond, Not
-from recurra.ops.source import Const
 
 
 def cond(cond: object, a: object, b: object) -> RecurrentTensor:
@@ -54,9 +53,7 @@ def cond(cond: object, a: object, b: object) -> RecurrentTensor:
 
 def calls_where_decided(graph: Graph) -> Graph:
     """Return the graph with host calls made at those points only where what decides them holds."""
-    tokens = [n for n in graph.nodes.values() if is_token(graph, n)]
-    cut = [replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens]
-    apart = replace(graph, nodes={**graph.nodes, **{n.name: n for n in cut}})
+    apart = without_order(graph)
     found, nodes = decided(apart, calls=True), dict(graph.nodes)
 
     def added(op: Op, *args: Ref) -> Ref:
@@ -67,7 +64,7 @@ def calls_where_decided(graph: Graph) -> Graph:
     for call in graph.nodes.values():
         if not isinstance(call.op, Call) or call.op.if_ is not None:
             continue
-        items = [r.name for r, _ in apart.readers[call.name]]
+        items = [r.name for r, _ in apart.readers.get(call.name, ())]
         read = [r for r in items if apart.readers[r] or r in graph.outputs]
         if not read:
             continue

@@ -222,13 +222,10 @@ def where_taken(graph: Graph) -> Graph:
 
     Between them the token is handed on. A call whose results nobody reads is made everywhere.
     """
-    tokens = {n.args[0].name: n for n in graph.nodes.values() if is_token(graph, n)}
+    tokens = {n.args[0].name: n for n in graph.nodes.values() if _is_token(graph, n)}
     if not tokens:
         return graph
-    apart = graph.update(
-        replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens.values()
-    )
-    taken = branch_conditions(apart)
+    taken = branch_conditions(without_order(graph))
     nodes, passed = dict(graph.nodes), dict[str, str]()
     for name, after in tokens.items():
         condition, call = taken.get(name, TRUE), graph[name]
@@ -244,7 +241,13 @@ def where_taken(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def is_token(graph: Graph, node: Node) -> bool:
+def without_order(graph: Graph) -> Graph:
+    """Return the graph in which no call waits for another: who reads a token reads 0."""
+    tokens = [n for n in graph.nodes.values() if _is_token(graph, n)]
+    return graph.update(replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens)
+
+
+def _is_token(graph: Graph, node: Node) -> bool:
     """Is it what a call hands on to the next?"""
     if not isinstance(node.op, Item):
         return False

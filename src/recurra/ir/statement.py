@@ -22,7 +22,7 @@ from functools import cached_property
 from recurra.errors import Loc
 from recurra.ir.dims import Declarations, Dim
 from recurra.ir.expr import TRUE, Expr, Sym, both
-from recurra.ir.graph import Ref, Slice
+from recurra.ir.graph import Ref, Slice, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.types import AnyType, Domain, Range
 from recurra.report.html import code_html
@@ -47,6 +47,11 @@ class DataCondition:
 
     ref: Ref
     holds: bool
+
+    @property
+    def dims(self) -> set[str]:
+        """The dims that it depends on."""
+        return set[str]().union(*map(index_symbols, self.ref.index))
 
     def __str__(self) -> str:
         return f"{self.ref}" if self.holds else f"~{self.ref}"

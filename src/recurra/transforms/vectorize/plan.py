@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from recurra.analysis.data_conditions import dims_of, worth_asking
+from recurra.analysis.data_conditions import worth_asking
 from recurra.analysis.demanded_points import is_even
 from recurra.analysis.guards import guards
 from recurra.cost.model import compute_ns
@@ -306,7 +306,7 @@ def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
     """Equations that a loop over a dim runs at few of its points, and those that read them there:
     as an axis it would have all of them."""
     by_data = worth_asking(graph, sizes, MIN_DECIDED_NS)
-    rare = {n for n, found in by_data.items() if any(dim in dims_of(c) for c in found)}
+    rare = {n for n, found in by_data.items() if any(dim in c.dims for c in found)}
     if not is_even(graph, dim):
         rare |= {n for n, c in guards(graph, sizes).items() if dim in symbols(c)}
     return rare.union(r.name for n in rare for r, _ in graph.readers[n])
