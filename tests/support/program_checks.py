@@ -93,7 +93,7 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
         assert parse(str(g)) == g
         found = run(g, case.sizes)
         got = [
-            restored(found[o], g, case.graph[was].domain.dims, a, np)
+            restored(g, case.graph[was].domain.dims, a)(found[o], np)
             for o, was, a in zip(g.outputs, case.graph.outputs, cx.axes, strict=True)
         ]
         same(case, got, want, " ".join(done), **close)
@@ -125,7 +125,7 @@ def compiled(
         wanted = case.graph.outputs
         at = {o: backend.numpy(results[c.outputs[o]]) for o in wanted}
         before = {o: case.graph[o].domain.dims for o in wanted}
-        return [restored(at[o], c.plan.graph, before[o], c.axes[o], np) for o in wanted]
+        return [restored(c.plan.graph, before[o], c.axes[o])(at[o], np) for o in wanted]
 
     got = arranged(results)
     same(case, got, want, f"{backend.name} {options}", exact)
@@ -144,7 +144,7 @@ def at_once(c: pipeline.Compiled, backend: Any) -> dict[str, Any] | None:
     names = tuple(dict.fromkeys(plan.graph.outputs))
 
     def finish(stores: Mapping[str, Any], xp: Any) -> tuple[Any, ...]:
-        return tuple(output_of(plan, o, stores[o], xp) for o in names)
+        return tuple(output_of(plan, o)(stores[o], xp) for o in names)
 
     launch = backend.compile_whole(plan, region, finish)
     return dict(zip(names, launch(np.uint32(0), {}), strict=True))

@@ -45,7 +45,7 @@ class Annotations:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._allowed: set[tuple[str, type, bool]] = set()
+        self._allowed: set[tuple[object, ...]] = set()  # classes of arguments that were
 
     def stranger(
         self, args: Sequence[Any], given: Mapping[str, Any], are_taken: bool
@@ -58,17 +58,21 @@ class Annotations:
         """
         if not self.kinds:
             return None
+        classes = (are_taken, *map(type, args), *given, *map(type, given.values()))
+        if classes in self._allowed:
+            return None
         names, others = self.positions
         placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
+        are_all = True
         for name, x in (*placed, *given.items()):
             kind = self.kinds.get(name, object)
-            key = (name, type(x), are_taken)
-            if kind is object or key in self._allowed:
+            if kind is object:
                 continue
             if not _is(x, kind, are_taken):
                 return name, x, _said(kind)
-            if type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name:
-                self._allowed.add(key)
+            are_all &= type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name
+        if are_all:
+            self._allowed.add(classes)
         return None
 
     @cached_property
@@ -171,7 +175,7 @@ def _name(kind: Any) -> str:
     return "NoneType" if kind is None else getattr(kind, "__name__", str(kind))
 
 
-_BY_CLASS = (bool, int, float, type(None))  # what is allowed of one of them is of all
+_BY_CLASS = (bool, int, float, dict, type(None))  # what is allowed of one of them is of all
 _MADE: dict[str, Callable[[Any], bool]] = {  # what a class is made of, by functions that took it
     **dict.fromkeys(("Dtype", "Type"), lambda _: True),
     **dict.fromkeys(("Read", "RecurrentTensor"), _stands_for_tensor),

@@ -8,6 +8,7 @@ import numpy as np
 
 from recurra.errors import Loc
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
+from recurra.ir.axes import turned
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
 from recurra.ir.values import detached, fitted
 from recurra.ops.source import Input
@@ -43,9 +44,13 @@ def as_written(
     domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
 ) -> LibraryArray:
     """An array with its dims in the order of a store as one with those in the order of a domain."""
+    return turned(array, written_order(domain, store, len(array.shape)), xp)
+
+
+def written_order(domain: Domain, store: Store, rank: int) -> tuple[int, ...]:
+    """The axes of a store in the order of a domain."""
     kept = [a.dim for a in store.kept]
-    order = (*map(kept.index, domain.dims), *range(len(kept), len(array.shape)))
-    return array if order == tuple(range(len(order))) else xp.permute_dims(array, order)
+    return (*map(kept.index, domain.dims), *range(len(kept), rank))
 
 
 def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> object:

@@ -8,20 +8,21 @@ An output that one statement makes whole is that value: no store is made that it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
-from recurra.codegen.input_layout import as_stored, as_written
+from recurra.codegen.input_layout import as_stored, written_order
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.region import Region, needed, read_by, region
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
+from recurra.ir.axes import turned
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
@@ -126,12 +127,21 @@ def initial(
     return taken
 
 
-def output_of(
-    plan: StoragePlan, name: str, array: LibraryArray, xp: ArrayNamespace
-) -> LibraryArray:
-    """An output [*dims, *shape] of its store, less the room for padded reads."""
+@dataclass(frozen=True)
+class OutputOf:
+    """What makes an output [*dims, *shape] of its store, less the room for padded reads."""
+
+    lengths: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def __call__(self, array: LibraryArray, xp: ArrayNamespace) -> LibraryArray:
+        if tuple(array.shape[: len(self.lengths)]) != self.lengths:
+            array = array[tuple(slice(0, n) for n in self.lengths)]
+        return turned(array, self.order, xp)
+
+
+def output_of(plan: StoragePlan, name: str) -> OutputOf:
+    """What makes an output of its store."""
     store, domain = plan.stores[name], plan.graph[name].domain
     lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)
-    if tuple(array.shape[: len(lengths)]) != lengths:
-        array = array[tuple(slice(0, n) for n in lengths)]
-    return as_written(domain, store, array, xp)
+    return OutputOf(lengths, written_order(domain, store, len(store.shape(plan.sizes))))

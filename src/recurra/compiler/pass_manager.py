@@ -152,8 +152,11 @@ class PassManager:
             loc=first[wrong.output].loc,
         )
 
+    def tells(self, topic: str) -> bool:
+        return topic in self.asked.log
+
     def tell(self, topic: str, text: str) -> None:
-        if topic in self.asked.log:
+        if self.tells(topic):
             self.say(text)
 
     def say(self, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import TypeVar
 
@@ -13,19 +15,36 @@ A = TypeVar("A", bound=LibraryArray)
 Axes = tuple[tuple[str, ...], tuple[str, ...]]  # of an output: dims left, and what its axes were
 
 
-def restored(array: A, graph: Graph, before: tuple[str, ...], axes: Axes, xp: ArrayNamespace) -> A:
-    """An array [*dims, *axes] as [*before, *spatial]; a dim that `graph` has in groups is one."""
+@dataclass(frozen=True)
+class Restored:
+    """What turns an array [*dims, *axes] to [*before, *spatial]."""
+
+    order: tuple[int, ...]
+    groups: tuple[int, ...]
+    """How many axes each dim of `before` is in."""
+
+    def __call__(self, array: A, xp: ArrayNamespace) -> A:
+        array = turned(array, self.order, xp)
+        if all(n == 1 for n in self.groups):
+            return array
+        sizes = iter(array.shape)
+        shape = [prod(islice(sizes, n)) for n in self.groups]
+        return xp.reshape(array, (*shape, *sizes))
+
+
+def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
+    """What turns an array [*dims, *axes] to [*before, *spatial], a dim that `graph` has in groups
+    to one."""
     have = [*axes[0], *axes[1]]
     split = [[d] if d in have else _halves(graph, d) for d in before]
     order = [have.index(d) for parts in split for d in parts]
     order += [k for k, d in enumerate(have) if d == ""]
-    array = array if order == sorted(order) else xp.permute_dims(array, tuple(order))
-    if all(len(parts) == 1 for parts in split):
-        return array
-    shape, sizes = [], iter(array.shape)
-    for parts in split:
-        shape.append(prod(next(sizes) for _ in parts))
-    return xp.reshape(array, (*shape, *sizes))
+    return Restored(tuple(order), tuple(map(len, split)))
+
+
+def turned(array: A, order: tuple[int, ...], xp: ArrayNamespace) -> A:
+    """An array with its axes in an order; the same one where they are."""
+    return array if order == tuple(range(len(order))) else xp.permute_dims(array, order)
 
 
 def _halves(graph: Graph, dim: str) -> list[str]:

@@ -51,9 +51,10 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
 
 def detached(given: object) -> object:
     """A tensor of torch as others read it: without gradients, and with its signs in its bits."""
-    for step in ("detach", "resolve_conj", "resolve_neg"):
-        given = getattr(given, step, lambda same=given: same)()
-    return given
+    if not hasattr(given, "detach"):
+        return given
+    tensor: Any = given
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:

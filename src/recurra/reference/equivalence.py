@@ -69,7 +69,7 @@ def answers(
     with np.errstate(all="ignore"):  # padding may hold 1/0
         found = interpreter.run(stood_in(graph, sizes), sizes, inputs, seed=seed)
     every = zip(graph.outputs, order, axes, strict=True)
-    return [restored(found[o], graph, dims, a, np) for o, dims, a in every]
+    return [restored(graph, dims, a)(found[o], np) for o, dims, a in every]
 
 
 def made_up(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Array]:

@@ -24,7 +24,7 @@ from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
-from recurra.ir.axes import restored
+from recurra.ir.axes import Restored, restored
 from recurra.ir.effects import Checkpoint, Export
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
@@ -87,11 +87,15 @@ class Compilation:
 
     def arrange(self, output: str, array: A, xp: ArrayNamespace | None = None) -> A:
         """From the program's order of axes to the user's; `xp` is the namespace of the array."""
-        axes = self.compiled.axes[output]
         if xp is None:
             xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
-        before = self.written.graph[output].domain.dims
-        return restored(array, self.compiled.plan.graph, before, axes, xp)
+        return self.restored[output](array, xp)
+
+    @cached_property
+    def restored(self) -> Mapping[str, Restored]:
+        """What puts the axes of each output back into the user's order."""
+        before, graph = self.written.graph, self.compiled.plan.graph
+        return {o: restored(graph, before[o].domain.dims, a) for o, a in self.compiled.axes.items()}
 
 
 def compile_program(

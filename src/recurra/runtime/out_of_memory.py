@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
 
 from recurra.errors import PlanError, here
 from recurra.storage.storage_plan import StoragePlan
@@ -14,21 +12,20 @@ from recurra.support.free_memory import free_bytes
 _WORDS = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|can't allocate memory")
 
 
-@contextmanager
-def telling_of_memory(plan: StoragePlan) -> Generator[None]:
-    """Within, what a library raises where memory is at an end is a PlanError."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not _WORDS.search(str(error)):
-            raise
-        free, kept = free_bytes(), sum(s.nbytes(plan.sizes) for s in plan.stores.values())
-        raise PlanError(
-            "there is not enough memory for this run",
-            facts=f"its stores take {kept:,} bytes"
-            + (f", and {free:,} are free now" if free is not None else "")
-            + f"\n  {str(error).strip().splitlines()[0]}",
-            hint="make bounds or sizes smaller, or find out whether it can do with less: "
-            f'compile(.., memory="{rounded_up((free or kept) // 2)}")',
-            loc=here(),
-        ) from error
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a library raised it because memory is at an end."""
+    return isinstance(error, MemoryError) or bool(_WORDS.search(str(error)))
+
+
+def not_enough(plan: StoragePlan, error: Exception) -> PlanError:
+    """What is raised instead of what a library raised."""
+    free, kept = free_bytes(), sum(s.nbytes(plan.sizes) for s in plan.stores.values())
+    return PlanError(
+        "there is not enough memory for this run",
+        facts=f"its stores take {kept:,} bytes"
+        + (f", and {free:,} are free now" if free is not None else "")
+        + f"\n  {str(error).strip().splitlines()[0]}",
+        hint="make bounds or sizes smaller, or find out whether it can do with less: "
+        f'compile(.., memory="{rounded_up((free or kept) // 2)}")',
+        loc=here(),
+    )

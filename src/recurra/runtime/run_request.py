@@ -45,5 +45,9 @@ class RunRequest:
     @property
     def is_watched(self) -> bool:
         """Does anybody ask what single launches give, or take part in them?"""
-        asks = (self.resume, self.on_step, self.on_state, self.window)
-        return any(x is not None for x in asks)
+        return (
+            self.on_step is not None
+            or self.resume is not None
+            or self.on_state is not None
+            or self.window is not None
+        )

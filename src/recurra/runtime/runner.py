@@ -23,7 +23,7 @@ from recurra.runtime.executor import Execution, Resume, Step
 from recurra.runtime.inputs import expect_inputs, with_blanks
 from recurra.runtime.loop_profile import ProfiledLaunch, islands
 from recurra.runtime.nan_locator import Check
-from recurra.runtime.out_of_memory import telling_of_memory
+from recurra.runtime.out_of_memory import is_out_of_memory, not_enough
 from recurra.runtime.overlap import overlapping
 from recurra.runtime.run_request import RunRequest
 from recurra.runtime.unwatched_run import SingleRun
@@ -81,11 +81,15 @@ class Runner:
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:
         """Every named tensor, [*dims of its domain, *shape]."""
-        with telling_of_memory(self.compilation.compiled.plan):
+        try:
             if not request.is_watched and self.single is not None:
                 return self.single.run(request)
             with self.launches(request) as launches:
                 return self.run_by(launches.execution, request)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise not_enough(self.compilation.compiled.plan, error) from error
 
     @contextmanager
     def launches(self, request: RunRequest) -> Generator[RunLaunches]:

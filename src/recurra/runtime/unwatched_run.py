@@ -6,6 +6,7 @@ Inputs are taken as they are, results leave as they were asked for, nothing is d
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
@@ -16,9 +17,11 @@ from recurra.backends.protocol import Backend
 from recurra.codegen.host_program import Program, RegionLaunch
 from recurra.codegen.input_layout import in_place
 from recurra.codegen.region import Region
-from recurra.codegen.single_launch import Arrays, Finish, WholeProgram, output_of
+from recurra.codegen.single_launch import Arrays, Finish, OutputOf, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
+from recurra.ir.axes import Restored
+from recurra.ir.types import NUMPY_NAME
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs
 from recurra.storage.storage_plan import StoragePlan
@@ -34,6 +37,10 @@ class WholeProgramBackend(Backend, Protocol):
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 
+    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
+        """Is it an array that the whole takes as it lies: of its library, on its device?"""
+        ...
+
     def argument(self, x: object) -> LibraryArray:
         """What the whole takes of a caller's array: it only reads it, and only while it runs."""
         ...
@@ -47,6 +54,7 @@ class SingleRun:
         self.compilation, self.program = compilation, program
         self.backend = cast(WholeProgramBackend, compilation.backend)
         self.read = [x for x in compilation.inputs.values() if x.is_read]
+        self.types = {x.name: (x.shape, NUMPY_NAME[x.type.dtype]) for x in self.read}
         self.outputs = tuple(dict.fromkeys(program.plan.graph.outputs))
 
     @cached_property
@@ -75,25 +83,15 @@ class SingleRun:
     def arranged(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
         """Every named tensor, of the stores of outputs."""
         return tuple(
-            stores[n] if same else self.as_named(o, stores, xp) for o, n, same in self.named
+            restored(made(stores[name], xp), xp) for name, made, restored in self.arrangements
         )
 
-    def as_named(self, output: str, stores: Arrays, xp: ArrayNamespace) -> LibraryArray:
-        """An output as the user wrote it, of the store of its equation."""
-        name = self.compilation.outputs[output]
-        made = output_of(self.program.plan, name, stores[name], xp)
-        return self.compilation.arrange(output, made, xp)
-
     @cached_property
-    def named(self) -> tuple[tuple[str, str, bool], ...]:
-        """Every named tensor's output, its equation, and whether its store is what the user
-        wrote."""
-        plan, out = self.program.plan, list[tuple[str, str, bool]]()
-        for o in self.compilation.named.values():
-            store = plan.stores[n := self.compilation.outputs[o]]
-            like = np.broadcast_to(np.zeros(()), store.shape(plan.sizes))
-            out.append((o, n, self.as_named(o, {n: like}, np) is like))
-        return tuple(out)
+    def arrangements(self) -> tuple[tuple[str, OutputOf, Restored], ...]:
+        """The equation of every named tensor, and what makes its store what the user wrote."""
+        c, plan = self.compilation, self.program.plan
+        named = ((c.outputs[o], c.restored[o]) for o in c.named.values())
+        return tuple((name, output_of(plan, name), restored) for name, restored in named)
 
     def on_host(self, made: tuple[LibraryArray, ...]) -> tuple[LibraryArray, ...]:
         """Every named tensor, of the stores of outputs, as NumPy arrays of the caller's own."""
@@ -104,16 +102,25 @@ class SingleRun:
         }
         return self.arranged(own, np)
 
-    def in_place(self, x: ProgramInput, request: RunRequest) -> object:
-        """An input as it was given, or in the type that it has in the program."""
-        return in_place(request.inputs[x.name], x.name, x.type.dtype, x.loc)
+    def arguments(self, given: Mapping[str, object]) -> Arrays:
+        """The inputs that are read, as they were given, or in the type that they have in the
+        program."""
+        if type(given) is dict and given.keys() == self.types.keys():
+            takes = self.backend.takes
+            if all(takes(x, *self.types[name]) for name, x in given.items()):
+                return cast(Arrays, given)
+        expect_inputs(self.compilation.inputs, given)
+        return {x.name: self.argument(x, given[x.name]) for x in self.read}
+
+    def argument(self, x: ProgramInput, given: object) -> LibraryArray:
+        """What the launch takes of what was given for an input."""
+        return self.backend.argument(in_place(given, x.name, x.type.dtype, x.loc))
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:
         """Every named tensor, by name; all of them are there when this returns."""
         c, backend, since = self.compilation, self.backend, time.perf_counter()
-        expect_inputs(c.inputs, request.inputs)
+        inputs = self.arguments(request.inputs)
         expect_seed(request.seed)
-        inputs = {x.name: backend.argument(self.in_place(x, request)) for x in self.read}
         launch = self.arrays if request.native else self.stores
         try:
             made = backend.wait(launch(np.uint32(request.seed), inputs))
@@ -122,6 +129,7 @@ class SingleRun:
             raise
         if not request.native:
             made = self.on_host(made)
-        ms = (time.perf_counter() - since) * 1e3
-        c.compiled.stages.tell("launches", f"all of the program: {ms:.1f} ms")
+        if c.compiled.stages.tells("launches"):
+            ms = (time.perf_counter() - since) * 1e3
+            c.compiled.stages.say(f"all of the program: {ms:.1f} ms")
         return dict(zip(c.named, made, strict=True))

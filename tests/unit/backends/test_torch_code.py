@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +120,16 @@ def test_arrays_go_in_and_out_without_a_copy(
     ctx, bounds = doubled()
     program = ctx.compile(bounds, backend=backend)
     x, seen = GIVEN[library](), list[int]()
-    how = "argument" if hasattr(program.backend, "argument") else "borrow"
-    borrow = getattr(program.backend, how)
+    single = program.runner.single
+    assert single is not None
+    take = single.arguments
 
-    def borrowed(x: object) -> object:
-        seen.append(pointer(y := borrow(x)))
-        return y
+    def taken(given: Mapping[str, object]) -> Mapping[str, Any]:
+        arguments = take(given)
+        seen.append(pointer(arguments["x"]))
+        return arguments
 
-    monkeypatch.setattr(program.backend, how, borrowed)
+    monkeypatch.setattr(single, "arguments", taken)
     for _ in range(2):  # nothing was donated: it is there the second time
         y = program.run(inputs={"x": x}, native=True)["y"]
         np.testing.assert_array_equal(

@@ -76,11 +76,16 @@ class CachedJax(JaxBackend):
         """The device that code is compiled and loaded for."""
         return _device()
 
+    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
+        return super().takes(x, shape, dtype) and not self.is_elsewhere(x)
+
     def argument(self, x: Any) -> Any:
         """An array as a launch takes it; one that lies on other devices is copied to its own."""
         x = super().argument(x)
-        elsewhere = isinstance(x, jax.Array) and x.devices() != {self.device}
-        return jax.device_put(x, self.device) if elsewhere else x
+        return jax.device_put(x, self.device) if self.is_elsewhere(x) else x
+
+    def is_elsewhere(self, x: object) -> bool:
+        return isinstance(x, jax.Array) and x.devices() != {self.device}
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def made(seed: Any, inputs: Mapping[str, Any]) -> Any:

@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from recurra.backends.jax.array_namespace import (
+    WORDS,
     JaxNamespace,
     floats,
     in_words,
@@ -242,6 +244,13 @@ class JaxBackend:
         launch = self.function(plan, region)
         return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
 
+    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
+        if not isinstance(x, (np.ndarray, jax.Array)) or x.shape != shape or x.dtype != dtype:
+            return False
+        if isinstance(x, jax.Array):
+            return not isinstance(x, Tracer)
+        return type(x) is np.ndarray and x.nbytes <= MAX_PASSED_BYTES and x.dtype.type not in WORDS
+
     def argument(self, x: Any) -> Any:
         """A small array goes with the call, which copies it, and so does one that cannot be lent;
         arrays of JAX are what they are."""
@@ -333,7 +342,7 @@ class JaxBackend:
             return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
 
     def numpy(self, x: Any) -> Any:
-        return floats(np.array(x, copy=True))
+        return floats(np.asarray(x).copy())
 
     def result(self, x: Any) -> Any:
         return self.numpy(x)

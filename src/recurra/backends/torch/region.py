@@ -143,6 +143,11 @@ class TorchBackend:
         """Not where loops are recorded: a loop around them would be, and anew in every run."""
         return not self.graphs
 
+    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
+        if type(x) is not Tensor or x.requires_grad or x.is_neg() or not x.is_contiguous():
+            return False
+        return x.device.type == self.device and x.shape == shape and x.dtype is dtype_of(dtype)
+
     def argument(self, x: Any) -> Tensor:
         if isinstance(x, Tensor) and x.device.type == self.device:
             return x
