@@ -216,16 +216,28 @@ def largest(expr: Expr | int, domain: Domain) -> Expr | int | None:
 
     The least constant if there is one, else the largest value; None where neither is closed.
     """
+    constant = _most(expr, domain)
+    if constant is not None:
+        return constant
     exact = _top(expr, domain)
-    if isinstance(exact, Ext) and exact.op == "min":
-        exact = next((a for a in exact.args if isinstance(a, int)), exact)
-    if isinstance(exact, int):
+    if exact is not None:
         return exact
     tops = [t for b in _above(expr) if (t := _top(b, domain)) is not None]
-    constants = [t for t in tops if isinstance(t, int)]
-    if constants:
-        return min(constants)
-    return exact if exact is not None else minimum(*tops) if tops else None
+    return minimum(*tops) if tops else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _most(expr: Expr | int, domain: Domain) -> int | None:
+    """The largest of max(e, 0) whatever the bounds, each at least 1; None: there is none."""
+    try:
+        top, constraints = _as_largest(expr, domain)
+    except ValueError:
+        return None
+    names = sorted(mentioned(constraints) - {top, *domain.dims})
+    body = " and ".join([*(f"{n} >= 1" for n in names), *constraints])
+    s = isl.Set(f"{{ [{', '.join([top, *domain.dims, *names])}] : {body} }}", _CTX)
+    most = s.dim_max_val(0)
+    return 0 if s.is_empty() else most.to_python() if most.is_int() else None
 
 
 def _above(expr: Expr | int) -> list[Expr | int]:
@@ -239,13 +251,18 @@ def _above(expr: Expr | int) -> list[Expr | int]:
     return [expr]
 
 
+def _as_largest(expr: Expr | int, domain: Domain) -> tuple[str, tuple[str, ...]]:
+    """A name for max(e, 0), and what holds of it and a point; raises ValueError as `text` does."""
+    box, e, top = box_constraints(domain), text(expr), "largest"
+    while top in mentioned([e, *box]):
+        top += "_"
+    return top, (f"{top} = max(0, {e})", *box)
+
+
 def _top(expr: Expr | int, domain: Domain) -> Expr | int | None:
     """The largest of max(e, 0), where it is one expression."""
-    top = "largest"
     try:
-        while top in mentioned([text(expr), *box_constraints(domain)]):
-            top += "_"
-        constraints = (f"{top} = max(0, {text(expr)})", *box_constraints(domain))
+        top, constraints = _as_largest(expr, domain)
     except ValueError:
         return None
     names = tuple(sorted(mentioned(constraints) - {top, *domain.dims}))

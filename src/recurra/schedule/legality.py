@@ -7,14 +7,19 @@ loop, by interval first and by isl, exactly, where intervals do not tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from recurra.ir.expr import TRUE
+from recurra.ir.expr import TRUE, substitute
+from recurra.ir.graph import index_at
 from recurra.ir.statement import StatementGraph
 from recurra.ir.types import Domain
 from recurra.polyhedral import isl
 from recurra.polyhedral.dependence_distance import Lag, lag
+from recurra.polyhedral.extent import at_sizes
 from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.tree import Loop, Schedule
+
+WHATEVER: Mapping[str, int] = MappingProxyType({})
 
 
 def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Dependence]:
@@ -47,10 +52,16 @@ def _forward(
     return before or _exactly(schedule, dependence, common, before, sizes)
 
 
-def waited(graph: StatementGraph, dependence: Dependence, loop: Loop) -> Lag:
-    """Steps of a loop between producer and consumer."""
+def waited(
+    graph: StatementGraph,
+    dependence: Dependence,
+    loop: Loop,
+    sizes: Mapping[str, int] = WHATEVER,
+) -> Lag:
+    """Steps of a loop between producer and consumer, whatever bounds `sizes` leaves out."""
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain
-    x = lag(loop.dim, dependence.index[source.dims.index(loop.dim)], sink, dependence.where)
+    e = index_at(dependence.index[source.dims.index(loop.dim)], sizes)
+    x = lag(loop.dim, e, at_sizes(sink, sizes), substitute(dependence.where, sizes))
     return (x if loop.step > 0 else -x) + (
         loop.shift[dependence.sink] - loop.shift[dependence.source]
     )

@@ -272,13 +272,21 @@ class _Planner:
             if open_:
                 slots[loop.dim] = self.extent(dependence.source, loop.dim)
             elif t.exact != 0:
-                full = self.extent(dependence.source, loop.dim)
-                need = full if t.high is None else min(full, t.high + 1)
+                need = self.waiting(dependence, loop, t)
                 slots[loop.dim] = max(slots.get(loop.dim, 1), need)
                 open_ = True
         for loop in inner:
             slots[loop.dim] = max(slots.get(loop.dim, 1), self.left(dependence, loop))
         self.overrun(dependence)
+
+    def waiting(self, dependence: Dependence, loop: Loop, time: Lag) -> int:
+        """How many points of a loop wait for a read at once."""
+        full = self.extent(dependence.source, loop.dim)
+        if time.high is not None:
+            return min(full, time.high + 1)
+        here = waited(self.graph, dependence, loop, self.sizes).high
+        # a range that goes around the end of a window is copied, or kept twice
+        return full if here is None or 2 * (here + 1) > full else here + 1
 
     def left(self, dependence: Dependence, loop: Loop) -> int:
         """How many of the last points of a loop are asked for behind it."""
