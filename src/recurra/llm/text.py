@@ -97,10 +97,16 @@ class Decoder:
     def put(self, token: int) -> str:
         """The text that is certain with one more token."""
         self.tokens.append(token)
-        end = len(self.tokens)
-        text = self._text(self.context, end)[len(self._text(self.context, self.told)) :]
-        if not text or text.endswith("�") or self._ends_in_bytes():
+        end, before = len(self.tokens), len(self._text(self.context, self.told))
+        text = self._text(self.context, end)[before:]
+        if not text or self._ends_in_bytes():
             return ""
+        if text.endswith("�"):  # half a character, which three more bytes end, or none
+            end -= 3
+            part = self._text(self.context, end)[before:] if end > self.told else ""
+            if not part or not text.startswith(part):
+                return ""
+            text = part
         self.context, self.told = self.told, end
         self.given += len(text)
         return self.add(text)

@@ -47,6 +47,27 @@ def test_pieces_are_whole_characters():
     assert pieces == ["", "ü", "", "", "€", "a"]
 
 
+LETTERS = "ab\uffff\u2080\u00c3\U0001f7ff"
+OCTETS = {
+    byte: token
+    for letter in LETTERS
+    for byte, token in zip(
+        letter.encode(), BYTES.encode(letter, add_special_tokens=False).ids, strict=True
+    )
+}
+
+
+@given(st.lists(st.sampled_from(sorted(OCTETS)), max_size=40))
+def test_bytes_that_are_no_text_come_as_they_are_made(octets: list[int]):
+    """No more than a character's bytes are waited for; together it is what they are at once."""
+    d, pieces = Decoder(BYTES), list[str]()
+    for byte in octets:
+        pieces.append(d.put(OCTETS[byte]))
+        assert len(d.tokens) - d.told <= 6
+    text = "".join(pieces) + d.end()
+    assert text == BYTES.decode(d.tokens) == bytes(octets).decode(errors="replace")
+
+
 def test_what_may_be_a_stop_string_is_held_back():
     d = Decoder(BYTES, ["###"])
     assert [d.add("a#"), d.add("#"), d.add("b#")] == ["a", "", "##b"]
