@@ -197,13 +197,21 @@ class JaxBackend:
         self.machine = JaxMachine()
         self._pinned = pinned
         self.known = RegionCache[Any]()  # jitted
+        self.wanted = RegionCache[int]()  # bytes besides
         settle_at_exit()
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
         """Bytes that XLA wants for a launch beside its arguments and results."""
+        return self.wanted.get(plan, region, self.bytes_besides)
+
+    def bytes_besides(self, plan: StoragePlan, region: Region) -> int:
         with bits(plan):
-            told = self.lowered(plan, region).compile().memory_analysis()
+            told = self.code_of(plan, region).memory_analysis()
         return told.temp_size_in_bytes if told else 0
+
+    def code_of(self, plan: StoragePlan, region: Region) -> Any:
+        """The compiled region."""
+        return self.lowered(plan, region).compile()
 
     @property
     def target(self) -> Target:
