@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from recurra.cost.thresholds import MAX_ACCUMULATED_BYTES
-from recurra.ir.expr import Expr, both, compare, lin, negate, symbols
+from recurra.ir.expr import Expr, both, compare, lin, minimum, negate, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, full_length
 from recurra.ir.op import LETTERS
 from recurra.ir.types import Domain, Range, Type
@@ -59,8 +59,8 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
     rank = len(a.slices)
     if not set(range(rank)) <= set(node.op.axes):
         return None
-    domain = _read(node, a, source.domain)
     a, skipped = _in_steps_of_one(a, source.domain)
+    domain = _read(node, a, source.domain)
     if not streams(node, a, replace(source, domain=domain), rewriting.sizes):
         return None
     rest = tuple(k - rank for k in node.op.axes if k >= rank)
@@ -92,12 +92,15 @@ def stream(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 def _in_steps_of_one(ref: Ref, domain: Domain) -> tuple[Ref, list[Expr]]:
-    """A read without the steps of its ranges, and where the points are that these read."""
-    inside = list[Expr]()
-    for r, e in zip(domain, ref.index, strict=True):
+    """A read without the steps of its ranges, and where the points are that these read.
+
+    A range in steps may end behind its source, whose last points it steps over.
+    """
+    inside, index = list[Expr](), list(ref.index)
+    for k, (r, e) in enumerate(zip(domain, ref.index, strict=True)):
         if isinstance(e, Slice) and e.step != 1:
             inside.append(compare("==", lin([(r.sym, 1), (e.lo, -1)]) % e.step, 0))
-    index = (replace(e, step=1) if isinstance(e, Slice) else e for e in ref.index)
+            index[k] = replace(e, step=1, hi=minimum(e.hi, r.hi))
     return (replace(ref, index=tuple(index)), inside) if inside else (ref, inside)
 
 
