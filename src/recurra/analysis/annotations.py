@@ -63,15 +63,11 @@ class Annotations:
             return None
         names, others = self.positions
         placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
-        are_all = True
         for name, x in (*placed, *given.items()):
             kind = self.kinds.get(name, object)
-            if kind is object:
-                continue
-            if not _is(x, kind, are_taken):
+            if kind is not object and not _is(x, kind, are_taken):
                 return name, x, _said(kind)
-            are_all &= type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name
-        if are_all:
+        if all(_is_of_known_class(x) for x in (*args, *given.values())):
             self._allowed.add(classes)
         return None
 
@@ -126,6 +122,11 @@ def _is(x: Any, kind: Any, are_taken: bool) -> bool:
         return _MADE[_name(kind)](x)
     own = origin or kind
     return not isinstance(own, type) or isinstance(x, own)
+
+
+def _is_of_known_class(x: Any) -> bool:
+    """Is what is allowed of it allowed of all of its class, which nobody lets go of?"""
+    return type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name
 
 
 def _stands_for_tensor(x: Any) -> bool:
