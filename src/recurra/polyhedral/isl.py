@@ -5,7 +5,6 @@ A primed name (`t'`) is the dim of a read's source, where its sink has one of th
 
 from __future__ import annotations
 
-import ast
 import re
 import resource
 import signal
@@ -28,7 +27,6 @@ from recurra.ir.expr import (
     Modulo,
     Product,
     Sym,
-    from_ast,
     lin,
     maximum,
     minimum,
@@ -37,6 +35,7 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Index, Slice
 from recurra.ir.types import Domain
+from recurra.polyhedral.c_expression import from_c
 
 Map: TypeAlias = isl.Map
 Set: TypeAlias = isl.Set
@@ -172,9 +171,6 @@ def gap(
     return low.to_python() if low.is_int() else None, high.to_python() if high.is_int() else None
 
 
-_FLOORD = re.compile(r"floord\(")
-
-
 @lru_cache(maxsize=1 << 16)
 def span(
     dim: str,
@@ -289,48 +285,8 @@ def always(condition: Expr, domain: Domain, where: tuple[Expr, ...] = ()) -> boo
 
 def _closed(value: isl.PwAff, context: isl.Set) -> Expr | int | None:
     """An isl quantity as an expression, if it is one without case distinctions."""
-    pa = value.coalesce().gist(context)
     build = isl.AstBuild.from_context(context)
-    c = build.expr_from_pw_aff(pa).to_C_str()
-    if "?" in c:
-        return None
-    c = _FLOORD.sub("_floord(", c)
-    try:
-        return _from_c(ast.parse(c, mode="eval").body)
-    except SyntaxError:
-        return None
-
-
-def _from_c(tree: ast.expr) -> Expr | int:
-    match tree:
-        case ast.Call(func=ast.Name(id="_floord"), args=[a, n]):
-            k = _from_c(n)
-            assert isinstance(k, int)
-            inner: Any = _from_c(a)
-            return inner // k
-        case ast.BinOp(left=a, op=op, right=b):
-            x: Any = _from_c(a)
-            y: Any = _from_c(b)
-            match op:
-                case ast.Add():
-                    return x + y
-                case ast.Sub():
-                    return x - y
-                case ast.Mult():
-                    return x * y
-                case ast.Mod():
-                    return x % y
-                case ast.Div():  # isl writes / where the quotient is exact or nothing is negative
-                    return x // y
-                case _:
-                    raise SyntaxError(ast.unparse(tree))
-        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
-            return (minimum if name == "min" else maximum)(*map(_from_c, args))
-        case ast.UnaryOp(op=ast.USub(), operand=a):
-            z: Any = _from_c(a)
-            return -z
-        case _:
-            return from_ast(tree)
+    return from_c(build.expr_from_pw_aff(value.coalesce().gist(context)).to_C_str())
 
 
 _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}

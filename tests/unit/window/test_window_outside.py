@@ -416,4 +416,4 @@ def test_the_peak_is_that_of_eager() -> None:
 
     eager = min(peak("eager") for _ in range(2))
     for policy in POLICIES:
-        assert min(peak(policy) for _ in range(3)) < 1.2 * eager, policy
+        assert any(peak(policy) < 1.2 * eager for _ in range(3)), policy

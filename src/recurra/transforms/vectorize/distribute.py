@@ -182,11 +182,13 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make products that wait for nothing of their loop ahead of it, for all of its points."""
+    found = list(_loops(graph, cx))
     for dim in graph.declared:
-        ahead = {n for x in _loops(graph, cx) if x.dim == dim for n in x.ahead()}
+        ahead = {n for x in found if x.dim == dim for n in x.ahead()}
         if ahead and fuel().burn("products of a loop → ahead of it", dim):
             cx.remark(f"{dim}: {', '.join(graph.in_order(ahead))} ahead of the loop")
             graph = vectorize(graph, dim, ahead, cx.sizes)
+            found = list(_loops(graph, cx))
     return graph
 
 
