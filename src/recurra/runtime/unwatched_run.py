@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeGuard, cast
 
 import numpy as np
 
 from recurra.backends.protocol import Backend
 from recurra.codegen.host_program import Program, RegionLaunch
-from recurra.codegen.input_layout import in_place
+from recurra.codegen.input_layout import dtype_name, in_place
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Arrays, Finish, OutputOf, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
@@ -37,8 +37,8 @@ class WholeProgramBackend(Backend, Protocol):
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 
-    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
-        """Is it an array that the whole takes as it lies: of its library, on its device?"""
+    def takes(self, x: object) -> TypeGuard[LibraryArray]:
+        """Is it an array that the whole takes as it lies, if it has the right shape and type?"""
         ...
 
     def argument(self, x: object) -> LibraryArray:
@@ -105,12 +105,17 @@ class SingleRun:
     def arguments(self, given: Mapping[str, object]) -> Arrays:
         """The inputs that are read, as they were given, or in the type that they have in the
         program."""
-        if type(given) is dict and given.keys() == self.types.keys():
-            takes = self.backend.takes
-            if all(takes(x, *self.types[name]) for name, x in given.items()):
-                return cast(Arrays, given)
+        are_these = type(given) is dict and given.keys() == self.types.keys()
+        if are_these and all(self.takes(name, x) for name, x in given.items()):
+            return cast(Arrays, given)
         expect_inputs(self.compilation.inputs, given)
         return {x.name: self.argument(x, given[x.name]) for x in self.read}
+
+    def takes(self, name: str, given: object) -> bool:
+        """Does the launch take what was given for an input as it lies?"""
+        if not self.backend.takes(given):
+            return False
+        return self.types[name] == (given.shape, dtype_name(given.dtype))
 
     def argument(self, x: ProgramInput, given: object) -> LibraryArray:
         """What the launch takes of what was given for an input."""

@@ -19,7 +19,7 @@ from recurra.polyhedral.extent import at_sizes
 from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.tree import Loop, Schedule
 
-WHATEVER: Mapping[str, int] = MappingProxyType({})
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 def violations(schedule: Schedule, sizes: Mapping[str, int]) -> list[Dependence]:
@@ -56,7 +56,7 @@ def waited(
     graph: StatementGraph,
     dependence: Dependence,
     loop: Loop,
-    sizes: Mapping[str, int] = WHATEVER,
+    sizes: Mapping[str, int] = NO_SIZES,
 ) -> Lag:
     """Steps of a loop between producer and consumer, whatever bounds `sizes` leaves out."""
     source, sink = graph[dependence.source].domain, graph[dependence.sink].domain

@@ -42,7 +42,7 @@ def test_every_scheme_computes_what_ours_does(n: int) -> None:
 @pytest.mark.usefixtures("hasty_xla")
 def test_a_program_made_to_fit_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "Executable", each_once())
-    work = Work(side=64, B=4, T=8)
+    work = Work(side=64, B=4, T=32)
     here = contestant(work)
     free = program(work, 2, gradients=True, chunk=1, backend="jax").memory.nbytes
     tight = free - work.observations // 2

@@ -222,3 +222,18 @@ def test_what_is_no_array_is_told_by_its_kind(given: Any) -> None:
         rc.output(y=rc.input(rc.f32[2], (t,), name="x"))
     with pytest.raises(ShapeError, match=f"is no array: it is of {type(given).__name__}"):
         ctx.compile({T: 3}, backend="numpy").run(inputs={"x": given})
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_a_type_that_holds_the_bits_of_another_is_not_that_type(backend: str):
+    """PyTorch keeps u32 in tensors of i32: one that is given is looked at all the same."""
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        rc.output(y=rc.input(rc.u32, (t,), name="x").cast("i64"))
+    program = ctx.compile({T: 2}, backend=backend)
+    with pytest.raises(ShapeError, match="it is -1; u32 holds whole numbers"):
+        program.run(inputs={"x": torch.tensor([1, -1], dtype=torch.int32)})
+    assert program.run(inputs={"x": torch.tensor([1, 2], dtype=torch.int32)})["y"].tolist() == [
+        1,
+        2,
+    ]

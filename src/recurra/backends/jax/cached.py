@@ -74,8 +74,8 @@ class CachedJax(JaxBackend):
         """The device that code is compiled and loaded for."""
         return _device()
 
-    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
-        return super().takes(x, shape, dtype) and not self.is_elsewhere(x)
+    def takes(self, x: object) -> bool:
+        return super().takes(x) and not self.is_elsewhere(x)
 
     def argument(self, x: Any) -> Any:
         """An array as a launch takes it; one that lies on other devices is copied to its own."""

@@ -252,12 +252,10 @@ class JaxBackend:
         launch = self.function(plan, region)
         return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
 
-    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
-        if not isinstance(x, (np.ndarray, jax.Array)) or x.shape != shape or x.dtype != dtype:
-            return False
-        if isinstance(x, jax.Array):
-            return not isinstance(x, Tracer)
-        return type(x) is np.ndarray and x.nbytes <= MAX_PASSED_BYTES and x.dtype.type not in WORDS
+    def takes(self, x: object) -> bool:
+        if type(x) is np.ndarray:
+            return x.nbytes <= MAX_PASSED_BYTES and x.dtype.type not in WORDS
+        return isinstance(x, jax.Array) and not isinstance(x, Tracer)
 
     def argument(self, x: Any) -> Any:
         """A small array goes with the call, which copies it, and so does one that cannot be lent;

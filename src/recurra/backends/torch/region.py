@@ -143,10 +143,10 @@ class TorchBackend:
         """Not where loops are recorded: a loop around them would be, and anew in every run."""
         return not self.graphs
 
-    def takes(self, x: object, shape: tuple[int, ...], dtype: str) -> bool:
-        if type(x) is not Tensor or x.requires_grad or x.is_neg() or not x.is_contiguous():
+    def takes(self, x: object) -> bool:
+        if type(x) is not Tensor or x.requires_grad or x.is_neg():
             return False
-        return x.device.type == self.device and x.shape == shape and x.dtype is dtype_of(dtype)
+        return x.is_contiguous() and x.device.type == self.device
 
     def argument(self, x: Any) -> Tensor:
         if isinstance(x, Tensor) and x.device.type == self.device:
