@@ -87,7 +87,7 @@ def keep_launches(run: RunFolder, spans: Sequence[Any], window: str) -> None:
             "start": round((s.start - first) * 1e3, 3),
             "stop": round((s.stop - first) * 1e3, 3),
         }
-        for s in spans
+        for s in sorted(spans, key=lambda s: s.start)
     ]
     _add(run, "launches", rows)
 

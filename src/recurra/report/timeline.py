@@ -29,13 +29,13 @@ def concurrency_text(spans: Sequence[Span]) -> str:
 
 
 def timeline(spans: Sequence[Span], unit: str = "logical time") -> str:
-    """One lane per statement, in order of first start; `stop` is exclusive."""
+    """One lane per statement, in the order in which they are given; `stop` is exclusive."""
     if not spans:
         return ""
+    lanes = list(dict.fromkeys(s["statement"] for s in spans))
     spans = _joined(spans)
     start = min(s["start"] for s in spans)
     stop = max(max(s["stop"] for s in spans), start + 1)
-    lanes = list(dict.fromkeys(s["statement"] for s in spans))
     phases = list(dict.fromkeys(s["phase"] for s in spans))
     bars = "".join(
         _bar(s, start, stop, lanes.index(s["statement"]), phases.index(s["phase"])) for s in spans

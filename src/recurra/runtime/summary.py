@@ -235,7 +235,7 @@ def chart(compiled: Compiled) -> list[Row]:
             at = {"start": now + lo - first, "stop": now + hi - first}
             rows.append({"statement": s, **at, "phase": f"{name} from {now}"})
         now += max(hi for _, hi in spans.values()) - first
-    return rows
+    return sorted(rows, key=lambda row: row["start"])
 
 
 def _inner_loops(items: tuple[Item, ...], around: str) -> Iterator[tuple[str, Loop]]:

@@ -189,6 +189,16 @@ def test_touching_spans_become_one_bar():
     assert timeline([]) == ""
 
 
+def test_lanes_come_in_the_order_given():
+    """Whichever thread happens to begin, thread 0 is the first."""
+    spans = [
+        {"statement": f"thread {k}", "start": start, "stop": start + 1, "phase": "p"}
+        for k, start in enumerate((5, 2, 0))
+    ]
+    names = "<span>thread 0</span><span>thread 1</span><span>thread 2</span>"
+    assert names in timeline(spans)
+
+
 def test_equation_colors():
     text = colored("d_W3[i<I]: f32[32,2] = sum(gW3[0:B,i,0:T], axis=0)  # f32 for x1")
     assert '<i class="d">d_W3</i>[i&lt;I]: <i class="t">f32[32,2]</i> =' in text
