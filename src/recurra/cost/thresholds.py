@@ -260,6 +260,8 @@ MAX_STRETCH_LAUNCHES = 512
 
 TORCH_CALL_US = 1.3
 """Microseconds of a call of Torch beside its work, which a fused kernel saves."""
+THREEFRY_CALLS = 151
+"""Calls of Torch in one of `ops.random.threefry`: counted."""
 TORCH_COMPILE_SECONDS = 12.0
 """Seconds that torch.compile takes for a kernel."""
 MAX_WRITTEN_ELEMENTS = 1 << 20

@@ -93,10 +93,19 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-    """Twenty rounds (Salmon et al., 2011), in fives of four; without numbers, fewer will do."""
+    """Threefry-2x32 of counters under a key of two words: one call, where the namespace has it.
+
+    It is a hundred operations, which need not be written down, or traced, anew for every draw.
+    """
+    one_call = getattr(xp, "threefry", None)
+    return rounds(xp, k0, k1, x0, x1) if one_call is None else one_call(k0, k1, x0, x1)
+
+
+def rounds(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """Twenty rounds (Salmon et al., 2011), in fives of four."""
     ks = (k0, k1, k0 ^ k1 ^ _u32(xp, 0x1BD11BDA))
     x0, x1 = x0 + ks[0], x1 + ks[1]
-    for r in range(getattr(xp, "rounds", 5)):
+    for r in range(5):
         for q in _ROTATIONS[r % 2]:
             x0 = x0 + x1
             x1 = ((x1 << q) | xp.bitwise_right_shift(x1, 32 - q)) ^ x0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,12 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
-from recurra.ops.random import Uniform
+from recurra.ops.random import Uniform, rounds
+
+
+def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> Any:
+    """`ops.random.threefry` of arrays."""
+    return rounds(np, k0, k1, x0, x1)
 
 
 def _take(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
@@ -141,6 +147,15 @@ class NumpyNamespace:
     def joined_at(self, *given: Any) -> Any:
         """A scatter changes an array, which is done in a function."""
         return self.writer.called(self.writer.function(scattered), scattered, given, {})
+
+    def threefry(self, *given: Any) -> Any:
+        """A call of a function: none of its operations are written."""
+        w = self.writer
+        shape = np.broadcast_shapes(*map(np.shape, given))
+        text = f"{w.function(threefry)}({', '.join(map(w.show, given))})"
+        like, small = blank(shape, np.uint32), prod(shape) <= MAX_SMALL_ELEMENTS
+        both = w.assign(text, None, moves=small)
+        return tuple(w.assign(f"{both.name}[{k}]", like) for k in range(2))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)

@@ -12,8 +12,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from recurra.codegen.widened_product import in_parts
+from recurra.ops.random import rounds
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -67,6 +69,17 @@ def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
         return torch.empty(shape, dtype=dtype_of(dtype), device=xs[0].device)
 
     return in_parts(labels, dtype, xs, cast, torch.einsum, empty)
+
+
+def threefry(*given: Tensor) -> Any:
+    """`ops.random.threefry` of tensors; where calls are written down, it is one."""
+    if has_torch_function(given):
+        return handle_torch_function(threefry, given, *given)
+    if given[0].device.type != "meta":
+        return rounds(TorchNamespace(given[0].device.type), *given)
+    shape = torch.broadcast_shapes(*(x.shape for x in given))
+    held = [torch.empty(shape, dtype=torch.int32, device="meta") for _ in range(5)]  # in a round
+    return tuple(held[:2])
 
 
 class TorchNamespace:
@@ -245,6 +258,8 @@ class TorchNamespace:
 
     def clip(self, x: Any, low: Any, high: Any) -> Tensor:
         return torch.clip(self.asarray(x), low, high)
+
+    threefry = staticmethod(threefry)
 
     def bitwise_right_shift(self, x: Tensor, count: int) -> Tensor:
         return (x >> count) & ((1 << (32 - count)) - 1)

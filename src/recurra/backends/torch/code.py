@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recurra.backends.source_text import words
+from recurra.cost.thresholds import THREEFRY_CALLS
 
 
 @dataclass
@@ -22,6 +23,11 @@ class StraightLineCode:
     gives: dict[str, None] = field(default_factory=dict[str, None])
     name: str = ""
     runs: int = 1  # per step of the region
+
+    @property
+    def calls(self) -> int:
+        """How many calls of torch it makes."""
+        return sum(THREEFRY_CALLS if text.startswith("threefry(") else 1 for _, text in self.lines)
 
 
 @dataclass

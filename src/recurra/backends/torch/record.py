@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from recurra.backends.count import Count, bounded, range_of
 from recurra.backends.source_text import FreeNames
-from recurra.backends.torch.array_namespace import Tensor
+from recurra.backends.torch.array_namespace import Tensor, threefry
 from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, words
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 
@@ -27,6 +27,7 @@ TAKEN = {
     "torch",
     "attention",
     "widened",
+    "threefry",
     "number",
     "foreign",
     "asked",
@@ -211,7 +212,8 @@ class Recorder(TorchFunctionMode):
 
     def text(self, func: Any, args: Any, kwargs: Mapping[str, Any], use: Any) -> str:
         """The call as an expression."""
-        path = resolve_name(func) or f"torch.{func.__name__}"
+        own = "" if func is threefry else "torch."
+        path = resolve_name(func) or f"{own}{func.__name__}"
         short = path.rpartition(".")[2]
         given = [_show(a, use) for a in args]
         bare = short.strip("_")

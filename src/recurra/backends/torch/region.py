@@ -20,6 +20,7 @@ from recurra.backends.torch.array_namespace import (
     TorchNamespace,
     dtype_of,
     inferring,
+    threefry,
     widened,
 )
 from recurra.backends.torch.attention import attention
@@ -158,6 +159,7 @@ class TorchBackend:
         """What the code of a region defines, its products called as such."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
         scope |= {"asked": loop_end, "attention": attention, "widened": widened}
+        scope |= {"threefry": threefry}
         scope |= {**given, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
@@ -166,7 +168,7 @@ class TorchBackend:
         """A kernel of a region, fused if that pays."""
         if not self.pays(k, steps):
             return scope[k.name]
-        self.fused[k.name] = f"{len(k.lines)} calls, {k.runs * steps} times a run"
+        self.fused[k.name] = f"{k.calls} calls, {k.runs * steps} times a run"
         fused = torch.compile(scope[k.name], fullgraph=True, dynamic=False)
 
         def first(*given: Any) -> Any:
@@ -199,7 +201,7 @@ class TorchBackend:
         if any(text.startswith(self.apart) for _, text in kernel.lines):
             return False
         runs = kernel.runs * steps
-        saved = len(kernel.lines) * runs * TORCH_CALL_US * 1e-6
+        saved = kernel.calls * runs * TORCH_CALL_US * 1e-6
         known = runs < NEVER // 2  # rows without a limit may end at once
         return self.fuse if self.fuse is not None else known and saved > TORCH_COMPILE_SECONDS
 
