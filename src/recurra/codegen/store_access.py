@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
-from recurra.codegen.tiled_stores import PointIndex, put, slot, tile
+from recurra.codegen.tiled_stores import PointIndex, put, slot, tile, written_slot
 from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
@@ -19,7 +19,7 @@ def write(
     machine: ArrayMachine, array: MachineStore, store: Store, value: object, env: Env
 ) -> MachineStore:
     """The store with the value at a point."""
-    starts = tuple(slot(a, env[a.dim]) for a in store.kept)
+    starts = tuple(written_slot(machine, a, env[a.dim]) for a in store.kept)
     if store.tiled is not None:
         return put(machine, array, store, starts, value, env)
     return machine.write(array, starts, value)
@@ -49,6 +49,9 @@ def read(
             lengths.append(1)
         elif a.kind == "block" and e.step == 1:
             starts.append(evaluate(e.lo, env, xp) - a.lo)
+            lengths.append(evaluate(e.size, env))
+        elif a.kind == "strided" and e.step == a.step:
+            starts.append(slot(a, evaluate(e.lo, env, xp)))
             lengths.append(evaluate(e.size, env))
         else:
             starts.append(0)

@@ -19,10 +19,20 @@ def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
             return at - axis.lo
         case "tiled":
             return (at - axis.lo) // axis.tile
+        case "strided":
+            return (at - axis.lo) // axis.step + 1
         case "ring" | "apart":
             return 0
         case _:
             return at % axis.slots
+
+
+def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopTime:
+    """Where a point is written: the first slot is for those between the points of a stride."""
+    if axis.kind != "strided":
+        return slot(axis, at)
+    is_kept = (axis.step - (at - axis.lo) % axis.step) // axis.step
+    return machine.lesser(slot(axis, at), is_kept * axis.slots)
 
 
 def place(axis: StoredAxis, at: LoopTime) -> LoopTime:

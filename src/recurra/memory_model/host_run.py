@@ -79,11 +79,13 @@ def _axis(
 ) -> StoredAxis:
     """Of a block the points of the dim, and the room behind them; windows are as long for all."""
     r = plan.graph[store.name].domain[axis.dim]
-    if axis.kind not in ("block", "tiled", "apart") or varies(r, plan.sizes):
+    if axis.kind not in ("block", "tiled", "apart", "strided") or varies(r, plan.sizes):
         return axis
     points = evaluate(r.hi, bounds) - evaluate(r.lo, bounds)
     if axis.kind == "tiled":
         points = -(-points // axis.tile) * axis.tile
+    if axis.kind == "strided":
+        points = -(-points // axis.step)
     slots = points + (axis.slots - int(points))
     return replace(axis, slots=slots if isinstance(slots, Extent) else axis.slots)
 

@@ -136,6 +136,8 @@ def _fits(plan: StoragePlan, home: Home, cut: int, source: Node) -> bool:
     axis = next((a for a in plan.stores[home.store].axes if a.dim == home.dim), None)
     if axis is None or axis.lo or axis.kind not in ("block", "tiled"):
         return False
+    if any(a.kind == "strided" for a in plan.stores[home.store].axes):
+        return False
     points = 1 if home.along is None else source.domain[home.along].size(plan.sizes)
     if not cut <= points * home.size <= axis.slots:
         return False

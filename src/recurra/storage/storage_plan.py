@@ -23,6 +23,7 @@ from recurra.ops.source import Input
 from recurra.polyhedral import isl
 from recurra.polyhedral.dependence_distance import Lag
 from recurra.polyhedral.extent import at_sizes, longest, varies
+from recurra.polyhedral.strides import stride
 from recurra.report.html import table_html
 from recurra.schedule.dependences import Dependence, dependences
 from recurra.schedule.legality import waited
@@ -394,7 +395,10 @@ class _Planner:
         for dim in self.order(name):
             n, full = self.slots[name].get(dim, 1), self.extent(name, dim)
             lo = evaluate(node.domain[dim].lo, self.sizes)
-            if n >= full and (full > 1 or dim in self.slots[name]):
+            strided = self.strided(name, dim, n)
+            if strided is not None:
+                axes.append(strided)
+            elif n >= full and (full > 1 or dim in self.slots[name]):
                 room = max(full, self.reach.get((name, dim), 0) - lo)
                 axes.append(StoredAxis(dim, "block", room, lo, node.domain[dim].hi))
             elif n > 1:
@@ -409,6 +413,27 @@ class _Planner:
         asked = [r for r in self.asked.get(name, ()) if r.ref.slices]
         made = in_tiles(made, self.graph, asked, self.sizes)
         return in_a_ring(made, self.graph, asked, self.sizes)
+
+    def strided(self, name: str, dim: str, slots: int) -> StoredAxis | None:
+        """An axis of the points that are read alone, where these lie a stride apart."""
+        asked, domain = self.asked.get(name, ()), self.graph.arrays[name].domain
+        if varies(domain[dim], self.sizes) or self.ends_by_data or name in self.graph.outputs:
+            return None
+        reads = [(r.index[domain.dims.index(dim)], self.graph[r.sink].domain) for r in asked]
+        found = stride(reads, self.sizes)
+        if found is None:
+            return None
+        lo, hi = (evaluate(e, self.sizes) for e in (domain[dim].lo, domain[dim].hi))
+        first = found.first(lo)
+        end = max(hi + found.step - 1, self.reach.get((name, dim), 0))
+        kept = 1 + (end - first) // found.step
+        if kept >= slots:
+            return None
+        return StoredAxis(dim, "strided", kept, first, domain[dim].hi, step=found.step)
+
+    @cached_property
+    def ends_by_data(self) -> bool:
+        return any(isinstance(s.op, Going) for s in self.graph.statements.values())
 
     def order(self, name: str) -> list[str]:
         """The dims of an array as the loops around its writers have them, outermost first."""

@@ -5,6 +5,7 @@ folded: only the current point (no axis).  tiled(n): as block, n points at a tim
 ring(n): as window, one tile of n points; its first `room` have a second place behind the last, so
 that a range of as many lies in one piece wherever it starts.
 apart: as block, every point in a buffer of its own, which the host chooses.
+strided(s): as block, of the points lo, lo + s, .. alone; the others are written to the first slot.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Literal
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
-Kind = Literal["block", "window", "folded", "tiled", "ring", "apart"]
+Kind = Literal["block", "window", "folded", "tiled", "ring", "apart", "strided"]
 
 _KEY = "[]"  # no variable's name ends so
 
@@ -41,6 +42,7 @@ class StoredAxis:
     size: Expr | int = 0  # the extent as written, for people
     tile: int = 1  # points of a tile
     room: int = 0  # of a ring: points that have a second place
+    step: int = 1  # of a strided one, from point to point
 
     def __str__(self) -> str:
         if self.kind == "folded":
@@ -52,6 +54,8 @@ class StoredAxis:
                 return f"{self.dim}: {self.size} in tiles of {self.tile}"
             case "apart":
                 return f"{self.dim}: {self.size}, each apart"
+            case "strided":
+                return f"{self.dim}: {self.size} in steps of {self.step}"
             case "ring" if self.room:
                 return f"{self.dim}: window {self.slots}, {self.room} of it twice"
             case _:

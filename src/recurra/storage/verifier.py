@@ -210,6 +210,11 @@ class _Simulation:
                 end = first + (count - 1) * e.step + 1 if count else first
                 if not 0 <= first <= end <= a.slots:
                     self.fail(f"{statement} reads {first}:{end} of {a.slots} places of {ref}")
+            elif isinstance(e, Slice) and e.pad is not None and a.kind == "strided":
+                first, rest = divmod(evaluate(e.lo, env) - a.lo, a.step)
+                end = first + evaluate(e.pad, env) * e.step // a.step
+                if rest or not 0 <= first <= end < a.slots:
+                    self.fail(f"{statement} reads {first}:{end} of {a.slots - 1} places of {ref}")
 
     def boxed(self, name: str, point: Point) -> list[Point]:
         """The points of another store that one of an equation without a store is kept at."""
@@ -264,6 +269,11 @@ class _Simulation:
                 if not 0 <= at[a.dim] - a.lo < a.slots:
                     self.fail(f"{name}{point} has no slot in {a}")
                 out.append(at[a.dim] - a.lo)
+            elif a.kind == "strided":  # -1 is the slot of what is not kept
+                number, rest = divmod(at[a.dim] - a.lo, a.step)
+                if number >= a.slots - 1:
+                    self.fail(f"{name}{point} has no slot in {a}")
+                out.append(-1 if rest else number)
             elif a.kind in ("window", "ring"):
                 out.append(at[a.dim] % a.slots)
         return tuple(out)
