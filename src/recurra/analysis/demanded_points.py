@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from recurra.cost.thresholds import MAX_COMPARISONS, MAX_DEMAND_ROUNDS
@@ -33,6 +34,7 @@ from recurra.ir.expr import (
     walk,
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, merge_condition
+from recurra.ir.order import postorder
 from recurra.ir.types import Domain, Range, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
@@ -108,8 +110,11 @@ class _Demand:
     ends: bool = True
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
+    already: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    widened: set[str] = field(default_factory=set[str])  # no more can be asked of them
 
     def solved(self) -> Mapping[str, Expr]:
+        self.already = dict(self.found)
         roots = [n.name for n in self.graph.nodes.values() if self.is_root(n)]
         todo = deque(roots)
         todo.extendleft(self.found.keys() - todo)
@@ -121,15 +126,19 @@ class _Demand:
                 continue
             done[n.name] = self.found[n.name]
             for k, a in enumerate(n.args):
-                if self.found.get(a.name) == TRUE:
+                if self.found.get(a.name) == TRUE or a.name in self.widened:
                     continue
-                more = _joined(self.found.get(a.name, FALSE), self.of_read(n, k, a))
+                asked = self.of_read(n, k, a, self.found[n.name])
+                more = _joined(self.found.get(a.name, FALSE), asked)
                 if more != self.found.get(a.name, FALSE):
                     self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
                     grows = (
                         self.rounds[a.name] > MAX_DEMAND_ROUNDS or _compared(more) > MAX_COMPARISONS
                     )
-                    self.found[a.name] = TRUE if grows else more
+                    if grows:
+                        self.widened.add(a.name)
+                        more = self.most[a.name]
+                    self.found[a.name] = more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
                     else:
@@ -138,19 +147,35 @@ class _Demand:
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
+    @cached_property
+    def most(self) -> Mapping[str, Expr]:
+        """The points that can be asked for at all: those that are if all points of readers are,
+        then if no more of readers are than that."""
+        out: dict[str, Expr] = {}
+        readers = self.graph.readers
+        order = [*postorder(self.graph.nodes, lambda n: (r.name for r, _ in readers[n]))]
+        for name in (*order, *order):
+            node = self.graph[name]
+            more = TRUE if self.is_root(node) else self.already.get(name, FALSE)
+            for reader, k in readers[name]:
+                of_reader = out.get(reader.name, TRUE)
+                more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
+            out[name] = TRUE if _compared(more) > MAX_COMPARISONS else more
+        return out
+
     def is_root(self, node: Node) -> bool:
         """Is it asked for whoever reads it?"""
         unread = not node.op.pure and not self.graph.readers[node.name]
         ends = self.ends and isinstance(node.op, Going)
         return node.name in self.graph.outputs or unread or ends or isinstance(node.op, Input)
 
-    def of_read(self, node: Node, index: int, ref: Ref) -> Expr:
-        """The points of a source that an operand asks for."""
+    def of_read(self, node: Node, index: int, ref: Ref, of_node: Expr) -> Expr:
+        """The points of a source that an operand asks for, `of_node` where its equation is."""
         source, mine = self.graph[ref.name].domain, node.domain
         branch = merge_condition(node, index)
         if branch is None and ref.index == source.identity and mine == source:
-            return self.found[node.name]
-        asked = [self.found[node.name], branch or TRUE]  # of points of the reader
+            return of_node
+        asked = [of_node, branch or TRUE]  # of points of the reader
         if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:

@@ -133,8 +133,10 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
                                                      y = add(g, 1)
     Nothing where that does not help: those points are no box, and still too many.
     """
-    if where in (TRUE, FALSE) or isinstance(node.op, Merge):
+    if where in (TRUE, FALSE):
         return []
+    if isinstance(node.op, Merge):
+        return _guarded_branches(proof, node, node.op, where)
     args, out = list(node.args), list[Node]()
     for k, ref in enumerate(node.args):
         try:
@@ -143,10 +145,13 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         except RecurraError:
             pass
         type_ = proof.graph.read_type(ref)
-        zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
-        box = node.domain.of(zero.mentions())
-        nothing = Node(_unused(proof.graph, f"{node.name}_none_{k}"), zero, (), box, type_)
-        op, reads = Merge(when=(where, negate(where))), (ref, Ref(nothing.name, box.identity))
+        if isinstance(type_, Tuple):
+            return []
+        nothing = _nothing(proof, node, f"{node.name}_none_{k}", type_)
+        op, reads = (
+            Merge(when=(where, negate(where))),
+            (ref, Ref(nothing.name, nothing.domain.identity)),
+        )
         name = _unused(proof.graph, f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:
@@ -156,6 +161,32 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         args[k] = Ref(name, node.domain.identity)
         out += [nothing, guard]
     return [*out, replace(node, args=tuple(args))] if out else []
+
+
+def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[Node]:
+    """A choice that is made where it is asked for, and is 0 elsewhere.
+
+    y[t<T] = merge(a, b, when=(p, q))   where c   →   y = merge(a, b, 0, when=(p & c, q & c, ~c))
+    """
+    if not isinstance(node.type, Type):
+        return []
+    nothing = _nothing(proof, node, f"{node.name}_none", node.type)
+    when = (*(both(c, where) for c in op.when), negate(where))
+    args = (*node.args, Ref(nothing.name, nothing.domain.identity))
+    guarded = replace(node, op=Merge(when=when), args=args, locs=())
+    try:
+        _covers(proof, guarded)
+        for k in range(len(node.args)):
+            _read(proof, guarded, k)
+    except RecurraError:
+        return []
+    return [nothing, guarded]
+
+
+def _nothing(proof: Proof, node: Node, name: str, type_: Type) -> Node:
+    """Zeros of a type, at the points of an equation."""
+    zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
+    return Node(_unused(proof.graph, name), zero, (), node.domain.of(zero.mentions()), type_)
 
 
 def _unused(graph: Graph, name: str) -> str:

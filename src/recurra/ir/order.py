@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 N = TypeVar("N")
@@ -51,6 +51,23 @@ def _unwind(stack: list[N], on: set[N], root: N) -> list[N]:
         part.append(m)
         if m == root:
             return part[::-1]
+
+
+def postorder(nodes: Iterable[N], before: Callable[[N], Iterable[N]]) -> Iterator[N]:
+    """`nodes`, and all before them, those ahead of each other; a cycle is cut where it is met."""
+    seen: set[N] = set()
+    for root in nodes:
+        path = [] if root in seen else [(root, iter(before(root)))]
+        seen.add(root)
+        while path:
+            n, rest = path[-1]
+            following = next((m for m in rest if m not in seen), None)
+            if following is None:
+                yield n
+                path.pop()
+            else:
+                seen.add(following)
+                path.append((following, iter(before(following))))
 
 
 def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[N]:

@@ -103,11 +103,11 @@ def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> 
 
 def rounds(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Twenty rounds (Salmon et al., 2011), in fives of four."""
-    ks = (k0, k1, k0 ^ k1 ^ _u32(xp, 0x1BD11BDA))
+    ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x0, x1 = x0 + ks[0], x1 + ks[1]
     for r in range(5):
         for q in _ROTATIONS[r % 2]:
             x0 = x0 + x1
             x1 = ((x1 << q) | xp.bitwise_right_shift(x1, 32 - q)) ^ x0
-        x0, x1 = x0 + ks[(r + 1) % 3], x1 + ks[(r + 2) % 3] + _u32(xp, r + 1)
+        x0, x1 = x0 + ks[(r + 1) % 3], x1 + ks[(r + 2) % 3] + (r + 1)
     return x0, x1

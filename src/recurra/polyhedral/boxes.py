@@ -18,10 +18,13 @@ from recurra.ir.expr import (
     TRUE,
     Cmp,
     Expr,
+    Ext,
     Lin,
     Logic,
     Sym,
     both,
+    compare,
+    either,
     evaluate,
     lin,
     negate,
@@ -137,7 +140,11 @@ def _compare(box: Box, cmp: Cmp, sizes: Mapping[str, int]) -> Iterator[Box]:
         return
     side = _one_sided(box.domain, cmp, sizes)
     if side is None:
-        yield replace(box, where=both(box.where, cmp))
+        cases = _of_each(cmp)
+        if cases is None:
+            yield replace(box, where=both(box.where, cmp))
+        else:
+            yield from _split(box, cases, sizes)
         return
     r, op, end = side
     after = lin([(end, 1), (1, 1)])
@@ -173,6 +180,28 @@ def _one_sided(
     turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
     op = cmp.op if k > 0 else turned.get(cmp.op, cmp.op)
     return r, op, lin([(rest, -k)])
+
+
+def _of_each(cmp: Cmp) -> Expr | None:
+    """A comparison of a min or a max as comparisons of what it is of; None if it has none.
+
+    t == max(t-1, 0)   →   (t == t-1 or t == 0) and t >= t-1 and t >= 0
+    """
+    gap = lin([(cmp.a, 1), (cmp.b, -1)])
+    terms = gap.terms if isinstance(gap, Lin) else ((gap, 1),)
+    for x, k in terms:
+        if not isinstance(x, Ext):
+            continue
+        rest = lin([(gap, 1), (x, -k)])
+        each = [lin([(rest, 1), (a, k)]) for a in x.args]
+        is_least = (x.op == "min") == (k > 0)  # or the greatest of them
+        if cmp.op in ("==", "!="):
+            one = either(*(compare("==", e, 0) for e in each))
+            equal = both(one, *(compare(">=" if is_least else "<=", e, 0) for e in each))
+            return equal if cmp.op == "==" else negate(equal)
+        join = either if is_least == (cmp.op in ("<", "<=")) else both
+        return join(*(compare(cmp.op, e, 0) for e in each))
+    return None
 
 
 def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:

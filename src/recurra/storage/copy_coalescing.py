@@ -110,7 +110,7 @@ def _copies(plan: StoragePlan, name: str) -> list[str] | None:
 
 def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
     """Where in the store of `node` the points of `source` would be, by how they are copied."""
-    if isinstance(source.type, Tuple) or isinstance(node.type, Tuple):
+    if isinstance(source.type, Tuple) or isinstance(node.type, Tuple) or ref.slices:
         return None
     if source.type.dtype != node.type.dtype or not source.op.pure:
         return None

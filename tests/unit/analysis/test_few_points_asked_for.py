@@ -1,0 +1,122 @@
+"""Where few points of a recurrence are asked for, it runs as where all of them are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import recurra as rc
+from everywhere import BACKENDS, interpreted
+
+LENGTHS = (2, 3, 4, 5, 6, 7)
+Step = Callable[[Any, Any, Any, Any], Any]  # of x, y, t and T
+
+
+def halved(x: Any, y: Any, t: Any, T: Any) -> Any:
+    return rc.where(t < 5, y[t - 1] * 0.5, y[t - 1] * 2.0)
+
+
+def never_the_other(x: Any, y: Any, t: Any, T: Any) -> Any:
+    return rc.where(t < 100, y[t - 1], y[t - 1] * 2.0)
+
+
+def last_apart(x: Any, y: Any, t: Any, T: Any) -> Any:
+    return rc.where(t == T - 1, y[t - 1], y[t - 1] * 2.0)
+
+
+def by_turns(x: Any, y: Any, t: Any, T: Any) -> Any:
+    return rc.where(t % 3 == 0, y[t - 1].sin(), y[t - 1].cos() * 0.5)
+
+
+def unread(x: Any, y: Any, t: Any, T: Any) -> Any:
+    return y[t - 1] + rc.where(t >= 1, x, y[t - 1])
+
+
+def within_choices(x: Any, y: Any, t: Any, T: Any) -> Any:
+    a = rc.where(t < 4, x, y[t - 1])
+    few = rc.where(t < 4, y[t - 1] + 1.0, y[t - 1] * 2.0)
+    return rc.where(t == T - 2, a, rc.where(t % 2 == 1, few, y[t - 1] * 3.0))
+
+
+def by_two_choices(x: Any, y: Any, t: Any, T: Any) -> Any:
+    odd = rc.where(t == T - 1, y[t - 1] - 1.0, x[rc.max(t - 2, 0)] * 0.5)
+    return rc.where(t % 2 != 0, odd, rc.where(t >= 2, x * 0.9, y[t - 1] * 0.9))
+
+
+STEPS: list[Step] = [
+    halved, never_the_other, last_apart, by_turns, unread, within_choices, by_two_choices,
+]  # fmt: skip
+ASKED: dict[str, Callable[[Any, Any], Any]] = {
+    "last": lambda y, T: y[T - 1],
+    "second": lambda y, T: y[1],
+    "last two": lambda y, T: y[rc.max(T - 2, 0) : T].sum(),
+}
+
+
+def program(step: Step, asked: str | None) -> tuple[rc.Context, Any]:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.value(t) * 0.3 + 0.1
+        y = rc.like(rc.f32, (t,))
+        y[0] = 1.0
+        y[t] = step(x, y, t, T)
+        rc.output(y=y if asked is None else ASKED[asked](y, T))
+    return ctx, T
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("asked", ASKED)
+def test_they_are_those_of_all_points(step: Step, asked: str) -> None:
+    for n in LENGTHS:
+        ctx, T = program(step, None)
+        every = ctx.run({T: n}, backend="numpy")["y"]
+        want = {"last": every[-1], "second": every[1], "last two": every[-2:].sum()}[asked]
+        ctx, T = program(step, asked)
+        np.testing.assert_allclose(ctx.run({T: n}, backend="numpy")["y"], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_gradients_of_a_clamped_recurrence_at_one_point(backend: str, lag: int) -> None:
+    n, at = 5, 2
+    x = torch.arange(n, dtype=torch.float32, requires_grad=True)
+    y = [x[0]]
+    for t in range(1, n):
+        y.append(y[max(t - lag, 0)] * 0.5 + x[t])
+    y[at].backward()
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        mine = rc.like(rc.f32, (t,))
+        mine[t] = rc.value(t)
+        z = rc.like(rc.f32, (t,))
+        z[0] = mine
+        z[t] = z[rc.max(t - lag, 0)] * 0.5 + mine
+        z[at].backward(wrt=[mine])
+        rc.output(slope=mine.grad)
+    assert x.grad is not None
+    for slope in (interpreted(ctx, {T: n})["slope"], ctx.run({T: n}, backend=backend)["slope"]):
+        np.testing.assert_allclose(slope, x.grad.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("given", ["value", "input"])
+def test_first_points_are_given_as_a_range(backend: str, given: str) -> None:
+    for n in (3, 5, 6):
+        ctx = rc.Context(dims="t")
+        with ctx as (t, T):
+            x = rc.value(t) if given == "value" else rc.input(rc.f32, (t,), name="x")
+            y = rc.like(rc.f32, (t,))
+            y[0:2] = x[0:2]
+            y[t] = y[t - 2] * 0.5
+            rc.output(last=y[T - 1], total=y[0:T].sum())
+        want = [0.0, 1.0]
+        for k in range(2, n):
+            want.append(want[k - 2] * 0.5)
+        inputs = None if given == "value" else {"x": np.arange(n, dtype=np.float32)}
+        found = ctx.run({T: n}, backend=backend, inputs=inputs)
+        assert found["last"] == want[-1]
+        assert found["total"] == sum(want)
