@@ -90,6 +90,10 @@ LOOKS_BETWEEN: tuple[tuple[object, str], ...] = tuple(
     for name in ("_verify_params_across_processes",)
     if hasattr(torch.distributed, name)
 )
+REGISTRATIONS = (
+    "impl",
+    "_impl_with_aoti_compile",
+)  # of torch.library.Library: of a kernel in Python
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
@@ -348,6 +352,8 @@ def _replacements(module: ModuleType) -> Generator[Replacement]:
     yield from ((owner, name, partial(_changing, module)) for owner, name in SETTERS)
     for name, begins in PROFILERS:
         yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
+    for name in REGISTRATIONS:
+        yield torch.library.Library, name, partial(_registering, module)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
     yield from ((owner, name, partial(_alone, module)) for owner, name in LOOKS_BETWEEN)
     yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
@@ -389,6 +395,19 @@ def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[...
             module.change()
 
     return wait
+
+
+def _registering(module: ModuleType, register: Callable[..., object]) -> Callable[..., object]:
+    """What was called before a kernel is registered runs before, with the one that it had."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        module.drain()
+        try:
+            return register(*args, **kwargs)
+        finally:
+            _tell_of_kernels_in_python(module)
+
+    return call
 
 
 def _profiling(
