@@ -32,7 +32,7 @@ from recurra.window.task import WindowError
 from recurra.window.timeline import expect_timeline
 
 if TYPE_CHECKING:
-    from recurra.window.torch.concurrent import Block
+    from recurra.window.torch.block import Block
 
 PROGRAM = """A trace as text (a file, or - for standard input), a GPU's profile by torch.profiler
 (.json, .json.gz), a scheduled HLO module (.pb), synthetic:NAME (a program with the numbers of the
