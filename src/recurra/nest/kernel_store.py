@@ -88,6 +88,13 @@ def load(problem: NestProblem, target: str, threads: int = 1) -> StoredNest | No
     return replace(found, nest=form.to_given(found.nest))
 
 
+def expect_writable(problem: NestProblem, target: str, threads: int = 1) -> None:
+    """Raises RecurraError where an entry of this problem could not be kept, as before a search."""
+    parent = path(problem, target, threads).parent
+    with _writing(parent), tempfile.TemporaryFile(dir=parent):
+        pass
+
+
 def save(entry: StoredNest) -> bool:
     """Keep an entry, unless one is there that is as good; tell whether it was kept.
 
@@ -95,16 +102,12 @@ def save(entry: StoredNest) -> bool:
     """
     problem = entry.nest.problem
     place = path(problem, entry.target, entry.threads)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.parent):
-            before = load(problem, entry.target, entry.threads)
-            if before is not None and before.of_peak >= entry.of_peak:
-                return False
-            nest = canonical_form(problem).to_canonical(entry.nest)
-            _write(place, replace(entry, nest=nest))
-    except OSError as error:
-        raise RecurraError(f"{place.parent} cannot be written", facts=str(error)) from None
+    with _writing(place.parent):
+        before = load(problem, entry.target, entry.threads)
+        if before is not None and before.of_peak >= entry.of_peak:
+            return False
+        nest = canonical_form(problem).to_canonical(entry.nest)
+        _write(place, replace(entry, nest=nest))
     return True
 
 
@@ -158,6 +161,21 @@ def _read(place: Path) -> StoredNest:
 def digest_of(given: dict[str, object]) -> str:
     """Return what tells whether an entry is as it was written."""
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _writing(parent: Path) -> Generator[None]:
+    """One writer at a time, in a folder that is there; raises RecurraError if it cannot write."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with _alone(parent):
+            yield
+    except OSError as error:
+        raise RecurraError(
+            f"{parent} cannot be written",
+            facts=str(error),
+            hint="make room, or name another folder: RECURRA_KERNELS=/folder",
+        ) from None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from recurra.nest.agents.policy import shipped
 from recurra.nest.check import Examination
 from recurra.nest.default_schedule import standard, tiles
 from recurra.nest.einsum import from_sizes
-from recurra.nest.kernel_store import StoredNest, path, save
+from recurra.nest.kernel_store import StoredNest, expect_writable, path, save
 from recurra.nest.loops import Nest, scheduled, untiled
 from recurra.nest.measure import LONG, Evaluator, Standing, compared, verified
 from recurra.nest.packing import packed
@@ -249,6 +249,8 @@ class Tune:
             except OSError as error:
                 raise RecurraError(f"{self.out} cannot be written", facts=str(error)) from None
         on = target(self.backend)
+        if self.keep:
+            expect_writable(problem, on.name, self.threads)
         with _progress(self.search, self.seconds) as tell:
             best = tuned(
                 problem,
@@ -306,11 +308,15 @@ def read_sizes(text: str) -> Mapping[str, int] | list[int]:
     words = [word.strip() for word in text.split(",")]
     if all(re.fullmatch(r"-?\d+", word) for word in words):
         return [int(word) for word in words]
+    facts = "sizes are numbers, in order of first mention or by letter"
     if all(re.fullmatch(r"[a-z]=-?\d+", word) for word in words):
-        return {word[0]: int(word[2:]) for word in words}
+        sizes = {word[0]: int(word[2:]) for word in words}
+        if len(sizes) == len(words):
+            return sizes
+        facts = "a letter is given twice"
     raise RecurraError(
         f"not understood: --sizes {text}",
-        facts="sizes are numbers, in order of first mention or by letter",
+        facts=facts,
         hint="as in --sizes 128,64,32 or --sizes m=128,k=64,n=32",
     )
 

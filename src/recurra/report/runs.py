@@ -69,7 +69,15 @@ class RunFolder:
         the new run is known not to be that.
         """
         path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecurraError(
+                f"{path} cannot be the folder of a run",
+                facts=f"the system says: {error.strerror or error}",
+                hint='name another: folder="runs/first"',
+                loc=here(),
+            ) from None
         run = cls(path)
         if overwrite:
             for name in run.holds():

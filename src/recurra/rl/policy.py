@@ -14,9 +14,11 @@ number of rows it becomes one Python function that calls NumPy:
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from recurra.backends.numpy.machine import NumpyNamespace
 from recurra.backends.numpy.stand_in import StandIn, blank
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import tuple_of
+from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
 from recurra.ir.order import topological
@@ -51,7 +54,17 @@ def load(path: str | Path, seed: int = 0) -> SavedPolicy:
     It is saved with every checkpoint, and when the run ends. Raises RecurraError where there is
     none, or the program acts in a way that cannot be cut out of it.
     """
-    file = Path(path) / POLICY if Path(path).is_dir() else Path(path)
+    try:
+        given = Path(path)
+    except TypeError:
+        raise RecurraError(
+            f"{path!r} is no folder of a run",
+            facts="a folder is named by a string or a path",
+            hint='rc.rl.load("runs/x")',
+            loc=here(),
+        ) from None
+    expect_seed(seed)
+    file = given / POLICY if given.is_dir() else given
     if not file.exists():
         raise RecurraError(
             f"there is no policy at {path}",
@@ -102,13 +115,14 @@ class Leaf:
                 ) from None
         if self.classes is not None:
             return np.eye(self.classes, dtype=np.float32)[self.index(raw, self.classes)]
+        raw = numbers_of(raw)
         if self.start != 0:
-            raw = np.asarray(raw) - np.asarray(self.start)
+            raw = raw - np.asarray(self.start)
         return np.asarray(raw, self.wanted)
 
-    def index(self, raw: object, classes: int) -> Array:
+    def index(self, raw: Any, classes: int) -> Array:
         """The number of a class, from 0 on; raises RecurraError where it is none."""
-        given = np.asarray(raw)
+        given, _ = _as_array(raw)
         if given.dtype.kind in "iu":
             found = given - self.start
             if not ((found < 0) | (found >= classes)).any():
@@ -122,6 +136,30 @@ class Leaf:
             else f"write policy.act({self.start})",
             loc=here(),
         )
+
+
+def numbers_of(raw: Any) -> Array:
+    """A part of an observation as an array; raises RecurraError if that has not only numbers."""
+    given, why = _as_array(raw)
+    kind = given.dtype.kind
+    if kind in "fiub" or (kind == "O" and all(isinstance(x, Real) for x in given.flat)):
+        return given
+    if kind == "V" and given.dtype.names is None:  # bfloat16, of which NumPy has no kind
+        return given
+    raise RecurraError(
+        f"an observation is {' '.join(reprlib.repr(raw).split())}, and has not only numbers",
+        facts=why or "None, texts and complex numbers are none",
+        hint="give it as the environment does: policy.act(observation)",
+        loc=here(),
+    )
+
+
+def _as_array(raw: Any) -> tuple[Array, str]:
+    """An array, of texts if there is none, and why; PyTorch's lose their history."""
+    try:
+        return np.asarray(raw.detach() if hasattr(raw, "detach") else raw), ""
+    except (TypeError, ValueError) as error:  # such as rows of several lengths
+        return np.empty(0, str), str(error)
 
 
 class SavedPolicy:

@@ -312,7 +312,7 @@ def expect_more(run: RunFolder, settings: Recipe) -> None:
         more = ("--resume", str(run.path), "--iterations", str(2 * done))
         raise RecurraError(
             f"the run in {run.path} has all its {done} iterations",
-            facts=f"it was to have {settings.iterations}",
+            facts=f"--iterations {settings.iterations} counts those that it has, too",
             hint=f"go on with: {settings.command(*more)}",
         )
 

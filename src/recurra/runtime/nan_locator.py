@@ -177,6 +177,7 @@ class Check:
     resumable: bool = False  # may the last launch be run again alone?
     launches: int = 0  # since the state that a replay begins with
     ended: bool = False
+    given: BadElement | None = None  # the first inf that an environment gave in this launch
 
     def __post_init__(self) -> None:
         self.resumable = _hands_on_variables(self.program)
@@ -187,10 +188,12 @@ class Check:
         def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             if not self.answers_are_kept(statement):
                 return call
+            point = self.points(Walk(self.program.plan, execution.backend.machine), statement)
 
-            def recorded(*given: object) -> tuple[LibraryArray, ...]:
-                found = call(*given)
+            def recorded(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
+                found = call(times, *given)
                 self.answers.append(tuple(map(execution.backend.numpy, found)))
+                self.given = self.given or self.infinite(statement, point, times)
                 return found
 
             return recorded
@@ -200,6 +203,33 @@ class Check:
     def answers_are_kept(self, statement: str) -> bool:
         """Is it a function that is called? Samples are taken again."""
         return not isinstance(self.program.plan.statements[statement].op, Samples)
+
+    def points(self, walk: Walk, statement: str) -> Callable[[tuple[int, ...]], Env]:
+        """The point of a call, by the times of the loops that it is in."""
+        path = self.program.plan.schedule.paths()[statement]
+        loops = [x for _, x in path if x is not None]
+
+        def point(times: tuple[int, ...]) -> Env:
+            state = Scope({}, {}, {}, tuple(zip(loops, times, strict=True)))
+            return walk.point(statement, state)
+
+        return point
+
+    def infinite(
+        self, statement: str, point: Callable[[tuple[int, ...]], Env], times: tuple[int, ...]
+    ) -> BadElement | None:
+        """The first inf of the newest answer, if its results have names, as an environment's.
+
+        A NaN is seen in all that is made of it; an inf may be gone, as tanh and min see to.
+        """
+        node = self.program.plan.statements[statement]
+        if not isinstance(node.op, Call) or not node.op.fn.results:
+            return None
+        for k, y in enumerate(self.answers[-1]):
+            if is_floating(y.dtype) and np.isinf(y).any():
+                at = tuple(map(int, np.argwhere(np.isinf(y))[0]))
+                return BadElement(node, dict(point(times)), at, float(y[at]), (), k)
+        return None
 
     def step(self, s: Step) -> None:
         """After a launch; raises NotFiniteError."""
@@ -219,6 +249,12 @@ class Check:
             self.look(results)
 
     def look(self, results: Mapping[str, object], where: str = "") -> None:
+        """Raise NotFiniteError for what a launch made, or was given."""
+        self.look_at_results(results, where)
+        if self.given is not None:
+            raise self.refusal(self.given)
+
+    def look_at_results(self, results: Mapping[str, object], where: str) -> None:
         bad = bad_names(results) - self.excused
         if not bad:
             return
@@ -239,22 +275,22 @@ class Check:
         found, shown = self.replay(high)
         assert found.last is not None
         name = sorted(reached & bad_names(shown), key=lambda n: (n not in self.names, n))[0]
-        raise self.refusal(found.last, name, results[name], where)
+        led = f"{self.called(name)} is {_worst(results[name])}" + (f" at {where}" if where else "")
+        by_op = not isinstance(found.last.node.op, Call)
+        raise self.refusal((by_op and self.given) or found.last, f"\n  it reaches {led}")
 
     def replay(self, through: int | None) -> tuple[NanWatch, Mapping[str, object]]:
         """The launch again: what was made, and its results."""
         watch, answers = NanWatch(through), iter(self.answers)
         backend = _Watching(watch)
         plan = self.program.plan
-        walk, paths = Walk(plan, backend.machine), plan.schedule.paths()
+        walk = Walk(plan, backend.machine)
 
         def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
-            node = plan.statements[statement]
-            loops = [x for _, x in paths[statement] if x is not None]
+            node, point = plan.statements[statement], self.points(walk, statement)
 
             def answered(times: tuple[int, ...], *_: object) -> tuple[np.ndarray, ...]:
-                state = Scope({}, {}, {}, tuple(zip(loops, times, strict=True)))
-                env = walk.point(statement, state)
+                env = point(times)
                 return tuple(_answer(watch, node, env, y, k) for k, y in enumerate(next(answers)))
 
             return answered if self.answers_are_kept(statement) else call
@@ -286,8 +322,7 @@ class Check:
             hint="compile with backend='numpy', check='nan'",
         )
 
-    def refusal(self, made: BadElement, result: str, shown: object, where: str) -> NotFiniteError:
-        led = f"{self.called(result)} is {_worst(shown)}" + (f" at {where}" if where else "")
+    def refusal(self, made: BadElement, led: str = "") -> NotFiniteError:
         dims, element = self.point(made)
         places = [f"{d}={p}" for d, p in dims.items()]
         places += [f"element {list(element)}"] if element else []
@@ -302,8 +337,7 @@ class Check:
             takes = ["it comes from outside of the program"]
         return NotFiniteError(
             f"{made.node.op.name} makes {_text(made.value)}{at}",
-            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}"
-            f"\n  it reaches {led}",
+            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}{led}",
             hint=f"keep what {made.node.op.name} is given where it is finite "
             "(rc.maximum, rc.minimum, a smaller learning rate)",
             loc=made.node.loc,
@@ -316,9 +350,13 @@ class Check:
         row = f" of row {made.element[0]}" if op.batch_dims and made.element else ""
         return NotFiniteError(
             f"{op.fn.key} gives {_text(made.value)}{what}{row}{at}",
-            facts=f"{made.node.name}: it comes from outside of the program\n  it reaches {led}",
-            hint=f"mend {op.fn.key}, or leave out what is not finite where the program reads it: "
-            "rc.where(x == x, x, 0.0)",
+            facts=f"{made.node.name}: it comes from outside of the program{led}",
+            hint=f"mend {op.fn.key}, or leave out what is not finite "
+            + (
+                "where the program reads it: rc.where(x == x, x, 0.0)"
+                if np.isnan(made.value) or not op.fn.results
+                else "in a wrapper: np.nan_to_num(x)"
+            ),
             loc=made.node.loc,
         )
 

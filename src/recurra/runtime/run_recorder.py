@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from recurra.errors import RecurraError, here
 from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import Type
 from recurra.report.progress import track
@@ -32,6 +33,13 @@ def record(
 
     A resumed run goes on with the metrics that are there. The folder of another run is refused.
     """
+    if not str(folder):
+        raise RecurraError(
+            "the folder of a run has no name",
+            facts=f"folder is {folder!r}",
+            hint='name one: folder="runs/first"; "." is the one that you are in',
+            loc=here(),
+        )
     written = runner.compilation.written
     for name, equation in written.logs.items():
         node = written.graph[equation]

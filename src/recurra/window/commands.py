@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import runpy
 import sys
 import traceback
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
@@ -30,7 +32,7 @@ from recurra.window.task import WindowError
 from recurra.window.timeline import expect_timeline
 
 if TYPE_CHECKING:
-    from recurra.window.torch.concurrent import Block
+    from recurra.window.torch.block import Block
 
 PROGRAM = """A trace as text (a file, or - for standard input), a GPU's profile by torch.profiler
 (.json, .json.gz), a scheduled HLO module (.pb), synthetic:NAME (a program with the numbers of the
@@ -64,12 +66,17 @@ class WindowRunCommand:
     """At the end, print how many operators were deferred, .., on standard error, as JSON."""
 
     def __call__(self) -> int:
-        if not self.script.is_file():
-            raise WindowError(f"there is no file {self.script}")
+        if self.script.is_dir() or not os.access(self.script, os.R_OK):
+            raise WindowError(
+                f"there is no file {self.script}",
+                facts="a script is a file of Python that can be read",
+                hint="recurra window run infer.py",
+            )
         if self.timeline is not None:
             expect_timeline(self.timeline)
         with needed_by("recurra window run", WindowError):
-            from recurra.window.torch.concurrent import without_gradients
+            from recurra.window.torch.concurrent import load_native, without_gradients
+        load_native(self.threads, self.slots, None)  # if that fails, no script has run
         sys.argv = [str(self.script), *self.arguments]
         sys.path.insert(0, str(self.script.parent))
         policy = "always" if self.always else "learn"
@@ -101,10 +108,24 @@ class WindowRunCommand:
 def _run_script(script: Path) -> SystemExit | None:
     """How it ended by itself, if it asked to."""
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if script.is_file():
+            runpy.run_path(str(script), run_name="__main__")
+        else:
+            _run_once_read(script)
     except SystemExit as left:
         return left
     return None
+
+
+def _run_once_read(script: Path) -> None:
+    """Run what a pipe holds: `runpy` reads a script twice."""
+    code = compile(script.read_bytes(), str(script), "exec")
+    main, before = ModuleType("__main__"), sys.modules["__main__"]
+    sys.modules["__main__"] = main
+    try:
+        exec(code, vars(main))
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _without_our_frames(error: Exception, script: Path) -> str:

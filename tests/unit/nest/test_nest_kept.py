@@ -224,9 +224,14 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_cannot_be_kept_is_told(
     more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search is not lost with the store."""
+    """It is before a search; one that has begun is not lost with the store."""
     monkeypatch.setenv("RECURRA_KERNELS", "/proc/none")
     words = ["tune", "mk,kn->mn", "--sizes", "24,16,40", "--seconds", "0.1", *more]
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.match(r"/proc/none/\S+ cannot be written\n  .*\n  hint: ", shown.err)
+    monkeypatch.setattr("recurra.nest.tune.expect_writable", lambda *_: None)
     assert cli.main(words) == 2
     shown = capsys.readouterr()
     assert "m<24 k<16 n<40" in shown.out

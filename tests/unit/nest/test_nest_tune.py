@@ -106,6 +106,8 @@ def test_words(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["mk,kn->mn", "--sizes", "24,16"], "'mk,kn->mn' has 3 sizes: m, k, n"),
         (["mk,kn->mn", "--sizes", "24,x,40"], "not understood: --sizes 24,x,40"),
+        (["mk,kn->mn", "--sizes", "m=8,k=8,n=8,n=9"],
+         "not understood: --sizes m=8,k=8,n=8,n=9"),
         (["mk,kn->mn", "--sizes", "24,-1,40"], "index k has no points"),
         (["mk,kn", "--sizes", "24,16,40"], "'mk,kn' is not an einsum"),
         (["mk,kn->mn", "--sizes", "8,8,8", "--search", "magic"], "there is no search 'magic'"),

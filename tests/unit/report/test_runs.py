@@ -234,6 +234,22 @@ def test_a_metric_that_is_called_as_a_column_is_refused_before_the_run(tmp_path:
     assert program.run()[name].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_what_cannot_be_the_folder_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written anywhere, above all not into the folder that one is in."""
+    monkeypatch.chdir(tmp_path)
+    program = logging("loss")
+    with pytest.raises(RecurraError, match="the folder of a run has no name"):
+        program.run(folder="")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("mine")
+    for folder in ("file", "file/below"):
+        with pytest.raises(RecurraError, match=f"{folder} cannot be the folder of a run"):
+            program.run(folder=folder)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", ["self", "done", "scalars", "seed", "a b", "x/y", "<b>x", "é\n"])
 def test_a_metric_has_any_other_name(tmp_path: Path, name: str):
     logging(name).run(folder=tmp_path / "run")

@@ -27,7 +27,8 @@ class Broken(gym.Env[Any, Any]):
 
     def seen(self) -> Any:
         wrong = self.steps == 5 and self.seed % 2
-        x = np.array([0.5, np.nan if wrong and self.kind != "reward" else 1.0], np.float32)
+        value = np.inf if self.kind == "infinite" else np.nan
+        x = np.array([0.5, value if wrong and self.kind != "reward" else 1.0], np.float32)
         return {"near": np.ones(2, np.float32), "far": x} if self.kind == "part" else x
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -41,7 +42,7 @@ class Broken(gym.Env[Any, Any]):
         return self.seen(), np.inf if wrong else 1.0, False, False, {}
 
 
-for _kind in ("reward", "flat", "part", "reset"):
+for _kind in ("reward", "flat", "part", "reset", "infinite"):
     gym.register(
         f"Broken-{_kind}-v0",
         entry_point=f"{__name__}:Broken",
@@ -87,6 +88,26 @@ def test_rows_are_told_apart():
 def test_an_observation_and_its_parts():
     assert ".step gives nan as the observation of row" in told("flat", "numpy", "absorbing")
     assert ".step gives nan as the observation['far'] of row" in told("part", "numpy", "autoreset")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("read", ["tanh", "ratio"])
+def test_an_observation_that_is_infinite(backend: str, read: str):
+    """It is named where no result shows it, and where operators make NaN of it."""
+    ctx = rc.Context(dims="b i t")
+    with ctx as ((b, B), (i, I), (t, T)):
+        env = rc.rl.env.make("Broken-infinite-v0", vectorization_mode="sync")
+        o = rc.like(env.observation_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        x = o.tanh() if read == "tanh" else o.sum() / o.square().sum()
+        o[b, i, t + 1], r, _ = env.step((x.sum() > 0.0).cast("i32"))
+        rc.log(score=(r + x.sum())[0:B, i, 0:T].mean())
+    with pytest.raises(NotFiniteError) as e:
+        ctx.compile({B: 2, I: 2, T: 8}, backend=backend, check="nan").run(seed=0)
+    first = str(e.value).splitlines()[0]
+    assert ".step gives inf as the observation of row" in first
+    assert first.endswith("i=0, t=4, element [1]")
+    assert ("it reaches score is nan" in str(e.value)) == (read == "ratio")
 
 
 def test_the_first_observation():

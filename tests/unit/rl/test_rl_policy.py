@@ -255,6 +255,11 @@ def refused(f: Callable[[], Any]) -> str:
 
 def test_what_has_no_policy(tmp_path: Path):
     assert "there is no policy at" in refused(lambda: rc.rl.load(tmp_path))
+    nothing: Any = None
+    assert "None is no folder of a run" in refused(lambda: rc.rl.load(nothing))
+    odd: list[Any] = [-1, 1.5]
+    for seed in odd:
+        assert f"the seed cannot be {seed}" in refused(lambda seed=seed: rc.rl.load("x", seed))
 
     def all_of_the_past(o: Any, dims: Dims, T_: Any) -> Any:
         b, i, t = dims
@@ -271,6 +276,19 @@ def test_observations_that_do_not_fit(tmp_path: Path):
     why = refused(lambda: policy.act(np.zeros(3)))
     assert "has the shape [3]" in why
     assert "shows [4]" in why
+
+
+def test_observations_that_are_no_numbers(tmp_path: Path):
+    """They are refused where NumPy would make NaN of them, or drop a part."""
+    policy = acted(tmp_path / "run", by_lstm, "absorbing")[-1]
+    for odd in ("abc", [[0.0, 0.0], [1.0]], np.array([None, 1.0]), np.zeros(2, complex)):
+        why = refused(lambda odd=odd: policy.act(odd))
+        assert "an observation is " in why
+        assert "has not only numbers" in why
+    action = policy.act(np.ones(2), greedy=True)
+    policy.reset()
+    tensor = pytest.importorskip("torch").ones(2, requires_grad=True)
+    np.testing.assert_array_equal(policy.act(tensor, greedy=True), action)
 
 
 @pytest.mark.slow

@@ -152,6 +152,8 @@ def test_what_cannot_be_resumed(tmp_path: Path):
     path = Path(quietly(settings, Fake(10))["run"])
     with pytest.raises(RecurraError, match="has all its 10 iterations"):
         quietly(replace(settings, resume=path), Fake(10))
+    with pytest.raises(RecurraError, match="\n  --iterations 4 counts those that it has, too\n"):
+        quietly(replace(settings, resume=path, iterations=4), Fake(10))
     with pytest.raises(RecurraError, match=r"but --lr 0\.5 was given"):
         quietly(replace(settings, resume=path, lr=0.5), Fake(10))
     with pytest.raises(RecurraError, match="there is no run at"):

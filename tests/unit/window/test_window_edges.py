@@ -266,3 +266,28 @@ def test_a_tensor_dies_when_its_operator_has_ended() -> None:
             del y
     assert seen() is None
     assert sorted(died) == list(range(10))
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_an_error_by_which_a_block_is_left_says_what_failed_before(told: bool) -> None:
+    """In eager mode that would have come first. What somebody was told of is not said again."""
+
+    def program(left: Tensor) -> None:
+        found = left
+        for last in (1, 1, 1000):
+            found = left.gather(0, torch.full((1, 3), last))
+        if told:
+            with pytest.raises(RuntimeError, match="out of bounds"):
+                found.tolist()
+        raise KeyError("ours")
+
+    def block() -> None:
+        with concurrent(2, policy="always"):
+            program(late(A))
+
+    with pytest.raises(KeyError, match="ours") as error:
+        block()
+    notes = getattr(error.value, "__notes__", [])
+    assert len(notes) == (not told)
+    for note in notes:
+        assert note.startswith("before that, and read by nobody: RuntimeError: operator aten::gath")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from documents import ROOT, env
 from recurra.cli import main
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
@@ -58,3 +60,41 @@ def test_a_script_that_exits_is_told_of_too(
     assert not picture.exists()
     assert main([*command[:-1], str(tmp_path / "ran.png")]) == 2
     assert "neither .html nor .json" in capsys.readouterr().err
+
+
+def command(*words: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recurra.cli", "window", "run", *words],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=env() | variables,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.slow
+def test_without_a_compiler_no_script_has_run(tmp_path: Path) -> None:
+    path = tmp_path / "infer.py"
+    path.write_text("print('it ran')")
+    nowhere = str(tmp_path / "nowhere")
+    done = command(str(path), XDG_CACHE_HOME=nowhere, CXX="no-such-compiler")
+    assert done.stdout == ""
+    first, *others = done.stderr.splitlines()
+    assert first == "there is no C++ compiler"
+    assert [line[:2] for line in others] == ["  ", "  "]
+    assert done.returncode == 1
+
+
+@pytest.mark.slow
+def test_a_script_that_is_typed_or_piped() -> None:
+    done = command("/dev/stdin", given="print('it ran')\n")
+    assert (done.returncode, done.stdout) == (0, "it ran\n"), done.stderr
+
+
+def test_scripts_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path, tmp_path / "nothing.py"):
+        assert main(["window", "run", str(path)]) == 2
+        assert capsys.readouterr().err.startswith(f"there is no file {path}\n  ")

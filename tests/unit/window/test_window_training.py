@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from built import FOLDER
 from recurra.window import Executor, KernelError, WindowError
-from recurra.window.torch.concurrent import Block, concurrent
+from recurra.window.torch.block import Block
+from recurra.window.torch.concurrent import concurrent
 from recurra.window.torch.training import backend
 from recurra.window.workloads.cells import NASNET_A, NasCell
 

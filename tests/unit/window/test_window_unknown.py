@@ -145,6 +145,49 @@ def test_kernels_in_python_for_pytorchs_own_operators() -> None:
     assert block.counts["deferred"] == after.counts["deferred"] - 6
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("met", [0, 3])
+def test_kernels_in_python_that_are_registered_inside_a_block(met: int) -> None:
+    """What was called before has the kernel that it had; what comes later runs in the caller."""
+    threads: list[int] = []
+
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        threads.append(threading.get_ident())
+        return torch.tensor(np.sin(x.numpy()) + 1)
+
+    def program(library: Any) -> list[torch.Tensor]:
+        before = [torch.sin(slow() + k) for k in range(met)]
+        library.impl("sin", sine, "CPU", allow_override=True)
+        return [*before, *(torch.sin(slow() + k) * 2 for k in range(6))]
+
+    with scoped("aten", "IMPL") as library:
+        expected = program(library)
+    with scoped("aten", "IMPL") as library, concurrent(2, policy="always"):
+        found = program(library)
+    assert bits(found) == bits(expected)
+    assert threads == [threading.get_ident()] * 12
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_kernels_in_python_that_other_operators_call() -> None:
+    """They are a part of those, wherever these run, and do not wait for themselves."""
+
+    def chosen(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(np.take(x.numpy(), index.numpy(), dim))
+
+    def program() -> list[torch.Tensor]:
+        return [torch.nn.functional.embedding(which * 1, slow() + k) * 2 for k in range(6)]
+
+    which = torch.arange(200)
+    with scoped("aten", "IMPL") as library:
+        library.impl("index_select", chosen, "CPU", allow_override=True)
+        expected = program()
+        with concurrent(2, policy="always") as block:
+            found = program()
+    assert bits(found) == bits(expected)
+    assert block.counts["deferred"] > 20
+
+
 COLLECTIVE = """
 import os, sys
 import torch

@@ -107,9 +107,10 @@ class Engine {
 
   bool idle() const { return (state_ & kEmpty) != 0; }
 
-  // Returns when everything is done, or has failed.
+  // Returns when everything is done, or has failed. An operator in flight may ask for it, too, if
+  // a part of it is a kernel in Python: its arguments are there, and it cannot wait for itself.
   void drain() {
-    if (state_ & kEmpty) return;
+    if ((state_ & kEmpty) || running_) return;
     auto lock = locked();
     while (!window_.empty()) help(lock, [this] { return shows(kReady | kEmpty); });
   }

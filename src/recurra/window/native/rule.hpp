@@ -9,7 +9,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -164,6 +166,7 @@ class Rule {
   // remembered, since another operator may have its schema in the same place tomorrow.
   const Kind& operator[](const c10::OperatorHandle& op) {
     static const Kind strange;
+    if (changed_.load(std::memory_order_acquire)) heed();
     Line& line = lines_[reinterpret_cast<std::uintptr_t>(&op.schema()) /
                         alignof(c10::FunctionSchema) % kLines];
     if (line.schema == &op.schema()) return *line.kind;
@@ -173,17 +176,12 @@ class Rule {
     return known->second;
   }
 
-  // Somebody has registered kernels in Python for these, and no longer for others.
+  // Somebody has registered kernels in Python for these, and no longer for others. Any thread may
+  // say so; the one that looks operators up heeds it when it looks up the next one.
   void replaced(const std::vector<std::string>& names) {
-    for (Kind* kind : replaced_) *kind = kind_of(*kind->op);
-    replaced_.clear();
-    const std::unordered_set<std::string> all(names.begin(), names.end());
-    for (auto& [schema, kind] : kinds_) {
-      if (!all.count(c10::toString(kind.op->operator_name()))) continue;
-      kind.way = Kind::unknown;
-      kind.why = "what it touches is not known: a kernel for it is registered in Python";
-      replaced_.push_back(&kind);
-    }
+    const std::lock_guard lock(mutex_);
+    names_ = {names.begin(), names.end()};
+    changed_.store(true, std::memory_order_release);
   }
 
   // By name: which way, and why.
@@ -202,8 +200,24 @@ class Rule {
   };
   static constexpr std::size_t kLines = 256;
 
+  void heed() {
+    const std::lock_guard lock(mutex_);
+    changed_.store(false, std::memory_order_relaxed);
+    for (Kind* kind : replaced_) *kind = kind_of(*kind->op);
+    replaced_.clear();
+    for (auto& [schema, kind] : kinds_) {
+      if (!names_.count(c10::toString(kind.op->operator_name()))) continue;
+      kind.way = Kind::unknown;
+      kind.why = "what it touches is not known: a kernel for it is registered in Python";
+      replaced_.push_back(&kind);
+    }
+  }
+
   std::unordered_map<const void*, Kind> kinds_;
   std::vector<Kind*> replaced_;
+  std::mutex mutex_;
+  std::unordered_set<std::string> names_;  // with the mutex, as is `changed_` for who sets it
+  std::atomic<bool> changed_{false};
   Line lines_[kLines];
 };
 

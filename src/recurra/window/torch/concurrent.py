@@ -18,7 +18,7 @@ import threading
 import types
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +28,6 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.utils import _python_dispatch, dlpack
 
-from recurra.report.html import table_html
 from recurra.window.core import LARGEST
 from recurra.window.failures import KernelError
 from recurra.window.gain_model import check_policy
@@ -36,7 +35,7 @@ from recurra.window.launch import Ran
 from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import MOST_THREADS, WindowError, is_count
-from recurra.window.timeline import save_threads
+from recurra.window.torch.block import Block, Fate
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.sites import Site, site_of
 
@@ -90,66 +89,16 @@ LOOKS_BETWEEN: tuple[tuple[object, str], ...] = tuple(
     for name in ("_verify_params_across_processes",)
     if hasattr(torch.distributed, name)
 )
+REGISTRATIONS = (
+    "impl",
+    "_impl_with_aoti_compile",
+)  # of torch.library.Library: of a kernel in Python
 PROFILERS = (("_enable_profiler", True), ("_disable_profiler", False))  # of autograd.profiler
 TINY_US = 5.0  # an operator that takes less is run by the caller, if nothing holds it up
 
 _open: dict[str, Block] = {}  # the block that is open
 _native: list[ModuleType] = []  # the module, while a block is open
 _registered: set[str] = set()  # the kernels in Python that the module was told of
-
-
-@dataclass(frozen=True)
-class Fate:
-    """What became of an operator's calls for one reason, and what of its caller's time that took.
-
-    `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
-    """
-
-    operator: str
-    what: str
-    why: str
-    calls: int
-    us: float
-
-
-@dataclass(frozen=True)
-class Block:
-    """What a block did: how many operators were deferred, run at once, alone, ..
-
-    One with explain=True tells of each operator, too, most of the caller's time first, and when the
-    last 4096 calls ran, in which thread: 0 is the caller.
-    """
-
-    counts: dict[str, float] = field(default_factory=dict[str, float])
-    fates: list[Fate] = field(default_factory=list[Fate])
-    spans: list[Ran] = field(default_factory=list[Ran])
-
-    def __str__(self) -> str:
-        counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
-        if not self.fates:
-            return counts
-        width = max(len(f.operator) for f in self.fates)
-        lines = [f"{'operator':<{width}}  {'what':<8}  {'calls':>6}  {'ms':>8}  why"]
-        for f in self.fates:
-            row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
-            lines.append(row)
-        return "\n".join([counts, "", *lines])
-
-    def save_timeline(self, path: str | Path) -> None:
-        """Writes what ran when, a lane for each thread: a page, or .json, which Perfetto opens.
-
-        Raises WindowError for other names, and without explain=True.
-        """
-        if not self.spans:
-            raise WindowError(
-                "a block has no timeline",
-                facts="it ran no operators that it looked at, or nobody asked when they ran",
-                hint="window.concurrent(explain=True)",
-            )
-        save_threads(Path(path), self.spans, str(Block(self.counts)))
-
-    def _repr_html_(self) -> str:
-        return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
 
 
 @dataclass(frozen=True)
@@ -235,7 +184,11 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             yield Block({"in a block that was open": 1})
             return
         with _replaced(module), not_compiled(module.put), _entered(module, options):
-            yield block
+            try:
+                yield block
+            except Exception as error:
+                _note_what_failed(module, error)
+                raise
             module.drain()
             module.account()
             block.counts.update(module.counts())
@@ -267,6 +220,15 @@ def _entered(module: ModuleType, options: Options) -> Generator[None]:
     finally:
         module.leave()
         _native.clear()
+
+
+def _note_what_failed(module: ModuleType, error: Exception) -> None:
+    """An error by which a block is left says which operator failed before, if nobody read it."""
+    module.drain()
+    try:
+        module.finish()
+    except Exception as earlier:
+        error.add_note(f"before that, and read by nobody: {type(earlier).__name__}: {earlier}")
 
 
 @contextmanager
@@ -348,6 +310,8 @@ def _replacements(module: ModuleType) -> Generator[Replacement]:
     yield from ((owner, name, partial(_changing, module)) for owner, name in SETTERS)
     for name, begins in PROFILERS:
         yield torch.autograd.profiler, name, partial(_profiling, module, begins=begins)
+    for name in REGISTRATIONS:
+        yield torch.library.Library, name, partial(_registering, module)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
     yield from ((owner, name, partial(_alone, module)) for owner, name in LOOKS_BETWEEN)
     yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
@@ -389,6 +353,19 @@ def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[...
             module.change()
 
     return wait
+
+
+def _registering(module: ModuleType, register: Callable[..., object]) -> Callable[..., object]:
+    """What was called before a kernel is registered runs before, with the one that it had."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        module.drain()
+        try:
+            return register(*args, **kwargs)
+        finally:
+            _tell_of_kernels_in_python(module)
+
+    return call
 
 
 def _profiling(

@@ -24,7 +24,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func as boxed
 from torch._functorch.partitioners import default_partition
 
-from recurra.window.torch.concurrent import Block, concurrent, load_native
+from recurra.window.torch.block import Block
+from recurra.window.torch.concurrent import concurrent, load_native
 
 
 def backend(

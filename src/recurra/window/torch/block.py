@@ -1,0 +1,72 @@
+"""What a block of `window.concurrent()` tells of itself: counts, operators, and when they ran.
+
+with recurra.window.concurrent(explain=True) as block:
+    y = model(x)
+print(block)  →  deferred: 40
+                 ..
+                 aten::mm  deferred  40  1.20  it gives new tensors
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recurra.report.html import table_html
+from recurra.window.launch import Ran
+from recurra.window.task import WindowError
+from recurra.window.timeline import save_threads
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of an operator's calls for one reason, and what of its caller's time that took.
+
+    `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
+    """
+
+    operator: str
+    what: str
+    why: str
+    calls: int
+    us: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a block did: how many operators were deferred, run at once, alone, ..
+
+    One with explain=True tells of each operator, too, most of the caller's time first, and when the
+    last 4096 calls ran, in which thread: 0 is the caller.
+    """
+
+    counts: dict[str, float] = field(default_factory=dict[str, float])
+    fates: list[Fate] = field(default_factory=list[Fate])
+    spans: list[Ran] = field(default_factory=list[Ran])
+
+    def __str__(self) -> str:
+        counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())
+        if not self.fates:
+            return counts
+        width = max(len(f.operator) for f in self.fates)
+        lines = [f"{'operator':<{width}}  {'what':<8}  {'calls':>6}  {'ms':>8}  why"]
+        for f in self.fates:
+            row = f"{f.operator:<{width}}  {f.what:<8}  {f.calls:>6}  {f.us / 1000:>8.2f}  {f.why}"
+            lines.append(row)
+        return "\n".join([counts, "", *lines])
+
+    def save_timeline(self, path: str | Path) -> None:
+        """Writes what ran when, a lane for each thread: a page, or .json, which Perfetto opens.
+
+        Raises WindowError for other names, and without explain=True.
+        """
+        if not self.spans:
+            raise WindowError(
+                "a block has no timeline",
+                facts="it ran no operators that it looked at, or nobody asked when they ran",
+                hint="window.concurrent(explain=True)",
+            )
+        save_threads(Path(path), self.spans, str(Block(self.counts)))
+
+    def _repr_html_(self) -> str:
+        return table_html([{"operators": k, "count": v} for k, v in self.counts.items()])
