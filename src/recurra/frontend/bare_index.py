@@ -101,6 +101,9 @@ def unwrap(e: Size) -> Expr | int: ...
 @overload
 def unwrap(e: object) -> object: ...
 def unwrap(e: object) -> object:
+    """What an index expression says; a whole number of NumPy is one of Python."""
+    if isinstance(e, np.integer):
+        return int(e)
     return e.expr if isinstance(e, BareIndex) else e
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.bare_index import BareIndex, condition, unwrap
+from recurra.frontend.no_value import operator_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
@@ -24,14 +25,21 @@ class Index(BareIndex):
     __slots__ = ()
 
     def _affine(self, other: Index | int, f: Fold) -> Index:
-        if type(other) is int and abs(other) >= 2**63:
+        number = unwrap(other)
+        if isinstance(number, int) and abs(number) >= 2**63:
             raise DomainError(
-                f"the index has the number {other}",
+                f"the index has the number {number}",
                 facts="indices are numbers of 32 bits",
-                hint=f'compute with a number: rc.value({self}, "f64") and {float(other)}',
+                hint=f'compute with a number: rc.value({self}, "f64") and {float(number)}',
                 loc=here(),
             )
-        return Index(f(self.expr, unwrap(other)))
+        return Index(f(self.expr, number))
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *operands: object, **_: object
+    ) -> object:
+        """Numbers and arrays of NumPy beside a dim are what they are on its right."""
+        return operator_of(ufunc, method)(*map(_of_numpy, operands))
 
     @overload
     def __add__(self, other: Index | int) -> Index: ...
@@ -183,7 +191,13 @@ Steps = Sequence[Place | tuple[Place, ...]]  # those in brackets count one in th
 
 
 def _is_int(other: object) -> TypeGuard[Index | int]:
-    return isinstance(other, Index) or type(other) is int
+    return isinstance(other, (Index, np.integer)) or type(other) is int
+
+
+def _of_numpy(x: object) -> object:
+    if isinstance(x, np.generic):
+        return x.item()
+    return as_tensor(x) if isinstance(x, np.ndarray) else x
 
 
 def wrap(expr: Expr | int) -> Index | int:

@@ -213,7 +213,7 @@ def _range(key: slice, extent: Range) -> Slice:
 
 def _place(key: object, extent: Range) -> Expr | int:
     """A quasi-affine position; a negative constant counts from the end."""
-    e = int(key) if isinstance(key, np.integer) else unwrap(key)
+    e = unwrap(key)
     if type(e) is not int and not (
         isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
     ):

@@ -57,3 +57,37 @@ def test_a_dim_is_no_text() -> None:
 def test_a_dim_is_no_sequence(write: Callable[[Any], Any], told: str) -> None:
     with rc.Context(dims="t") as ((t, T),), pytest.raises(DomainError, match=told):
         write(t)
+
+
+NUMPYS = {
+    "a place behind": (lambda t, T: rc.value(t)[rc.max(t - np.int64(1), 0)], [0, 0, 1, 2]),
+    "a place from the left": (lambda t, T: rc.value(t)[np.int64(3) - t], [3, 2, 1, 0]),
+    "the last": (lambda t, T: rc.value(t)[T - np.int32(1)], 3),
+    "a step": (lambda t, T: rc.value(t)[0 : T : np.int64(2)], [0, 2]),
+    "a condition": (lambda t, T: rc.where(np.int64(2) > t, 1.0, 0.0), [1, 1, 0, 0]),
+    "in turns": (lambda t, T: rc.where(t % np.uint8(2) == np.int64(1), 1.0, 0.0), [0, 1, 0, 1]),
+    "a half of NumPy's": (lambda t, T: np.float64(0.5) * t, [0, 0.5, 1, 1.5]),
+    "a power of NumPy's": (lambda t, T: np.float32(0.5) ** t, [1, 0.5, 0.25, 0.125]),
+    "a quotient": (lambda t, T: np.float64(2.0) / (t + 1), [2, 1, 2 / 3, 0.5]),
+    "an array": (lambda t, T: np.array([1.0, 2.0]) + t, [[1, 2], [2, 3], [3, 4], [4, 5]]),
+    "an array compared": (lambda t, T: rc.where(np.array([1.5]) < t, 1, 0), [[0], [0], [1], [1]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_numbers_of_numpy_beside_a_dim_are_numbers(name: str) -> None:
+    write, want = NUMPYS[name]
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        rc.output(y=write(t, T))
+    np.testing.assert_allclose(ctx.run({T: 4}, backend="numpy")["y"], want, rtol=1e-6)
+
+
+def test_points_defined_by_numbers_of_numpy() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        y = rc.like(rc.f32, (t,))
+        y[t < np.int64(1)] = 1.0
+        y[t + np.int64(1)] = y * 2.0
+        rc.output(y=y)
+    np.testing.assert_array_equal(ctx.run({T: 4}, backend="numpy")["y"], [1, 2, 4, 8])
