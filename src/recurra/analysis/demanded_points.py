@@ -39,6 +39,7 @@ from recurra.ir.types import Domain, Range, is_shift
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
+from recurra.polyhedral import isl
 from recurra.polyhedral.boxes import around, simplified
 from recurra.polyhedral.interval import box_of, span
 
@@ -55,7 +56,8 @@ def demanded(
 
     `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
     With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
-    is not asked for either; this takes longer. Points under a condition in `already` are asked for
+    is not asked for either, and recurrences of which few points are asked for are looked at more
+    closely; this takes longer. Points under a condition in `already` are asked for
     whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
     `taken` is what `chosen` gives, if that is known.
     """
@@ -137,7 +139,8 @@ class _Demand:
                     )
                     if grows:
                         self.widened.add(a.name)
-                        more = self.most[a.name]
+                        closely = self.edges or not self.by_index
+                        more = self.most[a.name] if closely else TRUE
                     self.found[a.name] = more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
@@ -179,9 +182,7 @@ class _Demand:
         if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            pairs = zip(ref.index, source, strict=True)
-            own: dict[str, Expr | int] = {r.dim: r.sym for e, r in pairs if e == r.sym}
-            return self.mapped(both(*asked), mine, own)
+            return self.mapped(both(*asked), mine, _moved(ref, source, mine), source)
         back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []
@@ -232,15 +233,34 @@ class _Demand:
             compare("<", extent.sym, span(hi, box)[1]),
         ]
 
-    def mapped(self, condition: Expr, domain: Domain, back: Mapping[str, Expr | int]) -> Expr:
-        """A condition on points of a reader as one on points of its source, or a wider one."""
+    def mapped(
+        self,
+        condition: Expr,
+        domain: Domain,
+        back: Mapping[str, Expr | int],
+        source: Domain | None = None,
+    ) -> Expr:
+        """A condition on points of a reader as one on points of its source, or a wider one.
+
+        Without the parts that always hold on a `source`, if one is given.
+        """
         if isinstance(condition, Logic) and condition.op == "&":
-            return both(*(self.mapped(x, domain, back) for x in condition.args))
-        return (
-            substitute(condition, back)
-            if symbols(condition) & set(domain.dims) <= back.keys()
-            else TRUE
-        )
+            return both(*(self.mapped(x, domain, back, source) for x in condition.args))
+        if not symbols(condition) & set(domain.dims) <= back.keys():
+            return TRUE
+        found = substitute(condition, back)
+        is_new = source is not None and found not in (condition, TRUE, FALSE)
+        return TRUE if is_new and isl.always(found, source) else found
+
+
+def _moved(ref: Ref, source: Domain, mine: Domain) -> Mapping[str, Expr | int]:
+    """The dims of a reader, in those of what it reads some steps away."""
+    out: dict[str, Expr | int] = {}
+    for e, r in zip(ref.index, source, strict=True):
+        shift = None if isinstance(e, Slice) or r.dim not in mine else is_shift(e, r.dim)
+        if shift is not None:
+            out[r.dim] = lin([(r.sym, 1), (shift, -1)])
+    return out
 
 
 def _compared(condition: Expr) -> int:

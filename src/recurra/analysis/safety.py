@@ -8,7 +8,6 @@ prove; here only a point that needs itself is refused.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -21,8 +20,9 @@ from recurra.analysis import diagnostics
 from recurra.analysis.affine import product, quasi_affine
 from recurra.analysis.cycles import same_point_cycle
 from recurra.analysis.demanded_points import demanded
+from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -40,7 +40,7 @@ from recurra.ir.expr import (
     symbols,
     walk,
 )
-from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols, merge_condition
+from recurra.ir.graph import Graph, Node, Ref, Slice, merge_condition
 from recurra.ir.types import NUMPY_NAME, Domain, Tuple, Type, is_float
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
@@ -200,43 +200,6 @@ def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
     out = (either(compare("<", r.sym, r.lo), compare(">=", r.sym, r.hi)) for r in part)
     wrong = both(proof.edges(node.domain), proof.at(where), proof.at(either(*out)))
     return proof.first(proof.box(node.domain), wrong) is None
-
-
-def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
-    """The bounds in the graph's order; every one is an integer >= 1, and there is no other."""
-    names = bounds_of(graph)
-    missing = [n for n in names if n not in bounds]
-    unknown = [str(n) for n in bounds if n not in names]
-    if missing or unknown:
-        raise diagnostics.bounds(names, bounds, missing, unknown, here())
-    out: dict[str, int] = {}
-    for n in names:
-        try:
-            out[n] = -1 if isinstance(bounds[n], bool) else operator.index(bounds[n])
-        except TypeError:
-            out[n] = -1
-        if out[n] < 1:
-            raise diagnostics.bad_bound(n, bounds[n], here())
-    return out
-
-
-def bounds_of(graph: Graph) -> tuple[str, ...]:
-    """Every symbol that is no dim: the bounds of the dims in their order, then the others."""
-    dims = set(graph.declared)
-    found = [s for d in graph.dims for s in sorted(d.range.mentions())]
-    rest: set[str] = set()
-    for domain in {n.domain for n in graph.nodes.values()}:
-        dims |= set(domain.dims)
-        rest = rest.union(*(symbols(e) for r in domain for e in (r.lo, r.hi)))
-    for n in graph.nodes.values():
-        dims |= {b[0] for b in getattr(n.op, "bind", ())}
-        types = n.type.items if isinstance(n.type, Tuple) else (n.type,)
-        rest |= n.op.mentions()
-        rest = rest.union(*(symbols(e) for t in types for e in t.shape if type(e) is not int))
-        rest = rest.union(
-            *(index_symbols(e) for a in n.args for e in a.index if type(e) is not Sym)
-        )
-    return tuple(dict.fromkeys([*found, *sorted(rest - dims)]))
 
 
 def _quasi_affine(node: Node) -> None:

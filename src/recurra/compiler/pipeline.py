@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from recurra.analysis.guards import guards
-from recurra.analysis.safety import check, known_bounds
+from recurra.analysis.known_bounds import known_bounds
+from recurra.analysis.safety import check
 from recurra.analysis.taken_calls import without_untaken
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source

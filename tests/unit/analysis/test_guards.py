@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,45 @@ def test_a_call_is_made_where_a_branch_takes_its_result(backend: str, pure: bool
     calls.clear()
     interpreter.run(ctx.graph, {"I": 200})
     assert calls == [0, 50, 100, 150]
+
+
+Take = Callable[[Any, Any, Any], tuple[Any, Any]]  # of a call and t: where it is taken, and what
+TAKEN_FROM_ANOTHER_POINT: dict[str, tuple[Take, list[int]]] = {
+    "at the next one, in turns": (lambda c, t: (((t + 1) % 4 == 0, t + 1), c), [3, 7]),
+    "by the turn before": (lambda c, t: ((t % 4 == 3, t + 1), c), [3, 7]),
+    "one point": (lambda c, t: ((t == 3, t + 1), c), [3]),
+    "from one on": (lambda c, t: ((t >= 6, t + 1), c), [6, 7, 8]),
+    "of the point before": (lambda c, t: ((t % 4 == 0, t), c[t - 1]), [3, 7]),
+    "through an operator": (lambda c, t: ((t % 4 == 0, t), c[t - 1] * 1.0), [3, 7]),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_FROM_ANOTHER_POINT)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_call_whose_result_is_taken_some_steps_away(backend: str, name: str) -> None:
+    calls: list[int] = []
+
+    def look(x: Any) -> Any:
+        calls.append(int(x))
+        return np.float32(x + 100)
+
+    take, made = TAKEN_FROM_ANOTHER_POINT[name]
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        x = rc.like(rc.f32, (t,), name="x")
+        x[0] = 0.0
+        where, taken = take(rc.call(look, rc.f32, rc.value(t)), t)
+        x[where] = taken
+        x[t + 1] = x + 1.0
+        rc.output(x=x)
+    want = [0.0]
+    for k in range(1, 9):
+        want.append(k + 99.0 if k - 1 in made else want[-1] + 1.0)
+    np.testing.assert_array_equal(ctx.run({T: 9}, backend=backend)["x"], want)
+    assert calls == made
+    calls.clear()
+    np.testing.assert_array_equal(interpreter.run(ctx.graph, {"T": 9})["x"], want)
+    assert calls == made
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
-from recurra.analysis.safety import check, known_bounds
+from recurra.analysis.safety import check
 from recurra.errors import DomainError, RecurraError
 from recurra.ir.expr import FloorDiv, Sym
 from recurra.ir.graph import Graph, Node, Ref

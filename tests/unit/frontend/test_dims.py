@@ -10,7 +10,7 @@ import pytest
 
 import recurra as rc
 from example_programs import EXAMPLES, read_example
-from recurra.analysis.safety import bounds_of
+from recurra.analysis.known_bounds import bounds_of
 from recurra.compiler.pipeline import Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.dims import Dim, Role
