@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -16,7 +17,7 @@ from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
-from recurra.ir.types import SHORT_NAME, Type, accumulator, is_float, join
+from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float, join
 from recurra.ir.values import array_of, fitted
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
@@ -157,6 +158,30 @@ def logical(
     """`op` of truth values, `bits` of integers."""
     tensors = promote(kind, *xs)
     return pointwise(kind, op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
+
+
+_ORDER: dict[type[Elementwise], Callable[[int, int], bool]] = {
+    el.Less: operator.lt, el.LessEqual: operator.le,
+    el.Equal: operator.eq, el.NotEqual: operator.ne,
+}  # fmt: skip
+
+
+def comparison(kind: type[Tensor], op: type[Elementwise], a: object, b: object) -> Tensor:
+    """`op` of two operands; a number that the type of the other cannot hold is below or above all
+    that it can, as in NumPy."""
+    sides = _outside(a, b), _outside(b, a)
+    if any(sides):
+        x = b if sides[0] else a
+        return pointwise(kind, el.Equal if _ORDER[op](*sides) else el.NotEqual, x, x)
+    return pointwise(kind, op, a, b)
+
+
+def _outside(number: object, x: object) -> int:
+    """-1 or 1 for a whole number below or above all of a tensor's type."""
+    if type(number) is not int or not isinstance(x, Read) or x.dtype == "bool" or is_float(x.dtype):
+        return 0
+    info = np.iinfo(NUMPY_NAME[x.dtype])
+    return (number > info.max) - (number < info.min)
 
 
 def with_slope_of(x: Tensor, other: Callable[[], Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ from recurra.errors import RecurraError, here
 from recurra.frontend import autodiff, layouts, ordering, reductions
 from recurra.frontend import indexing as brackets
 from recurra.frontend.bare_index import BareIndex
-from recurra.frontend.construct import convert, logical, pointwise, with_slope_of
+from recurra.frontend.construct import comparison, convert, logical, pointwise, with_slope_of
 from recurra.frontend.dtypes import Dtype, dtype_name
 from recurra.frontend.matmul import matmul
 from recurra.frontend.no_value import OpaqueTensor, operator_of
@@ -166,34 +166,34 @@ class RecurrentTensor(Read, OpaqueTensor):
         self, o: object
     ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Are they equal?"""
-        return self._elementwise(el.Equal, o)
+        return comparison(RecurrentTensor, el.Equal, self, o)
 
     @operator("x != y", "np.not_equal", "torch.ne")
     def __ne__(  # type: ignore[override]
         self, o: object
     ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Do they differ?"""
-        return self._elementwise(el.NotEqual, o)
+        return comparison(RecurrentTensor, el.NotEqual, self, o)
 
     @operator("x < y", "np.less", "torch.lt")
     def __lt__(self, other: object) -> RecurrentTensor:
         """Is x less?"""
-        return self._elementwise(el.Less, other)
+        return comparison(RecurrentTensor, el.Less, self, other)
 
     @operator("x <= y", "np.less_equal", "torch.le")
     def __le__(self, other: object) -> RecurrentTensor:
         """Is x less or equal?"""
-        return self._elementwise(el.LessEqual, other)
+        return comparison(RecurrentTensor, el.LessEqual, self, other)
 
     @operator("x > y", "np.greater", "torch.gt")
     def __gt__(self, other: object) -> RecurrentTensor:
         """Is x greater?"""
-        return elementwise(el.Less, other, self)
+        return comparison(RecurrentTensor, el.Less, other, self)
 
     @operator("x >= y", "np.greater_equal", "torch.ge")
     def __ge__(self, other: object) -> RecurrentTensor:
         """Is x greater or equal?"""
-        return elementwise(el.LessEqual, other, self)
+        return comparison(RecurrentTensor, el.LessEqual, other, self)
 
     @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
     def __and__(self, other: object) -> RecurrentTensor:

@@ -112,3 +112,19 @@ def test_products_and_joins(x: np.ndarray, y: np.ndarray) -> None:
     same(evaluated(lambda a, b: rc.stack([a, b.T]), x, y), xp.stack([x, y.T]))
     same(evaluated(lambda a, b: rc.where(a > 0, a, b.T), x, y), xp.where(x > 0, x, y.T))
     same(evaluated(lambda a: a.reshape(3, 2), x), xp.reshape(x, (3, 2)))
+
+
+@pytest.mark.parametrize("number", [-1, 0, 7, 255, 256, 300, 2**40])
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+def test_numbers_that_a_type_cannot_hold_are_compared(number: int, backend: str) -> None:
+    """As NumPy 2 does: every u8 is less than 300, and none is -1."""
+    x = np.array([0, 7, 255], np.uint8)
+    found = [x < number, x <= number, x > number, x >= number, x == number, x != number]
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        u = rc.input(rc.u8, (t,), name="u")
+        ways = (u < number, u <= number, u > number, u >= number, u == number, u != number)
+        rc.output(**{f"way_{k}": way for k, way in enumerate(ways)})
+    made = ctx.run({T: 3}, backend=backend, inputs={"u": x})
+    for k, want in enumerate(found):
+        np.testing.assert_array_equal(made[f"way_{k}"], want)
