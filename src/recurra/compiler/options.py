@@ -8,6 +8,7 @@ import warnings
 from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -127,6 +128,7 @@ def checked(options: CompileOptions) -> CompileOptions:
         )
     expect_count("workers", "devices that each have some of the rows", options.workers)
     expect_count("groups", "rows that take turns at the host", options.groups)
+    expect_tuning(options.tuning)
     if options.check != "nan":
         return options
     tuning = options.tuning
@@ -169,6 +171,39 @@ def expect_count(option: str, what: str, given: object) -> None:
             hint=f"give how many: {option}=2",
             loc=here(),
         )
+
+
+LEAST: Mapping[str, tuple[type, int]] = {
+    "chunk": (Integral, 1), "held": (Real, 0), "strip": (Integral, 0), "given": (Integral, 0),
+    "diagonals": (Real, 0), "rows": (Integral, 0), "enough": (Real, 0), "asking": (Real, 0),
+    "behind": (Real, 0),
+}  # fmt: skip
+SWITCHES = ("axes", "last", "single", "attention")
+
+
+def expect_tuning(tuning: Tuning) -> None:
+    """Raises RecurraError for a knob that cannot be turned so."""
+    for f in fields(Tuning):
+        value: Any = getattr(tuning, f.name)
+        if value is None and f.default is None:
+            continue
+        kind, least = LEAST.get(f.name, (object, 0))
+        if f.name in LEAST and not _is_at_least(value, kind, least):
+            want = f"a {'whole ' * (kind is Integral)}number of at least {least}"
+        elif f.name in SWITCHES and not isinstance(value, bool):
+            want = "True or False"
+        else:
+            continue
+        raise RecurraError(
+            f"{f.name} cannot be {value!r}",
+            facts=f"{f.name}= is {want}",
+            hint="leave it out: it is then decided by cost",
+            loc=here(),
+        )
+
+
+def _is_at_least(value: Any, kind: type, least: int) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and value >= least
 
 
 def expect_seed(seed: Any) -> None:

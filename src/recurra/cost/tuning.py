@@ -10,7 +10,6 @@ from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import Prices
 from recurra.cost.target import Target
 from recurra.cost.thresholds import MIN_PEELED_POINTS, MIN_SKEW_GAIN
-from recurra.errors import ScheduleError
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,6 @@ class Tuning:
     """The kernel of attention that is weighed against equations; the backend's own by default."""
     prices: Prices | None = None
     """Prices of work; by default those that `recurra calibrate` found on this machine."""
-
-    def __post_init__(self) -> None:
-        if self.strip is not None and self.strip < 0:
-            raise ScheduleError(
-                f"there are no tiles of {self.strip} points",
-                facts="strip= is the points of a tile of a range that grows; 0: no tiles",
-                hint="leave it out: it is then decided by cost",
-            )
 
     def aimed(self, target: Target) -> Target:
         """The target with the properties that are given here.

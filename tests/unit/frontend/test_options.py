@@ -228,7 +228,12 @@ def test_what_is_given_goes_before_what_is_set_around_it() -> None:
         ({"workers": 2, "check": "nan"}, "check='nan' looks at one worker only"),
         ({"workers": 2, "offload": "host"}, "stores of several workers cannot be offloaded"),
         ({"scheduler": "mine"}, "there is no scheduler 'mine'"),
-        ({"strip": -1}, "there are no tiles of -1 points"),
+        ({"strip": -1}, "strip cannot be -1"),
+        ({"chunk": 0}, "chunk cannot be 0"),
+        ({"chunk": "a"}, "chunk cannot be 'a'"),
+        ({"rows": True}, "rows cannot be True"),
+        ({"held": -1.0}, "held cannot be -1.0"),
+        ({"axes": "no"}, "axes cannot be 'no'"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, Any], message: str) -> None:
