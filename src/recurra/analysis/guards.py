@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import lcm, prod
 
+import numpy as np
+
 from recurra.analysis.demanded_points import branch_conditions, demanded
 from recurra.cost.model import compute_ns
 from recurra.cost.thresholds import GUARD_NS, MAX_CONDITION_PERIOD, MAX_GUARDED_SHARE
@@ -88,5 +90,5 @@ def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
     period = lcm(*periods)
     if not periods or period > MAX_CONDITION_PERIOD:
         return 1.0
-    first = evaluate(domain[dim].lo, sizes)
-    return sum(bool(evaluate(where, {dim: first + k})) for k in range(period)) / period
+    points = evaluate(domain[dim].lo, sizes) + np.arange(period)
+    return float(np.mean(evaluate(where, {dim: points}, np)))

@@ -18,7 +18,8 @@ from recurra.analysis import guards
 from recurra.backends.jax.region import JaxBackend
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
-from recurra.ir.expr import TRUE
+from recurra.ir.expr import TRUE, Sym, both, compare, mod
+from recurra.ir.types import Domain, Range
 from recurra.reference import interpreter
 
 BACKENDS = ["numpy", "jax", "torch"]
@@ -229,3 +230,17 @@ def test_what_is_seldom_asked_for_is_no_axis(backend: str) -> None:
     assert [s.op.name for s in rare].count("einsum") == 3
     (want,) = interpreter.run(ctx.graph, {"I": 40}).values()
     np.testing.assert_allclose(program.run()["y"], want, rtol=1e-3)
+
+
+@pytest.mark.parametrize("period", [3, 4000])
+def test_the_share_of_a_long_period_is_asked_for_once(
+    period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    real = guards.evaluate
+    monkeypatch.setattr(guards, "evaluate", lambda *args: (asked.append(args), real(*args))[1])
+    t = Sym("t")
+    condition = both(compare("==", mod(t, period), 1), compare(">=", mod(t + 1, period), 0))
+    domain = Domain((Range("t", Sym("T")),))
+    assert guards.share_of(domain, condition, {"T": 12000}) == 1 / period
+    assert len(asked) < 10
