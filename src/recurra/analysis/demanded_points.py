@@ -11,9 +11,8 @@ all points from the least to the greatest: the answer may be too wide, never too
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 
 from recurra.cost.thresholds import MAX_COMPARISONS, MAX_DEMAND_ROUNDS
@@ -113,6 +112,7 @@ class _Demand:
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
     already: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    bounds: dict[str, Expr] = field(default_factory=dict[str, Expr])
     widened: set[str] = field(default_factory=set[str])  # no more can be asked of them
 
     def solved(self) -> Mapping[str, Expr]:
@@ -140,7 +140,7 @@ class _Demand:
                     if grows:
                         self.widened.add(a.name)
                         closely = self.edges or not self.by_index
-                        more = self.most[a.name] if closely else TRUE
+                        more = self.bound(a.name) if closely else TRUE
                     self.found[a.name] = more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
@@ -150,21 +150,26 @@ class _Demand:
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
-    @cached_property
-    def most(self) -> Mapping[str, Expr]:
-        """The points that can be asked for at all: those that are if all points of readers are,
-        then if no more of readers are than that."""
-        out: dict[str, Expr] = {}
-        readers = self.graph.readers
-        order = [*postorder(self.graph.nodes, lambda n: (r.name for r, _ in readers[n]))]
-        for name in (*order, *order):
-            node = self.graph[name]
-            more = TRUE if self.is_root(node) else self.already.get(name, FALSE)
-            for reader, k in readers[name]:
-                of_reader = out.get(reader.name, TRUE)
-                more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
-            out[name] = TRUE if _compared(more) > MAX_COMPARISONS else more
-        return out
+    def bound(self, name: str) -> Expr:
+        """The points that can be asked for at all: those that are if all points of choices are.
+
+        With `edges`, no more of choices are either than can be asked for of them.
+        """
+        if name not in self.bounds:
+            readers, edges = self.graph.readers, self.edges
+            order = [*postorder(self.graph.nodes if edges else [name], self.waits_for)]
+            for n in (*order, *order) if edges else order:
+                more = TRUE if self.is_root(self.graph[n]) else self.already.get(n, FALSE)
+                for reader, k in readers[n]:
+                    of_reader = self.bounds.get(reader.name, TRUE)
+                    more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
+                self.bounds[n] = TRUE if _compared(more) > MAX_COMPARISONS else more
+        return self.bounds[name]
+
+    def waits_for(self, name: str) -> Iterator[str]:
+        """Whose bounds that of an equation is made of; recurrences go through choices."""
+        readers = (r for r, _ in self.graph.readers[name])
+        return (r.name for r in readers if self.edges or not isinstance(r.op, Merge))
 
     def is_root(self, node: Node) -> bool:
         """Is it asked for whoever reads it?"""
