@@ -405,8 +405,7 @@ class _Planner:
                 axes.append(StoredAxis(dim, "window", n, lo))
             else:
                 axes.append(StoredAxis(dim, "folded", 1))
-        writers = self.graph.writers[name]
-        output, given = name in self.graph.outputs, any(isinstance(w.op, Input) for w in writers)
+        output, given = name in self.graph.outputs, self.is_given(name)
         made = Store(name, tuple(axes), node.type, output, given)
         if output or given:
             return made
@@ -414,10 +413,15 @@ class _Planner:
         made = in_tiles(made, self.graph, asked, self.sizes)
         return in_a_ring(made, self.graph, asked, self.sizes)
 
+    def is_given(self, name: str) -> bool:
+        """Does the caller fill it?"""
+        return any(isinstance(w.op, Input) for w in self.graph.writers[name])
+
     def strided(self, name: str, dim: str, slots: int) -> StoredAxis | None:
         """An axis of the points that are read alone, where these lie a stride apart."""
         asked, domain = self.asked.get(name, ()), self.graph.arrays[name].domain
-        if varies(domain[dim], self.sizes) or self.ends_by_data or name in self.graph.outputs:
+        whole = name in self.graph.outputs or self.is_given(name)
+        if whole or varies(domain[dim], self.sizes) or self.ends_by_data:
             return None
         reads = [(r.index[domain.dims.index(dim)], self.graph[r.sink].domain) for r in asked]
         found = stride(reads, self.sizes)

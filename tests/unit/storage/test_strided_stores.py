@@ -100,6 +100,24 @@ def test_points_of_several_rows_and_their_gradient() -> None:
         expect_interpreted(ctx, {B: 2, T: 14}, backend, rtol=2e-4)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_given_is_kept_as_it_is(backend: str) -> None:
+    for n in (5, 23):
+        ctx = rc.Context(dims="t")
+        with ctx as (t, T):
+            x = rc.input(rc.f32[3], (t,), name="x")
+            y = rc.like(rc.f32[3], (t,))
+            y[0] = x[0]
+            y[t + 1] = (y * 0.5 + x[0 : t + 1 : 4].sum(axis=0)).tanh()
+            rc.output(last=y[T - 1])
+        x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+        want = x[0]
+        for k in range(n - 1):
+            want = np.tanh(want * 0.5 + x[0 : k + 1 : 4].sum(axis=0))
+        found = ctx.run({T: n}, backend=backend, inputs={"x": x})["last"]
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_what_makes_a_stride() -> None:
     box = Domain((Range("t", Sym("T")),))
     t, sizes = Sym("t"), {"T": 100}
