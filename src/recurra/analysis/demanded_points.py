@@ -58,7 +58,7 @@ def demanded(
     is not asked for either, and recurrences of which few points are asked for are looked at more
     closely; this takes longer. Points under a condition in `already` are asked for
     whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
-    `taken` is what `chosen` gives, if that is known.
+    `taken` is what `branch_conditions` gives, if that is known.
     """
     effects = [n.name for n in graph.nodes.values() if not n.op.pure]
     taken = branch_conditions(graph) if effects and taken is None else taken or {}
@@ -112,7 +112,7 @@ class _Demand:
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
     already: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    bounds: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    most: dict[str, Expr] = field(default_factory=dict[str, Expr])
     widened: set[str] = field(default_factory=set[str])  # no more can be asked of them
 
     def solved(self) -> Mapping[str, Expr]:
@@ -140,7 +140,7 @@ class _Demand:
                     if grows:
                         self.widened.add(a.name)
                         closely = self.edges or not self.by_index
-                        more = self.bound(a.name) if closely else TRUE
+                        more = self.at_most(a.name) if closely else TRUE
                     self.found[a.name] = more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
@@ -150,24 +150,24 @@ class _Demand:
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
-    def bound(self, name: str) -> Expr:
+    def at_most(self, name: str) -> Expr:
         """The points that can be asked for at all: those that are if all points of choices are.
 
         With `edges`, no more of choices are either than can be asked for of them.
         """
-        if name not in self.bounds:
+        if name not in self.most:
             readers, edges = self.graph.readers, self.edges
-            order = [*postorder(self.graph.nodes if edges else [name], self.waits_for)]
+            order = [*postorder(self.graph.nodes if edges else [name], self.asked_by)]
             for n in (*order, *order) if edges else order:
                 more = TRUE if self.is_root(self.graph[n]) else self.already.get(n, FALSE)
                 for reader, k in readers[n]:
-                    of_reader = self.bounds.get(reader.name, TRUE)
+                    of_reader = self.most.get(reader.name, TRUE)
                     more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
-                self.bounds[n] = TRUE if _compared(more) > MAX_COMPARISONS else more
-        return self.bounds[name]
+                self.most[n] = TRUE if _compared(more) > MAX_COMPARISONS else more
+        return self.most[name]
 
-    def waits_for(self, name: str) -> Iterator[str]:
-        """Whose bounds that of an equation is made of; recurrences go through choices."""
+    def asked_by(self, name: str) -> Iterator[str]:
+        """Who reads an equation, but for choices without `edges`: recurrences go through them."""
         readers = (r for r, _ in self.graph.readers[name])
         return (r.name for r in readers if self.edges or not isinstance(r.op, Merge))
 

@@ -148,10 +148,8 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         if isinstance(type_, Tuple):
             return []
         nothing = _nothing(proof, node, f"{node.name}_none_{k}", type_)
-        op, reads = (
-            Merge(when=(where, negate(where))),
-            (ref, Ref(nothing.name, nothing.domain.identity)),
-        )
+        op = Merge(when=(where, negate(where)))
+        reads = (ref, Ref(nothing.name, nothing.domain.identity))
         name = _unused(proof.graph, f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:

@@ -98,10 +98,12 @@ def threefry(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> 
     It is a hundred operations, which need not be written down, or traced, anew for every draw.
     """
     one_call = getattr(xp, "threefry", None)
-    return rounds(xp, k0, k1, x0, x1) if one_call is None else one_call(k0, k1, x0, x1)
+    return threefry_rounds(xp, k0, k1, x0, x1) if one_call is None else one_call(k0, k1, x0, x1)
 
 
-def rounds(xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+def threefry_rounds(
+    xp: ArrayNamespace, k0: Array, k1: Array, x0: Array, x1: Array
+) -> tuple[Array, Array]:
     """Twenty rounds (Salmon et al., 2011), in fives of four."""
     ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x0, x1 = x0 + ks[0], x1 + ks[1]

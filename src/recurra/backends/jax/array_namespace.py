@@ -17,7 +17,7 @@ from recurra.backends.jax.devices import devices
 from recurra.codegen.widened_product import parts
 from recurra.cost.thresholds import MAX_LOOP_AXIS, MAX_LOOP_ROW
 from recurra.ops.contraction import result_shape
-from recurra.ops.random import rounds
+from recurra.ops.random import threefry_rounds
 
 # Whole numbers of 16 bits, which programs do not have, stand for floats of 16 bits.
 WORDS: dict[Any, Any] = {ml_dtypes.bfloat16: np.uint16, np.float16: np.int16}
@@ -109,7 +109,9 @@ class JaxNamespace:
 
     truncates = True  # XLA casts floats that do not fit an integer as `truncated` does
 
-    threefry = staticmethod(jax.jit(partial(rounds, jnp)))  # traced once for operands of one type
+    threefry = staticmethod(
+        jax.jit(partial(threefry_rounds, jnp))
+    )  # traced once for operands of one type
 
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return lax.fori_loop(0, times, body, state)

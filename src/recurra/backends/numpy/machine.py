@@ -26,12 +26,12 @@ from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
-from recurra.ops.random import Uniform, rounds
+from recurra.ops.random import Uniform, threefry_rounds
 
 
 def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> Any:
     """`ops.random.threefry` of arrays."""
-    return rounds(np, k0, k1, x0, x1)
+    return threefry_rounds(np, k0, k1, x0, x1)
 
 
 def _take(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from recurra.codegen.widened_product import in_parts
-from recurra.ops.random import rounds
+from recurra.ops.random import threefry_rounds
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -76,7 +76,7 @@ def threefry(*given: Tensor) -> Any:
     if has_torch_function(given):
         return handle_torch_function(threefry, given, *given)
     if given[0].device.type != "meta":
-        return rounds(TorchNamespace(given[0].device.type), *given)
+        return threefry_rounds(TorchNamespace(given[0].device.type), *given)
     shape = torch.broadcast_shapes(*(x.shape for x in given))
     held = [torch.empty(shape, dtype=torch.int32, device="meta") for _ in range(5)]  # in a round
     return tuple(held[:2])
