@@ -290,10 +290,14 @@ class _Levels:
         place.late()
         for k in free:
             level[k], kinds[k] = place.level[parts[k][0]], place.kind[parts[k][0]]
-        key = [(level[k], -(kinds[k] or 0), self.ends(p[0], dim)) for k, p in enumerate(parts)]
+        order = (0, 1, -1)  # what has no loop is there for the loops of its level
+        key = [
+            (level[k], order.index(kinds[k] or 0), self.ends(p[0], dim))
+            for k, p in enumerate(parts)
+        ]
         return [
-            _Group(-step, [s for k, p in enumerate(parts) if key[k] == (at, step, ends) for s in p])
-            for at, step, ends in sorted(set(key))
+            _Group(order[x[1]], [s for k, p in enumerate(parts) if key[k] == x for s in p])
+            for x in sorted(set(key))
         ]
 
     def ends(self, statement: str, dim: str) -> str:
@@ -362,10 +366,10 @@ class _Levels:
 
     def apart(self, dependence: Dependence, source: int | None, sink: int | None, dim: str) -> int:
         """1 where the sink's loop must wait for the source's to end, else 0."""
-        if source != sink or self.ends(dependence.source, dim) != self.ends(dependence.sink, dim):
-            return 1
         if not source:
             return 0
+        if source != sink or self.ends(dependence.source, dim) != self.ends(dependence.sink, dim):
+            return 1
         x = self.signed(dependence, dim, source)
         return 1 if x is None or x.low is None else 0
 

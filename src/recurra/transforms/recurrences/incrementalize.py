@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from recurra.ir.graph import Graph, Node, index_symbols
+from recurra.ir.graph import Graph, Node
 from recurra.ops.reduction import Reduction
 from recurra.ops.scan import DiscountedSum
 from recurra.transforms.compile_context import CompileContext, Pass
@@ -37,7 +37,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 def lift(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Quadratic work becomes linear; no subtraction is introduced, so nothing cancels."""
-    rules = (lift_elementwise, lift_adjoint, lift_reduction, lift_contraction)
+    rules = (lift_elementwise(graph), lift_adjoint, lift_reduction, lift_contraction)
     return apply(graph, rules, sizes)
 
 
@@ -57,10 +57,8 @@ def lift_reduction(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 def applies(graph: Graph, cx: CompileContext) -> bool:
-    """Tell whether a range is read whose ends move with a dim."""
-    dims = set(graph.declared)
-    reads = (a for n in graph.nodes.values() for a in n.args)
-    return any(index_symbols(s) & dims for a in reads for s in a.slices)
+    """Tell whether a range is read."""
+    return any(a.slices for n in graph.nodes.values() for a in n.args)
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:

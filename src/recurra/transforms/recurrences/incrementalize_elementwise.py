@@ -1,69 +1,112 @@
-"""What is done to every element of a range that moves is done once, to every point.
+"""What is done to every element of a range is done once, to every point.
 
    y[t<T] = sum(square(x[max(t-9,0):t+1]))
 →  y = sum(s[max(t-9,0):t+1]);  s[t<T] = square(x)
+
+   y = sum(square(sub(x[5:T], z[5:T])))
+→  y = sum(s[5:T]);             s[5<=t<T] = square(sub(x, z))
 
 Unless more would be stored for that: numbers of f32 for those of bf16, or vectors for numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from recurra.ir.graph import Node, Ref, Slice, index_symbols
+from recurra.cost.thresholds import MIN_STREAMED_BYTES
+from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise, join_labels
-from recurra.ir.types import Range, Type
-from recurra.transforms.rewriter.pattern_rewriter import rule
+from recurra.ir.types import Domain, Range, Type
+from recurra.transforms.rewriter.pattern_rewriter import Rule, rule
 from recurra.transforms.rewriter.rewriting import Rewriting
+from recurra.transforms.vectorize.plan import loops
 
 
-@rule(Elementwise)
-def lift_elementwise(node: Node, rewriting: Rewriting) -> Ref | None:
-    """f(x[0:t+1]) → y[0:t+1], y = f(x)"""
-    assert isinstance(node.op, Elementwise)
-    found = _moving_range(node, rewriting)
-    if found is None or found[0].dim in node.op.mentions():
-        return None
-    (r, s), (ins, out) = found, rewriting.labels(node)
-    axis = next(labels[0] for labels, a in zip(ins, node.args, strict=True) if a.slices)
-    for labels, a in zip(ins, node.args, strict=True):
-        others = [e for e in a.index if not isinstance(e, Slice)]
-        if any(r.dim in index_symbols(e) for e in others):
+@dataclass(frozen=True)
+class _AtPoint:
+    """An operator at one point of the range `s` of `r.dim`: its operands' first axis."""
+
+    op: Elementwise
+    args: tuple[Ref, ...]
+    r: Range
+    s: Slice
+    kept: int  # bytes of what it reads of the range
+
+
+def lift_elementwise(graph: Graph) -> Rule:
+    """The law, in a graph whose loops tell which ranges are worth it."""
+    stays = any(_stays(n, graph) for n in graph.nodes.values())
+    ordered = {d for d, members in loops(graph).items() if members} if stays else set[str]()
+
+    @rule(Elementwise)
+    def lifted(node: Node, rewriting: Rewriting) -> Ref | None:
+        """f(x[0:t+1]) → y[0:t+1], y = f(x)"""
+        at = _at_point(node, rewriting) if any(a.slices for a in node.args) else None
+        domain = at and _with_points(node.domain, at.r, at.s, graph.declared)
+        if at is None or domain is None:
             return None
-        if labels.count(axis) != len(a.slices) or labels.find(axis) > 0:
+        dim, rows = at.r.dim, node.domain.points(rewriting.sizes, {*node.domain.dims} - ordered)
+        if dim not in node.domain and (dim not in ordered or rows * at.kept < MIN_STREAMED_BYTES):
             return None
-    if out[:1] != axis:
-        return None
-    points = tuple(_point(a, r) for a in node.args)
-    labels = join_labels(tuple(x.replace(axis, "") for x in ins), out[1:])
-    point = rewriting.emit(
-        replace(node.op, labels=labels), points, node.domain.with_range(r), node.name
-    )
-    kept = sum(_bytes(rewriting, p) for p, a in zip(points, node.args, strict=True) if a.slices)
-    if _bytes(rewriting, point) > kept:
-        return None
-    domain = rewriting[point.name].domain
-    return Ref(point.name, tuple(s if x.dim == r.dim else x.sym for x in domain))
+        point = rewriting.emit(at.op, at.args, domain, node.name)
+        if _bytes(rewriting, point) > at.kept:
+            return None
+        domain = rewriting[point.name].domain
+        return Ref(point.name, tuple(at.s if x.dim == dim else x.sym for x in domain))
+
+    return lifted
 
 
-def _moving_range(node: Node, rewriting: Rewriting) -> tuple[Range, Slice] | None:
-    """Return the one range that operands are read at, if it moves with its dim, and its dim's."""
-    read = {
-        (rewriting.source(a).domain.ranges[k], e)
+def _stays(node: Node, graph: Graph) -> bool:
+    """Does an operator on elements read a range of a dim that its own points do not have?"""
+    return isinstance(node.op, Elementwise) and any(
+        isinstance(e, Slice) and r.dim not in node.domain
         for a in node.args
-        for k, e in enumerate(a.index)
-        if isinstance(e, Slice)
-    }
-    if len(read) != 1 or any(len(a.slices) > 1 for a in node.args):
+        for r, e in zip(graph[a.name].domain, a.index, strict=True)
+    )
+
+
+def _at_point(node: Node, rewriting: Rewriting) -> _AtPoint | None:
+    """None where operands read several ranges, or more points of the dim than those of one."""
+    assert isinstance(node.op, Elementwise)
+    ins, out = rewriting.labels(node)
+    along = [a for labels, a in zip(ins, node.args, strict=True) if out[0] in labels]
+    found = {_first_range(a, rewriting) for a in along}
+    if len(found) != 1 or (first := found.pop()) is None or first[0].dim in node.op.mentions():
         return None
-    ((r, s),) = read
-    bounds = any(r.dim in x.mentions() for x in node.domain)
-    moves = r.dim in node.domain and r.dim in index_symbols(s)
-    return (r, s) if moves and not bounds and s.pad is None else None
+    r, s = first
+    args, kept = list[Ref](), 0
+    for labels, a in zip(ins, node.args, strict=True):
+        point = a
+        if out[0] in labels:
+            k = next(k for k, e in enumerate(a.index) if isinstance(e, Slice))
+            point = replace(a, index=(*a.index[:k], r.sym, *a.index[k + 1 :]))
+            kept += _bytes(rewriting, point)
+        mentions = sum(r.dim in index_symbols(e) for e in point.index)
+        if labels.find(out[0]) > 0 or mentions != (out[0] in labels):
+            return None
+        args.append(point)
+    labels = join_labels(tuple(x.replace(out[0], "") for x in ins), out[1:])
+    return _AtPoint(replace(node.op, labels=labels), tuple(args), r, s, kept)
 
 
-def _point(ref: Ref, r: Range) -> Ref:
-    return Ref(ref.name, tuple(r.sym if isinstance(e, Slice) else e for e in ref.index))
+def _first_range(ref: Ref, rewriting: Rewriting) -> tuple[Range, Slice] | None:
+    """The range that gives a read its first axis, and the range of the dim that it is of."""
+    found = zip(rewriting.source(ref).domain, ref.index, strict=True)
+    return next(((r, e) for r, e in found if isinstance(e, Slice)), None)
+
+
+def _with_points(domain: Domain, r: Range, s: Slice, dims: Iterable[str]) -> Domain | None:
+    """The points of `domain` that a range reads: of a dim that it moves with, or of one more."""
+    if s.pad is not None or any(r.dim in x.mentions() for x in domain):
+        return None
+    if r.dim in domain:
+        return domain.with_range(r) if r.dim in index_symbols(s) else None
+    if s.step != 1 or index_symbols(s) & set(dims):
+        return None
+    ranges = {x.dim: x for x in domain} | {r.dim: Range(r.dim, s.hi, s.lo)}
+    return Domain(tuple(ranges[d] for d in dims if d in ranges))
 
 
 def _bytes(rewriting: Rewriting, ref: Ref) -> int:
