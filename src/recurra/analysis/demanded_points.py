@@ -46,7 +46,6 @@ from recurra.polyhedral.interval import box_of, span
 def demanded(
     graph: Graph,
     sizes: Mapping[str, int],
-    edges: bool = False,
     already: Mapping[str, Expr] = MappingProxyType({}),
     ends: bool = True,
     taken: Mapping[str, Expr] | None = None,
@@ -54,16 +53,15 @@ def demanded(
     """Return the condition under which each equation is asked for, of those that are not always.
 
     `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
-    With `edges`, a point at either end of a domain that no index reaches (the last of x, in x[t-1])
-    is not asked for either, and recurrences of which few points are asked for are looked at more
-    closely; this takes longer. Points under a condition in `already` are asked for
-    whoever reads them. So is, with `ends`, what tells where rows end, which the loop asks for.
+    A point at either end of a domain that no index reaches (the last of x, in x[t-1]) counts as
+    asked for. Points under a condition in `already` are asked for whoever reads them. So is, with
+    `ends`, what tells where rows end, which the loop asks for.
     `taken` is what `branch_conditions` gives, if that is known.
     """
     effects = [n.name for n in graph.nodes.values() if not n.op.pure]
     taken = branch_conditions(graph) if effects and taken is None else taken or {}
     found = {**already, **{n: taken.get(n, TRUE) for n in effects}}
-    return _Demand(graph, sizes, by_index=True, edges=edges, ends=ends, found=found).solved()
+    return _Demand(graph, sizes, by_index=True, ends=ends, found=found).solved()
 
 
 def branch_conditions(graph: Graph) -> Mapping[str, Expr]:
@@ -107,7 +105,6 @@ class _Demand:
     graph: Graph
     sizes: Mapping[str, int]
     by_index: bool
-    edges: bool = False
     ends: bool = True
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
     rounds: dict[str, int] = field(default_factory=dict[str, int])
@@ -139,8 +136,7 @@ class _Demand:
                     )
                     if grows:
                         self.widened.add(a.name)
-                        closely = self.edges or not self.by_index
-                        more = self.at_most(a.name) if closely else TRUE
+                        more = TRUE if self.by_index else self.at_most(a.name)
                     self.found[a.name] = more
                     if self.found[a.name] == TRUE:  # first: most reads ask for all points
                         todo.append(a.name)
@@ -151,25 +147,19 @@ class _Demand:
         return {name: c for name, c in self.found.items() if c != TRUE}
 
     def at_most(self, name: str) -> Expr:
-        """The points that can be asked for at all: those that are if all points of choices are.
-
-        With `edges`, no more of choices are either than can be asked for of them.
-        """
+        """The points that can be asked for at all: those that are if all points of choices are."""
         if name not in self.most:
-            readers, edges = self.graph.readers, self.edges
-            order = [*postorder(self.graph.nodes if edges else [name], self.asked_by)]
-            for n in (*order, *order) if edges else order:
+            for n in postorder([name], self.asked_by):
                 more = TRUE if self.is_root(self.graph[n]) else self.already.get(n, FALSE)
-                for reader, k in readers[n]:
+                for reader, k in self.graph.readers[n]:
                     of_reader = self.most.get(reader.name, TRUE)
                     more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
                 self.most[n] = TRUE if _compared(more) > MAX_COMPARISONS else more
         return self.most[name]
 
     def asked_by(self, name: str) -> Iterator[str]:
-        """Who reads an equation, but for choices without `edges`: recurrences go through them."""
-        readers = (r for r, _ in self.graph.readers[name])
-        return (r.name for r in readers if self.edges or not isinstance(r.op, Merge))
+        """Who reads an equation, but for choices: recurrences go through them."""
+        return (r.name for r, _ in self.graph.readers[name] if not isinstance(r.op, Merge))
 
     def is_root(self, node: Node) -> bool:
         """Is it asked for whoever reads it?"""
@@ -197,8 +187,7 @@ class _Demand:
                 ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
             elif dim is not None and dim not in back:
                 back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
-                moved = self.edges and e != r.sym
-                asked += mine[dim].edges if moved or mine[dim] != r else ()
+                asked += mine[dim].edges if mine[dim] != r else ()
             elif not symbols(e) & set(mine.dims):
                 ends.append(compare("==", r.sym, e))
             else:  # from its least to its greatest point

@@ -19,7 +19,7 @@ import numpy as np
 from recurra.analysis import diagnostics
 from recurra.analysis.affine import product, quasi_affine
 from recurra.analysis.cycles import same_point_cycle
-from recurra.analysis.demanded_points import demanded
+from recurra.analysis.exact_demand import demanded_exactly
 from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
 from recurra.errors import RecurraError
@@ -103,8 +103,8 @@ def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
     An equation that is asked for nowhere, though others read it, is 0. One that nothing reads is a
     mistake all the same.
     """
+    asked = demanded_exactly(proof.graph, proof.bounds, proof.open)
     graph, sizes = proof.graph, proof.bounds
-    asked = demanded(graph, sizes, edges=True)
     live = graph.live().nodes
     nodes: list[Node] = []
     for name, error in mistakes.items():

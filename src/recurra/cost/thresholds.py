@@ -32,6 +32,9 @@ the memory of a tile and the steps of its loop."""
 MAX_DEMAND_ROUNDS = 4
 """Times that the points which are asked of an equation may grow; then all of them are asked for.
 A guess."""
+MAX_CLOSED_EQUATIONS = 24
+"""Equations that read each other, of which it is found what they ask for in all steps at once; of
+more, all points are. A guess."""
 MAX_COMPARISONS = 96
 """Comparisons in a condition; of one with more, isl may never come to an end."""
 MAX_CYCLE_CELLS = 512

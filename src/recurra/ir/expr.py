@@ -451,7 +451,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.BitAnd: both,
     ast.BitOr: either,
 }
-_AST_COMPARE: dict[type, str] = {
+COMPARISONS: dict[type, str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -480,8 +480,8 @@ def from_ast(tree: ast.expr) -> Any:
             return -from_ast(a)
         case ast.UnaryOp(op=ast.Invert(), operand=a):
             return negate(from_ast(a))
-        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _AST_COMPARE:
-            return compare(_AST_COMPARE[type(op)], from_ast(a), from_ast(b))
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in COMPARISONS:
+            return compare(COMPARISONS[type(op)], from_ast(a), from_ast(b))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
             return (minimum if name == "min" else maximum)(*map(from_ast, args))
         case _:

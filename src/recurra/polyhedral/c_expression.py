@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from recurra.ir.expr import Expr, from_ast, maximum, minimum
+from recurra.ir.expr import COMPARISONS, Expr, both, compare, either, from_ast, maximum, minimum
 
 _FLOORD = re.compile(r"floord\(")
 
@@ -16,9 +16,21 @@ def from_c(text: str) -> Expr | int | None:
     if "?" in text:
         return None
     try:
-        return _from_c(ast.parse(_FLOORD.sub("_floord(", text), mode="eval").body)
+        text = _FLOORD.sub("_floord(", text).replace("&&", " and ").replace("||", " or ")
+        return _condition(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError:
         return None
+
+
+def _condition(tree: ast.expr) -> Expr | int:
+    match tree:
+        case ast.BoolOp(op=op, values=values):
+            parts: list[Any] = [_condition(v) for v in values]
+            return (both if isinstance(op, ast.And) else either)(*parts)
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in COMPARISONS:
+            return compare(COMPARISONS[type(op)], _from_c(a), _from_c(b))
+        case _:
+            return _from_c(tree)
 
 
 def _from_c(tree: ast.expr) -> Expr | int:

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 import islpy as isl
 
 from recurra.ir.expr import (
+    FALSE,
+    TRUE,
     Cmp,
     Expr,
     Ext,
@@ -116,6 +118,22 @@ def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
         else:
             parts.append(f"{q} = {text(e)}")
     return parts
+
+
+def closure(relation: isl.Map) -> isl.Map:
+    """One step or more of a relation from points to points, or more than these."""
+    return relation.transitive_closure()[0].coalesce()
+
+
+def condition(points: isl.Set, among: isl.Set) -> Expr:
+    """What holds at the points, and at no other of those `among`."""
+    if points.is_empty() or among.is_subset(points):
+        return FALSE if points.is_empty() else TRUE
+    kinds = isl.dim_type
+    found = points.coalesce().gist(among).coalesce().remove_redundancies()
+    found = found.move_dims(kinds.param, found.n_param(), kinds.set, 0, found.n_dim())
+    told: Any = from_c(isl.AstBuild.alloc(_CTX).expr_from_set(found.params()).to_C_str())
+    return TRUE if told is None else told  # no form: more points than there are
 
 
 def sample(points: isl.Set | isl.Map) -> dict[str, int] | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from recurra.analysis.demanded_points import demanded
 from recurra.analysis.diagnostics import no_order
+from recurra.analysis.exact_demand import demanded_exactly
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.ir.bind import bind
 from recurra.ir.expr import TRUE, Expr, symbols
@@ -94,7 +94,7 @@ def asked_for(
     graph: Graph, sizes: Mapping[str, int], axes: frozenset[str], names: Iterable[str]
 ) -> Mapping[str, Expr]:
     """The conditions under which equations of these names are asked for, where loops can tell."""
-    found = demanded(graph, sizes, edges=True)
+    found = demanded_exactly(graph, sizes)
     loops = {n: c for n, c in found.items() if not symbols(c) & axes and graph[n].op.pure}
     return {n: loops[n] for n in names if n in loops}
 

@@ -13,6 +13,7 @@ from everywhere import expect_interpreted
 from random_cases import QUICK
 from random_programs import Case, programs
 from recurra.analysis.demanded_points import branch_conditions, demanded
+from recurra.analysis.exact_demand import demanded_exactly
 from recurra.ir.expr import TRUE, evaluate
 from recurra.ir.text import parse
 from recurra.reference import interpreter
@@ -74,11 +75,11 @@ def test_what_the_interpreter_computes_has_been_asked_for(case: Case) -> None:
     oracle = Oracle(graph, case.sizes, {}, 0)
     for name in graph.outputs:
         interpreter.collect(graph, name, oracle.env, lambda p, name=name: oracle.value(name, p))
-    for edges in (False, True):
-        found = demanded(graph, case.sizes, edges=edges)
+    for asked in (demanded, demanded_exactly):
+        found = asked(graph, case.sizes)
         for name, point in oracle.memo:
             env = {**case.sizes, **dict(zip(graph[name].domain.dims, point, strict=True))}
-            assert evaluate(found.get(name, TRUE), env), (name, point, edges)
+            assert evaluate(found.get(name, TRUE), env), (name, point, asked)
 
 
 def nested(t: Any, T: Any) -> Any:

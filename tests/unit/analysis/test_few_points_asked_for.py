@@ -120,3 +120,79 @@ def test_first_points_are_given_as_a_range(backend: str, given: str) -> None:
         found = ctx.run({T: n}, backend=backend, inputs=inputs)
         assert found["last"] == want[-1]
         assert found["total"] == sum(want)
+
+
+def by_twos(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[0] = x[0]
+    y[t] = y[t - 2] * 0.5
+    return y[0:T:2].sum()
+
+
+def from_the_fourth(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[4] = x[4]
+    y[t] = y[t - 1] * 0.5
+    return y[4:T].sum()
+
+
+def from_a_condition(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[t] = rc.where(t >= 3, x, y[t - 1])
+    return y[T - 1]
+
+
+def from_the_end(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[T - 4] = x[T - 4]
+    y[t] = y[t - 1] * 0.5
+    return y[T - 1]
+
+
+def from_every_fourth(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[t % 4 == 3, t] = x
+    y[t] = y[t - 1] * 0.5
+    return y[3:T].sum()
+
+
+def backward_from_the_third(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[3] = x[3]
+    y[t] = y[t + 1] * 0.5
+    return y[0]
+
+
+def by_threes(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[t] = rc.where(t % 3 == 0, x, y[t - 3])
+    return y[0:T:3].sum()
+
+
+def of_the_last(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[t >= T - 3, t] = x
+    y[t] = y[t - 2] * 0.5 + y[rc.max(t - 3, 0)]
+    return y[T - 1]
+
+
+def of_one_that_reads_itself(x: Any, y: Any, t: Any, T: Any) -> Any:
+    y[t] = y[rc.min(t - 1, 3)]
+    return rc.where(t >= T - 1, y[0 : t + 1].sum(), x)[0]
+
+
+WITHOUT_BASE = [
+    by_twos, from_the_fourth, from_a_condition, from_the_end, from_every_fourth,
+    backward_from_the_third, by_threes, of_the_last, of_one_that_reads_itself,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", WITHOUT_BASE)
+def test_points_without_a_base_are_not_asked_for(
+    write: Callable[[Any, Any, Any, Any], Any], backend: str
+) -> None:
+    """Refused as not defined there: what is asked of a recurrence was known by conditions alone."""
+    for n in (6, 7, 8, 12):
+        ctx = rc.Context(dims="t")
+        with ctx as (t, T):
+            x, y = rc.input(rc.f32, (t,), name="x"), rc.like(rc.f32, (t,))
+            asked = write(x, y, t, T)
+            asked.backward(wrt=[x])
+            rc.output(asked=asked, slope=x.grad)
+        given = {"x": np.arange(1, n + 1, dtype=np.float32)}
+        want = interpreted(ctx, {T: n}, given)
+        for name, found in ctx.run({T: n}, backend=backend, inputs=given).items():
+            np.testing.assert_allclose(found, want[name], rtol=1e-6, err_msg=name)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from recurra.cost.thresholds import MIN_STREAMED_BYTES
+from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_symbols
 from recurra.ir.op import Elementwise, join_labels
 from recurra.ir.types import Domain, Range, Type
@@ -68,8 +69,13 @@ def _stays(node: Node, graph: Graph) -> bool:
 
 
 def _at_point(node: Node, rewriting: Rewriting) -> _AtPoint | None:
-    """None where operands read several ranges, or more points of the dim than those of one."""
+    """None where operands read several ranges, or more points of the dim than those of one; or
+    where the length of an axis depends on the point."""
     assert isinstance(node.op, Elementwise)
+    assert isinstance(node.type, Type)
+    lengths = {x for size in node.type.shape[1:] for x in symbols(size)}
+    if lengths - rewriting.sizes.keys():
+        return None
     ins, out = rewriting.labels(node)
     along = [a for labels, a in zip(ins, node.args, strict=True) if out[0] in labels]
     found = {_first_range(a, rewriting) for a in along}
