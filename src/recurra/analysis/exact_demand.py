@@ -34,13 +34,13 @@ def demanded_exactly(
     All bounds are in `sizes`, or in `open`: these may be any number from 1 to the one there. Where
     an index multiplies dims, all points are asked for.
     """
-    found = _Demand(graph, sizes, open)
+    found = _ExactDemand(graph, sizes, open)
     told = ((name, isl.condition(x, found.whole[name])) for name, x in found.solved().items())
     return {name: condition for name, condition in told if condition != TRUE}
 
 
 @dataclass
-class _Demand:
+class _ExactDemand:
     graph: Graph
     sizes: Mapping[str, int]
     open: Mapping[str, int]

@@ -119,7 +119,7 @@ def compile_graph(
     """
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
-    graph = without_untaken(check(without_negative(graph, sizes), sizes), sizes)
+    graph = check(without_untaken(without_negative(graph, sizes), sizes), sizes)
     graph, sizes = bound(graph, sizes)
     offload = offload_of(options.offload)
     likely = None if offload is None else offload.likely(graph, sizes)

@@ -52,7 +52,7 @@ from recurra.ir.expr import (
 )
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Elementwise
-from recurra.ir.types import Domain, Range, Tuple, is_shift
+from recurra.ir.types import Domain, Range, Tuple, is_float, is_shift
 from recurra.ops.elementwise import Cond
 from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut, Expand
@@ -144,6 +144,8 @@ def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) 
     on_the_way = paths_between(graph, loss.name, leaves, passing(graph)) - leaves
     ends = sorted(on_the_way - passed)
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
+    whole = [f"{n} is {t}" for n in sorted(leaves) if not is_float((t := graph[n].type).dtype)]
+    facts += f"; {', '.join(whole)}, and only floats have gradients" if whole else ""
     return RecurraError(
         "the loss does not depend on any parameter",
         facts=f"{facts}; gradients stop at {', '.join(ends)}" if ends else facts,

@@ -8,13 +8,14 @@ from typing import Any
 from recurra.errors import ShapeError, here
 from recurra.frontend.read import Operand
 
-Axes = int | tuple[int, ...] | None
+Axes = int | tuple[int, ...] | list[int] | None
 
 
 def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
     """The axes that are meant, from 0 on, in order; raises ShapeError if there is none."""
     rank = len(x.shape)
-    every: Any = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    several = isinstance(axis, (tuple, list))
+    every: Any = range(rank) if axis is None else axis if several else (axis,)
     for a in every:
         if not isinstance(a, Integral):
             raise ShapeError(
@@ -44,6 +45,6 @@ def _read_over(x: Operand, dim: str) -> str:
     return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 
 
-def axis_of(x: Operand, axis: int) -> int:
+def axis_of(x: Operand, axis: Axes) -> int:
     """One axis, from 0 on."""
     return axes_of(x, axis)[0]

@@ -43,7 +43,7 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
         stem = "value"
     elif getattr(x, "ndim", 0) == 0 and isinstance(value := _python(x), (bool, int, float)):
         to = dtype or _weak_type(value)
-        fitted(value, to, "the number", hint=_other_type(value), loc=here())
+        fitted(value, to, "the number", hint=_other_type(value, to), loc=here())
         op, stem = Const(value=value, dtype=to), "const"
     else:
         op, stem = Data(key=tracer.constant(_array(x, dtype))), "data"
@@ -51,11 +51,23 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
     return kind(tracer, Ref(node.name, node.domain.identity))
 
 
+def _expect_no_list(x: object) -> None:
+    """Raises ShapeError for a list in which there are tensors."""
+    if isinstance(x, (list, tuple)) and any(isinstance(y, Read) for y in x):
+        written = ", ".join(y.called if isinstance(y, Read) else str(y) for y in x)
+        raise ShapeError(
+            "a list of tensors is no tensor",
+            facts=f"it is [{written}]",
+            hint=f"write rc.stack([{written}])",
+            loc=here(),
+        )
+
+
 def _array(x: object, dtype: str | None) -> np.ndarray:
     no_number = x is None or array_of(x, "the constant", here()).dtype.kind in "OUSV"
     to = array_type(x) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
-    return np.array(fitted(x, to, "the constant", hint=_other_type(x), loc=here()))
+    return np.array(fitted(x, to, "the constant", hint=_other_type(x, to), loc=here()))
 
 
 def array_type(x: object) -> str:
@@ -85,10 +97,12 @@ def array_type(x: object) -> str:
     return found
 
 
-def _other_type(x: object) -> str:
-    """The way out for a constant that does not fit."""
+def _other_type(x: object, dtype: str) -> str:
+    """The way out for a constant that does not fit a type."""
     if array_of(x).dtype.kind in "fc":
-        return 'rc.constant(x, "f64") holds more; what is to be cut off: rc.constant(x).cast("i32")'
+        more = 'rc.constant(x, "f64") holds more'
+        cut = '; what is to be cut off: rc.constant(x).cast("i32")'
+        return more if is_float(dtype) else more + cut
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
@@ -223,6 +237,7 @@ def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
 
 
 def _is_array(x: object) -> bool:
+    _expect_no_list(x)
     return not isinstance(x, (Read, BareIndex)) and array_of(x).ndim > 0
 
 

@@ -136,6 +136,11 @@ class Context:
         """The program as equations, before any pass."""
         return self.tracer.graph()
 
+    @partial(
+        expecting,
+        name="ctx.compile",
+        hint='write ctx.compile({T: 10}, backend="numpy"): options are called by name',
+    )
     def compile(
         self,
         bounds: Mapping[Any, object] | None = None,
@@ -230,6 +235,11 @@ class Context:
                 )
         return resolved(sizes)
 
+    @partial(
+        expecting,
+        name="ctx.run",
+        hint='write ctx.run({T: 10}, inputs={"x": x}): all but the bounds are called by name',
+    )
     def run(
         self,
         bounds: Mapping[Any, object] | None = None,

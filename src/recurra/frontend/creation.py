@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import counted
 from recurra.frontend.dims import Dims
@@ -103,6 +103,13 @@ def bernoulli(
 ) -> RecurrentTensor:
     """Truth values that hold with probability p; of a tensor over its domain, in its shape."""
     chance = as_tensor(p)
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise ShapeError(
+            f"{p} is no probability",
+            facts="it is a number from 0 to 1",
+            hint="of logits write rc.bernoulli(x.sigmoid())",
+            loc=here(),
+        )
     box = chance.domain if domain is None else dims_of(domain)
     own: Any = chance.shape if shape is None else shape
     return uniform(box, own) < chance

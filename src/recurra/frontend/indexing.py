@@ -1,4 +1,4 @@
-"""Brackets: x[b, i, t:T] reads, x[b, i, t+1] = e defines, and more brackets index the value."""
+"""Brackets that read: x[b, i, t:T] over the dims, and more brackets index the value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here, users_frame
 from recurra.frontend import layouts, ordering
-from recurra.frontend.bare_index import Size, condition, is_condition, unwrap, wrap
-from recurra.frontend.construct import assigned, convert
+from recurra.frontend.bare_index import Size, unwrap, wrap
+from recurra.frontend.construct import convert
+from recurra.frontend.definitions import define
+from recurra.frontend.places import index_of, place_of, written
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
-from recurra.ir.graph import Index, Ref, Slice, index_symbols
-from recurra.ir.types import Domain, Range, Type, is_float, is_shift
-from recurra.ops import indexing, movement
+from recurra.ir.graph import Ref, Slice, index_symbols
+from recurra.ir.types import Domain, Range, is_float, is_shift
+from recurra.ops import movement
 from recurra.ops.elementwise import Mod
 from recurra.ops.source import Value
 from recurra.polyhedral import isl
@@ -57,7 +58,7 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
         whole = read(x, tuple(forward[k] or key for k, key in enumerate(keys)))
         out = layouts.flip(whole, tuple(axes.index(k) for k, f in forward.items() if f))
         return x.kind(x.tracer, out.ref, indexed=True)
-    index = tuple(_index(k, r) for k, r in zip(keys, source, strict=True))
+    index = tuple(index_of(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
     return x.kind(x.tracer, Ref(x.name, index), indexed=True)
 
@@ -66,8 +67,8 @@ def _reversed(key: object, extent: Range) -> slice | None:
     """The range that `x[t::-1]` has in the other order: 0 : t + 1."""
     if not isinstance(key, slice) or type(key.step) is not int or key.step != -1:
         return None
-    lo = extent.lo if key.stop is None else _place(key.stop, extent) + 1
-    hi = extent.hi if key.start is None else _place(key.start, extent) + 1
+    lo = extent.lo if key.stop is None else place_of(key.stop, extent) + 1
+    hi = extent.hi if key.start is None else place_of(key.start, extent) + 1
     return slice(wrap(lo), wrap(hi))
 
 
@@ -136,7 +137,7 @@ def _turned(
     steps = is_shift(e, dim)
     if steps is None:
         return f"use a constant instead of {size}"
-    whole = ", ".join(f"0:{size}" if k == place else _written(key) for k, key in enumerate(keys))
+    whole = ", ".join(f"0:{size}" if k == place else written(key) for k, key in enumerate(keys))
     axis = sum(isinstance(k, slice) for k in keys[:place])
     return f"turn it: {x.called}[{whole}].roll({-steps}, axis={axis}).index({dim}, axis={axis})"
 
@@ -183,7 +184,7 @@ def _contents(holder: object) -> Iterator[object]:
 
 
 def _written_keys(keys: tuple[object, ...]) -> str:
-    return f"[{', '.join(map(_written, keys))}]"
+    return f"[{', '.join(map(written, keys))}]"
 
 
 def _brackets(x: Operand, keys: tuple[object, ...], source: Domain) -> str:
@@ -193,49 +194,9 @@ def _brackets(x: Operand, keys: tuple[object, ...], source: Domain) -> str:
         return f"index every dim: {x.called}[{', '.join(source.dims)}]"
     whole = [":" for k in outer if isinstance(k, slice)]  # ranges become the first axes
     return (
-        f"write {x.called}[{', '.join(map(_written, outer))}]"
-        f"[{', '.join([*whole, *map(_written, rest)])}]"
+        f"write {x.called}[{', '.join(map(written, outer))}]"
+        f"[{', '.join([*whole, *map(written, rest)])}]"
     )
-
-
-def _index(key: object, extent: Range) -> Index:
-    return _range(key, extent) if isinstance(key, slice) else _place(key, extent)
-
-
-def _range(key: slice, extent: Range) -> Slice:
-    lo = extent.lo if key.start is None else _place(key.start, extent)
-    hi = extent.hi if key.stop is None else _place(key.stop, extent)
-    step: Any = 1 if key.step is None else unwrap(key.step)
-    s = Slice(lo, hi, step)
-    quasi_affine("the range", s, here())
-    return s
-
-
-def _place(key: object, extent: Range) -> Expr | int:
-    """A quasi-affine position; a negative constant counts from the end."""
-    e = unwrap(key)
-    if type(e) is not int and not (
-        isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
-    ):
-        raise DomainError(
-            f"{key!r} is no index for dim {extent.dim}",
-            facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
-            hint=_by_data(key, extent),
-            loc=here(),
-        )
-    quasi_affine("the index", e, here())
-    return extent.hi + e if isinstance(e, int) and e < 0 else e
-
-
-def _by_data(key: object, extent: Range) -> str:
-    """How elements are chosen that no index expression names."""
-    if key is ...:
-        return f"write {extent.dim} for every point of it at itself"
-    if key is None:
-        return "a new axis is one of the value: x.reshape(1, *x.shape)"
-    if getattr(key, "dtype", None) == "bool" or condition(key) is not None:
-        return "nothing is left out, but another value chosen: rc.where(x > 0.0, x, 0.0)"
-    return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
 
 
 def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
@@ -283,7 +244,7 @@ def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tens
 
 def _over(x: Operand, keys: tuple[object, ...]) -> str:
     """How a value without axes is read at other points: of a read, or of a number such as T."""
-    read = ", ".join(map(_written, keys))
+    read = ", ".join(map(written, keys))
     if x.domain:
         over = x.indexed and len(keys) == len(x.domain)
         return f"write ({x.called} * 1.0)[{read}]" if over else f"the axes are those of {x!r}"
@@ -323,7 +284,7 @@ def _in_steps(x: Tensor, k: slice, axis: int) -> Tensor:
     if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
         raise ShapeError(
             f"a range inside a tensor has step {k.step}",
-            facts=f"its ends are {_written(k)} of an axis of {n}; steps are counted between numbers"
+            facts=f"its ends are {written(k)} of an axis of {n}; steps are counted between numbers"
             ", and none of them is 0",
             hint="read every other point of a dim, x[0:T:2], or .take(...) the positions",
             loc=here(),
@@ -347,154 +308,3 @@ def _end(e: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int
     if isinstance(at, int) and at < 0:
         at = divisor + at
     return min(max(at, 0), divisor) if isinstance(at, int) and isinstance(divisor, int) else at
-
-
-def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
-    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
-    node = x.graph[x.name]
-    if x.indexed:
-        point = x.called
-        raise DomainError(
-            f"elements of {point} are not assigned",
-            facts="an equation gives a value as a whole, at the points that its brackets name",
-            hint=f"write all of them: {point} = rc.stack([..]), or rc.where(rc.arange(n) == k, ..)",
-            loc=here(),
-        )
-    if x.name not in x.tracer.branches:
-        raise DomainError(
-            f"{x.called} already has its equation",
-            facts=f"it is {x!r}, an expression, which has a value at every point",
-            hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
-            "what rc.like(type, domain) declares",
-            loc=here(),
-        )
-    assert isinstance(node.type, Type), f"{x.name} is the results of a call"
-    value = assigned(x.kind, x.name, value, node.type)
-    conditions = [c for k in keys if (c := condition(k)) is not None]
-    places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
-    if conditions and len(keys) == len(node.domain):
-        # a condition in the place of a dim chooses among all points of it
-        pairs = [(k, r.sym) for k, r in zip(keys, node.domain, strict=True)]
-        places = [unwrap(k) if condition(k) is None else dim for k, dim in pairs]
-    if len(places) != len(node.domain):
-        raise DomainError(
-            f"{x.name} is defined at {len(places)} expressions",
-            facts=f"its domain is {node.domain}",
-            hint=f"write {x.called}[{', '.join(node.domain.dims)}] = ...",
-            loc=here(),
-        )
-    value, places, ranges = _ranges(x, places, value)
-    conditions += ranges
-    value = _of_shape(x, value, node.type)
-    _no_other_dims(x.name, node.domain, value)
-    where: list[Expr] = []
-    back: dict[str, Expr | int] = {}
-    for r, e in zip(node.domain, places, strict=True):
-        c = None if isinstance(e, slice) else is_shift(e, r.dim)
-        if c is None:
-            where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
-        elif c:
-            back[r.dim] = r.sym - c
-    quasi_affine("the condition", ex.both(*conditions), here())
-    where += [ex.substitute(e, back) for e in conditions]
-    for r in node.domain:
-        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
-    folded = ex.TRUE in conditions
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
-
-
-def _of_shape(x: Operand, value: Tensor, declared: Type) -> Tensor:
-    """A value repeated along the axes that it lacks in front, and along those of size 1."""
-    lead = declared.rank - len(value.shape)
-    sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
-    if lead < 0 or any(a not in (1, b) for a, b in sizes):
-        raise ShapeError(
-            f"{x.called} is {declared} at every point, and this value {value.type}",
-            facts=f"the value is {value!r}",
-            hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
-            loc=here(),
-        )
-    return layouts.broadcast_to(value, declared.shape)
-
-
-def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[Any], list[Expr]]:
-    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
-    node = x.graph[x.name]
-    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - x.type.rank)
-    conditions: list[Expr] = []
-    out: list[Any] = []
-    for r, e in zip(node.domain, places, strict=True):
-        out.append(r.sym if isinstance(e, slice) else e)
-        if not isinstance(e, slice):
-            continue
-        s = _range(e, r)
-        if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
-            _fixed_place(x, e, r)
-        inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
-        inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
-        conditions += [c for c in inside if not isl.always(c, node.domain)]
-        value = _row(x, value, s, r) if without <= 0 else value
-        without -= 1
-    return value, out, conditions
-
-
-def _row(x: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
-    """The element of the first axis of a value that goes to a point of a range."""
-    if value.shape[0] not in (1, slice_.count):
-        raise ShapeError(
-            f"{x.name} is defined over {slice_}, which are {slice_.count} points, "
-            f"by {value.shape[0]} values",
-            facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
-            hint="give as many rows as points, or one value for all of them",
-            loc=here(),
-        )
-    at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
-    part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
-    ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
-    box = x.tracer.domain(set(ranges), ranges)
-    node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(x.tracer, Ref(node.name, node.domain.identity))
-
-
-def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
-    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
-    edge = next((x for x in have if x.dim == extent.dim), extent)
-    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
-    return [c for c in inside if not isl.always(c, box, tuple(where))]
-
-
-def _fixed_place(x: Operand, e: Any, extent: Range) -> Expr | int:
-    """A place free of dims: x[b, i, 0] = ..."""
-    if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
-        raise DomainError(
-            f"{x.name} cannot be defined at {_written(e)}",
-            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
-            "or free of dims",
-            hint=_other_place(x, e, extent),
-            loc=here(),
-        )
-    return _place(e, extent)
-
-
-def _other_place(x: Operand, e: Any, extent: Range) -> str:
-    """In the right order, if that is what is wrong; else under a condition."""
-    if str(e) in x.domain.dims:
-        return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
-    return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
-
-
-def _written(e: object) -> str:
-    if not isinstance(e, slice):
-        return "..." if e is ... else str(e)
-    return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
-
-
-def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:
-    extra = set(value.domain.dims) - set(domain.dims)
-    if extra:
-        raise DomainError(
-            f"{name} is defined by a value that varies with {', '.join(sorted(extra))}",
-            facts=f"{name} has the domain {domain}, the value {value.domain}",
-            hint="add the dim to its domain, or index the value",
-            loc=here(),
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,15 +40,22 @@ def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     return x.apply(indexing.ArgSort(axis=axis), x)
 
 
+class TopElements(NamedTuple, Generic[Tensor]):
+    """Elements, and their positions along the axis."""
+
+    values: Tensor
+    indices: Tensor
+
+
 @operator("x.topk(k=2, axis=-1)", "", "torch.topk")
-def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> TopElements[Tensor]:
     """The k largest, or smallest, in order, and their positions; of equals the first."""
     axis = axis_of(x, axis)
     if largest:
         places = x.apply(ordering.TopK(axis=axis, size=unwrap(k)), x)
     else:
         places = cut(argsort(x, axis), 0, k, axis)
-    return ordering.along(x, places, axis), places
+    return TopElements(ordering.along(x, places, axis), places)
 
 
 @operator("x.cumsum(axis=0)", "np.cumsum", "torch.cumsum")
@@ -152,7 +159,12 @@ def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> t
         raise ShapeError(
             f"the places {i.type} do not fit {x.type}",
             facts=f"off axis {axis} each element has places of its own, so the sizes are the same",
-            hint="for the same places in all rows write x.take(i, axis)",
+            hint="for the same places in all rows write "
+            + (
+                "x.take(i, axis)"
+                if call.startswith("gather")
+                else f"x.{call} with i.broadcast_to(..)"
+            ),
             loc=here(),
         )
     return axis, i

@@ -15,7 +15,7 @@ import numpy as np
 
 from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
-from recurra.frontend import autodiff, layouts, ordering, reductions
+from recurra.frontend import autodiff, definitions, layouts, ordering, reductions
 from recurra.frontend import indexing as brackets
 from recurra.frontend.bare_index import BareIndex
 from recurra.frontend.construct import comparison, convert, logical, pointwise, with_slope_of
@@ -82,7 +82,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return brackets.read(self, key if isinstance(key, tuple) else (key,))
 
     def __setitem__(self: RecurrentTensor, key: object, value: object) -> None:
-        brackets.define(self, key if isinstance(key, tuple) else (key,), value)
+        definitions.define(self, key if isinstance(key, tuple) else (key,), value)
 
     # ---- operators
 

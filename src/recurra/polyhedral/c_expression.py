@@ -8,7 +8,11 @@ from typing import Any
 
 from recurra.ir.expr import COMPARISONS, Expr, both, compare, either, from_ast, maximum, minimum
 
-_FLOORD = re.compile(r"floord\(")
+_PYTHON = (
+    (re.compile(r"floord\("), "_floord("),
+    (re.compile("&&"), "and"),
+    (re.compile(r"\|\|"), "or"),
+)
 
 
 def from_c(text: str) -> Expr | int | None:
@@ -16,8 +20,9 @@ def from_c(text: str) -> Expr | int | None:
     if "?" in text:
         return None
     try:
-        text = _FLOORD.sub("_floord(", text).replace("&&", " and ").replace("||", " or ")
-        return _condition(ast.parse(text.strip(), mode="eval").body)
+        for word, python in _PYTHON:
+            text = word.sub(python, text)
+        return _condition(ast.parse(text, mode="eval").body)
     except SyntaxError:
         return None
 

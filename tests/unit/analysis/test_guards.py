@@ -140,6 +140,22 @@ def test_a_call_that_no_branch_takes_for_these_bounds_is_not_made(
     np.testing.assert_array_equal(have["y"], want["y"])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_call_beside_a_recurrence_of_one_point_is_not_made(size: int, backend: str) -> None:
+    """At one point the branch was dropped first, and a call that nobody reads is made everywhere."""
+    calls: list[int] = []
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        f = rc.call(lambda v: (calls.append(int(v)), np.float32(v))[1], rc.f32, rc.value(t))
+        x = rc.like(rc.f32, (t,))
+        x[0] = 0.0
+        x[t] = rc.where(t % 3 == 2, f, x[t - 1])
+        rc.output(x=x)
+    ctx.run({T: size}, backend=backend)
+    assert calls == list(range(2, size, 3))
+
+
 def test_a_call_whose_result_nobody_reads_is_made_everywhere() -> None:
     calls: list[int] = []
     ctx = rc.Context(dims="i")

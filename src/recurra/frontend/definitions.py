@@ -1,0 +1,173 @@
+"""Brackets that define: x[b, i, t+1] = e is a branch of what was declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recurra.analysis.affine import quasi_affine
+from recurra.errors import DomainError, ShapeError, here
+from recurra.frontend import layouts
+from recurra.frontend.bare_index import condition, unwrap
+from recurra.frontend.construct import assigned
+from recurra.frontend.places import place_of, range_of, written
+from recurra.frontend.read import Operand, Tensor
+from recurra.ir import expr as ex
+from recurra.ir.expr import Expr, symbols
+from recurra.ir.graph import Ref, Slice
+from recurra.ir.types import Domain, Range, Type, is_shift
+from recurra.ops import indexing
+from recurra.polyhedral import isl
+
+
+def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
+    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
+    _name_after_variable(x)
+    node = x.graph[x.name]
+    if x.indexed:
+        point = x.called
+        raise DomainError(
+            f"elements of {point} are not assigned",
+            facts="an equation gives a value as a whole, at the points that its brackets name",
+            hint=f"write all of them: {point} = rc.stack([..]), or rc.where(rc.arange(n) == k, ..)",
+            loc=here(),
+        )
+    if x.name not in x.tracer.branches:
+        raise DomainError(
+            f"{x.called} already has its equation",
+            facts=f"it is {x!r}, an expression, which has a value at every point",
+            hint=f"write {x.called} = {x.called} + 1.0 for another tensor; branches are written of "
+            "what rc.like(type, domain) declares",
+            loc=here(),
+        )
+    assert isinstance(node.type, Type), f"{x.name} is the results of a call"
+    value = assigned(x.kind, x.name, value, node.type)
+    conditions = [c for k in keys if (c := condition(k)) is not None]
+    places = [unwrap(k) for k in keys if condition(k) is None] or list(node.domain.identity)
+    if conditions and len(keys) == len(node.domain):
+        # a condition in the place of a dim chooses among all points of it
+        pairs = [(k, r.sym) for k, r in zip(keys, node.domain, strict=True)]
+        places = [unwrap(k) if condition(k) is None else dim for k, dim in pairs]
+    if len(places) != len(node.domain):
+        raise DomainError(
+            f"{x.name} is defined at {len(places)} expressions",
+            facts=f"its domain is {node.domain}",
+            hint=f"write {x.called}[{', '.join(node.domain.dims)}] = ...",
+            loc=here(),
+        )
+    value, places, ranges = _ranges(x, places, value)
+    conditions += ranges
+    value = _of_shape(x, value, node.type)
+    _no_other_dims(x.name, node.domain, value)
+    where: list[Expr] = []
+    back: dict[str, Expr | int] = {}
+    for r, e in zip(node.domain, places, strict=True):
+        c = None if isinstance(e, slice) else is_shift(e, r.dim)
+        if c is None:
+            where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
+        elif c:
+            back[r.dim] = r.sym - c
+    quasi_affine("the condition", ex.both(*conditions), here())
+    where += [ex.substitute(e, back) for e in conditions]
+    for r in node.domain:
+        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+    folded = ex.TRUE in conditions
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+
+
+def _name_after_variable(x: Operand) -> None:
+    """What is declared takes the name of the user's variable, where that is free."""
+    name, tracer = x.called, x.tracer
+    is_new = x.name not in tracer.final and tracer.branches.get(x.name) == []
+    if is_new and not x.indexed and name.isidentifier() and name not in tracer.nodes:
+        tracer.rename({x.name: name})
+
+
+def _of_shape(x: Operand, value: Tensor, declared: Type) -> Tensor:
+    """A value repeated along the axes that it lacks in front, and along those of size 1."""
+    lead = declared.rank - len(value.shape)
+    sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
+    if lead < 0 or any(a not in (1, b) for a, b in sizes):
+        raise ShapeError(
+            f"{x.called} is {declared} at every point, and this value {value.type}",
+            facts=f"the value is {value!r}",
+            hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
+            loc=here(),
+        )
+    return layouts.broadcast_to(value, declared.shape)
+
+
+def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[Any], list[Expr]]:
+    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
+    node = x.graph[x.name]
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - x.type.rank)
+    conditions: list[Expr] = []
+    out: list[Any] = []
+    for r, e in zip(node.domain, places, strict=True):
+        out.append(r.sym if isinstance(e, slice) else e)
+        if not isinstance(e, slice):
+            continue
+        s = range_of(e, r)
+        if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
+            _fixed_place(x, e, r)
+        inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
+        inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
+        conditions += [c for c in inside if not isl.always(c, node.domain)]
+        value = _row(x, value, s, r) if without <= 0 else value
+        without -= 1
+    return value, out, conditions
+
+
+def _row(x: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
+    """The element of the first axis of a value that goes to a point of a range."""
+    if value.shape[0] not in (1, slice_.count):
+        raise ShapeError(
+            f"{x.name} is defined over {slice_}, which are {slice_.count} points, "
+            f"by {value.shape[0]} values",
+            facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
+            hint="give as many rows as points, or one value for all of them",
+            loc=here(),
+        )
+    at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
+    part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
+    ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
+    box = x.tracer.domain(set(ranges), ranges)
+    node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return value.kind(x.tracer, Ref(node.name, node.domain.identity))
+
+
+def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
+    edge = next((x for x in have if x.dim == extent.dim), extent)
+    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
+    return [c for c in inside if not isl.always(c, box, tuple(where))]
+
+
+def _fixed_place(x: Operand, e: Any, extent: Range) -> Expr | int:
+    """A place free of dims: x[b, i, 0] = ..."""
+    if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
+        raise DomainError(
+            f"{x.name} cannot be defined at {written(e)}",
+            facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
+            "or free of dims",
+            hint=_other_place(x, e, extent),
+            loc=here(),
+        )
+    return place_of(e, extent)
+
+
+def _other_place(x: Operand, e: Any, extent: Range) -> str:
+    """In the right order, if that is what is wrong; else under a condition."""
+    if str(e) in x.domain.dims:
+        return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
+    return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
+
+
+def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:
+    extra = set(value.domain.dims) - set(domain.dims)
+    if extra:
+        raise DomainError(
+            f"{name} is defined by a value that varies with {', '.join(sorted(extra))}",
+            facts=f"{name} has the domain {domain}, the value {value.domain}",
+            hint="add the dim to its domain, or index the value",
+            loc=here(),
+        )

@@ -1,0 +1,102 @@
+"""What users write first, in the words of NumPy and PyTorch, works or is told by the line to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recurra as rc
+from recurra.errors import RecurraError
+
+X = np.arange(12, dtype="f4").reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("write", "want"),
+    [
+        (lambda x: x.flip([0]), X[::-1]),
+        (lambda x: x.flip(dims=[0, 1]), X[::-1, ::-1]),
+        (lambda x: x.sum(dim=[0, 1]), X.sum()),
+        (lambda x: x.max(axis=[-1]), X.max(-1)),
+        (lambda x: x.topk(2).values, X[:, :0:-1]),
+        (lambda x: x.topk(2, axis=0).indices, np.array([[3] * 3, [2] * 3])),
+    ],
+    ids=["flip", "flip of two", "sum of two", "max", "values", "indices"],
+)
+def test_they_give_what_they_give_there(write: Callable[[Any], Any], want: Any) -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        rc.output(y=write(rc.input(rc.f32[4, 3], (t,), name="x")))
+    found = ctx.run({T: 2}, inputs={"x": np.stack([X, X])}, backend="numpy")["y"]
+    np.testing.assert_array_equal(found[1], want)
+
+
+def told(write: Callable[..., Any]) -> str:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.input(rc.f32[4, 3], (t,), name="x")
+        with pytest.raises(RecurraError) as error:
+            write(x, t, T, ctx)
+        rc.output(x=x)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("write", "line"),
+    [
+        (
+            lambda x, t, T, ctx: x.scatter_add(0, 1, 2),
+            'x.scatter(axis=0, index=i, value=y, reduce="add")',
+        ),
+        (
+            lambda x, t, T, ctx: x.scatter(0, rc.constant([0]), 1.0),
+            "write x.scatter(axis, i, v) of an i",
+        ),
+        (lambda x, t, T, ctx: ctx.run({T: 2}, {"x": X}), 'ctx.run({T: 10}, inputs={"x": x})'),
+        (
+            lambda x, t, T, ctx: ctx.compile({T: 2}, "numpy"),
+            'ctx.compile({T: 10}, backend="numpy")',
+        ),
+        (lambda x, t, T, ctx: rc.bernoulli(2.0, (t,)), "rc.bernoulli(x.sigmoid())"),
+        (lambda x, t, T, ctx: x * 1e300, 'rc.constant(x, "f64") holds more'),
+        (lambda x, t, T, ctx: rc.maximum(x, [x, 3.0]), "write rc.stack([x, 3.0])"),
+    ],
+    ids=["scatter_add", "scatter", "run", "compile", "bernoulli", "too large", "a list"],
+)
+def test_they_are_told_the_line_to_write(write: Callable[..., Any], line: str) -> None:
+    assert line in told(write)
+
+
+def test_parameters_of_whole_numbers_have_no_gradient() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, _):
+        w = rc.nn.Parameter(np.ones(3, "int32"), domain=(t,), name="w")
+        with pytest.raises(RecurraError, match="w is i32\\[3\\], and only floats have gradients"):
+            w.sum().backward()
+
+
+def helper(t: Any) -> Any:
+    mine = rc.like(rc.f32, (t,))
+    mine[0] = 1.0
+    mine[t] = mine[t - 2]
+    return mine
+
+
+def test_what_a_helper_declares_has_the_name_of_its_variable() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        rc.output(y=helper(t))
+    with pytest.raises(RecurraError, match="mine is not defined at every point"):
+        ctx.compile({T: 4}, backend="numpy")
+
+
+def test_branches_are_told_by_the_name_of_their_variable() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as (t, _):
+        mine = rc.like(rc.f32, (t,))
+        mine[0] = 1.0
+        with pytest.raises(RecurraError, match="this branch of mine never holds"):
+            mine[0] = 2.0
