@@ -159,12 +159,9 @@ def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> t
         raise ShapeError(
             f"the places {i.type} do not fit {x.type}",
             facts=f"off axis {axis} each element has places of its own, so the sizes are the same",
-            hint="for the same places in all rows write "
-            + (
-                "x.take(i, axis)"
-                if call.startswith("gather")
-                else f"x.{call} with i.broadcast_to(..)"
-            ),
+            hint="for the same places in all rows write x.take(i, axis)"
+            if call.startswith("gather")
+            else f"write x.{call} of an i with the other axes of x",
             loc=here(),
         )
     return axis, i

@@ -143,7 +143,7 @@ def test_a_call_that_no_branch_takes_for_these_bounds_is_not_made(
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_call_beside_a_recurrence_of_one_point_is_not_made(size: int, backend: str) -> None:
-    """At one point the branch was dropped first, and a call that nobody reads is made everywhere."""
+    """At one point the branch was dropped first, and what nobody reads is called everywhere."""
     calls: list[int] = []
     ctx = rc.Context(dims="t")
     with ctx as (t, T):

@@ -1,4 +1,4 @@
-"""What users write first, in the words of NumPy and PyTorch, works or is told by the line to write."""
+"""What users write first, in words of NumPy and PyTorch, works or is told by the line to write."""
 
 from __future__ import annotations
 
