@@ -179,7 +179,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             "torch.compile(model, backend=window.backend())",
         )
     module = load_native(options.threads, options.slots, options.folder)
-    block = Block()
+    block = Block(until_now=lambda: module.counts() if _open.get("block") is block else {})
     try:
         if _open.setdefault("block", block) is not block:
             yield Block({"in a block that was open": 1})
@@ -192,7 +192,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
                 raise
             module.drain()
             module.account()
-            block.counts.update(module.counts())
+            block.ended.update(module.counts())
             fates = (Fate(*told) for told in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
             block.spans.extend(Ran(*told) for told in module.ran())
