@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TextIO
 
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 from recurra.errors import RecurraError
 from recurra.llm.budget import StoreRow
@@ -59,7 +60,7 @@ class Generate:
 
     model: Path
     """A folder with config.json, *.safetensors and tokenizer.json."""
-    prompt: tuple[str, ...] = ()
+    prompt: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """The text; several are gone on with side by side. - reads standard input."""
     attention: str | None = None
     """Whom a position attends to: causal, window:W, chunk:C, sinks:K+W, dilated:D, prefix:N or
@@ -79,9 +80,9 @@ class Generate:
     """Divides the logits of tokens that were there; above 1 there are fewer repetitions."""
     seed: int = 0
     """Decides the draws."""
-    stop: tuple[str, ...] = ()
+    stop: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Texts that end a row; they are not shown."""
-    eos: tuple[int, ...] | None = None
+    eos: UseAppendAction[tuple[tuple[int, ...], ...]] = ()
     """Tokens that end a row (as the model says, if none is named)."""
     logprobs: bool = False
     """Also give the logarithm of every token's probability; with --json."""
@@ -104,16 +105,16 @@ class Generate:
 
         if self.logprobs and not self.json:
             raise RecurraError("logprobs are shown as JSON only", hint="--logprobs --json")
-        if self.prompt.count("-") > 1:
-            raise RecurraError("standard input is one prompt", facts=f"it is named {self.prompt}")
+        named = [*chain(*self.prompt)]
+        if named.count("-") > 1:
+            raise RecurraError("standard input is one prompt", facts=f"it is named {named}")
         how = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )
         memory = None if self.memory is None else parse(self.memory)
-        ask = Request(
-            self.max_new_tokens, how, self.seed, self.stop, self.eos, self.logprobs, memory
-        )
-        prompts = [_standard_input() if p == "-" else p for p in self.prompt]
+        stop, eos = tuple(chain(*self.stop)), tuple(chain(*self.eos)) if self.eos else None
+        ask = Request(self.max_new_tokens, how, self.seed, stop, eos, self.logprobs, memory)
+        prompts = [_standard_input() if p == "-" else p for p in named]
         g = Generator(self.model, attention=self.attention, dtype=self.dtype, backend=self.backend)
         since = time.perf_counter()
         if self.json:

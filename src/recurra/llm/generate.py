@@ -7,11 +7,11 @@ of the lengths that prompts and new tokens are rounded up to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -74,8 +74,7 @@ Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 def each(prompts: Any) -> list[str | Sequence[int]]:
     """The prompts, of which one may stand alone: a text, or a list of tokens."""
-    alone = isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable)
-    given: list[Any] = [prompts] if alone else list(prompts)
+    given: list[Any] = list(prompts) if _has_order(prompts) else [prompts]
     if given and all(isinstance(x, int | np.integer) for x in given):
         given = [given]
     for p in given:
@@ -101,8 +100,14 @@ def _several(given: Any) -> tuple[object, ...]:
 
 
 def _are_tokens(given: object) -> bool:
-    items = list(given) if isinstance(given, Iterable) and not isinstance(given, bytes) else [None]
+    items: list[object] = list(given) if _has_order(given) else [None]
     return all(isinstance(x, int | np.integer) and not isinstance(x, bool) for x in items)
+
+
+def _has_order(given: object) -> TypeGuard[Iterable[object]]:
+    """Whether it is some things in an order: a text is one, and a dict or a set has none."""
+    one = isinstance(given, str | bytes | Mapping | Set)
+    return isinstance(given, Iterable) and not one
 
 
 def requested(ask: Request, asked: Mapping[str, object]) -> Request:
@@ -121,12 +126,14 @@ def requested(ask: Request, asked: Mapping[str, object]) -> Request:
     eos = None if ask.eos is None else _several(ask.eos)
     stop, how = _several(ask.stop), _several(ask.sampling)
     memory: object = ask.memory
+    logprobs: Any = ask.logprobs
     limits = {
         "new": (_are_tokens([ask.new]), "an integer"),
         "seed": (_are_tokens([ask.seed]) and 0 <= ask.seed < 2**32, "from 0 to 4294967295"),
         "eos": (eos is None or _are_tokens(eos), "a token, or a list of tokens"),
         "stop": (all(isinstance(x, str) and x for x in stop), "texts, none of them empty"),
         "sampling": (all(isinstance(x, Sampling) for x in how), "a Sampling, or one for each row"),
+        "logprobs": (isinstance(logprobs, bool), "True or False"),
         "memory": (memory is None or _are_tokens([memory]), "a number of bytes"),
     }
     for name, (fine, said) in limits.items():
@@ -170,6 +177,13 @@ class Generator:
                 hint="lengths=[64, 256]",
                 loc=here(),
             )
+        flat: Any = unrolled
+        if not isinstance(flat, bool | None):
+            raise RecurraError(
+                f"unrolled is {unrolled!r}, and must be True, False or None",
+                hint="leave it out: layers are equations of their own where they are few",
+                loc=here(),
+            )
         self.lengths = None if lengths is None else tuple(sorted(lengths))
         loaded = loading.load(folder, dtype)
         c = loaded.config
@@ -185,8 +199,15 @@ class Generator:
     def tokenizer(self) -> Tokenizer:
         return tokenizer(self.folder, self.config)
 
-    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
-        return [encode(self.tokenizer, text) for text in prompts]
+    def encode(self, prompts: str | Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, or of the only one."""
+        names = _names(len(texts := each(prompts)), "the prompt")
+        for text in texts:
+            if not isinstance(text, str):
+                raise RecurraError(
+                    f"{text!r:.60} is no text", hint='encode(["Once upon a time"])', loc=here()
+                )
+        return [encode(self.tokenizer, str(p), n) for p, n in zip(texts, names, strict=True)]
 
     def generate(
         self, prompts: Prompts, ask: Request | None = None, **asked: object

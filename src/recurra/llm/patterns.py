@@ -7,8 +7,9 @@ A pattern says nothing of masks, caches or their lengths: `model` turns it into 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
-from recurra.errors import RecurraError
+from recurra.errors import RecurraError, here
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,27 @@ def parse(text: str) -> Pattern:
     given = numbers.split("+") if numbers else []
     fit = kind is not None and len(given) == len(fields(kind))
     if kind is None or not fit or not all(n.isascii() and n.isdecimal() and int(n) for n in given):
-        raise RecurraError(
-            f"{text!r} is no attention pattern",
-            facts=f"there are {FORMS}; numbers are at least 1",
-            hint="window:256",
-        )
+        raise _no_pattern(text)
     return kind(*map(int, given))
 
 
+def _no_pattern(given: object) -> RecurraError:
+    return RecurraError(
+        f"{given!r:.60} is no attention pattern",
+        facts=f"there are {FORMS}; numbers are at least 1",
+        hint='"window:256", or several in one text: "window:256,causal"',
+        loc=here(),
+    )
+
+
 def parse_mix(text: str, layers: int) -> tuple[Pattern, ...]:
-    """One pattern per layer: `window:256,window:256,causal` is repeated over the layers."""
+    """One pattern per layer: `window:256,window:256,causal` is repeated over the layers.
+
+    Raises RecurraError for what is no text of patterns, or has more than there are layers.
+    """
+    mix: Any = text
+    if not isinstance(mix, str):
+        raise _no_pattern(mix)
     given = [parse(part) for part in text.split(",")]
     if len(given) > layers:
         raise RecurraError(

@@ -14,7 +14,7 @@ from recurra.mapping.game import Game
 from recurra.mapping.order_free_placer import Arranger
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.storage.exact_packing import Packed, Packer
-from recurra.support.notices import tell_once
+from recurra.support.notices import in_one_line, tell_once
 
 Which = Literal["auto", "native", "python"]
 
@@ -56,8 +56,7 @@ def _find_library() -> Path | str:
         native.load(path)
         return path
     except RecurraError as error:
-        facts = ": ".join(filter(None, (error.what, error.facts)))
-        return f"{facts}; {error.hint}"
+        return in_one_line(error)
 
 
 def native_engine(path: Path) -> Engine:

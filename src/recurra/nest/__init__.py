@@ -31,13 +31,28 @@ _WHERE = {
     "tuned": ("tune", "tuned"),
 }
 
+_RENAMED = {"Problem": "NestProblem"}
+_RENAMED_MODULES = {
+    "door": "compiler_hook",
+    "emission": "instruction_builder",
+    "entry": "guarded_call",
+    "improve": "quick_search",
+    "kept": "kernel_store",
+    "meaning": "reference",
+    "scopes": "register_scopes",
+    "standard": "default_schedule",
+    "team": "threads",
+}
+
 
 def __getattr__(name: str) -> object:
     """Names are imported when they are first used: compiling needs NumPy, problems do not."""
-    if name == "Problem":
-        told = "recurra.nest.Problem is called recurra.nest.NestProblem now; "
+    if (now := _RENAMED.get(name) or _RENAMED_MODULES.get(name)) is not None:
+        told = f"recurra.nest.{name} is called recurra.nest.{now} now; "
         warnings.warn(told + "the old name goes with the next release", DeprecationWarning, 2)
-        return __getattr__("NestProblem")
+        if name in _RENAMED_MODULES:
+            return importlib.import_module(f"{__name__}.{now}")
+        return __getattr__(now)
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _WHERE[name]

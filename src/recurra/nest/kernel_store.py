@@ -145,6 +145,8 @@ def _read(place: Path) -> StoredNest:
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST} bytes")
     given = json_text.parsed(text)
+    if not isinstance(given, dict):
+        raise ValueError(f"it is {json.dumps(given):.60}, and no entry")
     digest = given.pop("digest")
     if given["format"] != FORMAT:
         raise ValueError(f"format {given['format']}, not {FORMAT}")

@@ -34,6 +34,10 @@ def __getattr__(name: str) -> Any:
             return words.only("recurra.rl", __all__, _RENAMED, __name__)(name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "ActorCritic",
     "SavedPolicy",

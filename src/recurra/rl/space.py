@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from recurra.errors import RecurraError, ShapeError, here
+from recurra.errors import NoSuchName, RecurraError, ShapeError, here
 from recurra.frontend import functions
 from recurra.frontend.dims import Dims
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.ir.expr import Expr
 from recurra.ir.types import Type
 
 Key = str | int
@@ -27,6 +28,23 @@ class Space:
     type: Type
     actions: int | None = None
     counts: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[Expr | int, ...]:
+        """That of the tensor; a class that is shown is one-hot, [n]."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        """That of the tensor: "f32"."""
+        return self.type.dtype
+
+    @property
+    def n(self) -> int:
+        """How many values it has, as `Discrete` has it. Raises NoSuchName for others."""
+        if self.actions is None:
+            raise _not_counted(self, "space.shape, space.dtype; space.counts of MultiDiscrete")
+        return self.actions
 
     def leaves(self) -> list[Space]:
         """Every tensor of it."""
@@ -60,6 +78,21 @@ class CompositeSpace:
         )
 
     @property
+    def shape(self) -> None:
+        """None, as Gymnasium has it: each part has its own."""
+        return None
+
+    @property
+    def dtype(self) -> None:
+        """None, as Gymnasium has it: each part has its own."""
+        return None
+
+    @property
+    def n(self) -> NoReturn:
+        """Raises NoSuchName: each part has its own."""
+        raise _not_counted(self, "take one part of it: space.parts[...].n")
+
+    @property
     def actions(self) -> None:
         return None
 
@@ -88,6 +121,11 @@ class CompositeSpace:
 
 
 AnySpace = Space | CompositeSpace
+
+
+def _not_counted(space: AnySpace, hint: str) -> NoSuchName:
+    what = "the space has no n: its values are not 0, 1, .. n - 1"
+    return NoSuchName(what, facts=f"it is {space}", hint=hint, loc=here())
 
 
 class Tree:

@@ -41,16 +41,29 @@ def compiler() -> list[str]:
     """
     words = _named()
     if not _is_there(words):
-        linux = "apt install g++, or dnf install gcc-c++"
-        install = "xcode-select --install" if sys.platform == "darwin" else linux
-        raise BuildError(
-            "there is no C++ compiler",
-            facts=f"there is no {words[0]} on the path, which CXX names"
-            if words
-            else f"none of {', '.join(COMPILERS)} is on the path",
-            hint=f"{install}; or set CXX",
-        )
+        raise _without(words)
     return words
+
+
+def _without(words: Sequence[str]) -> BuildError:
+    """What is missing: the words of CXX may begin with what runs the compiler."""
+    behind = [word for word in words[1:] if shutil.which(word)]
+    if behind:
+        return BuildError(
+            f"there is no {words[0]} on the path, which CXX names",
+            facts=f"CXX is {shlex.join(words)}; there is {behind[0]}, which it runs",
+            hint=f"install {words[0]}, or CXX={shlex.quote(shlex.join(words[1:]))}",
+        )
+    linux = "apt install g++, or dnf install gcc-c++"
+    install = "xcode-select --install" if sys.platform == "darwin" else linux
+    usual = next((x for x in COMPILERS if words and shutil.which(x)), None)
+    return BuildError(
+        "there is no C++ compiler",
+        facts=f"there is no {words[0]} on the path, which CXX names"
+        if words
+        else f"none of {', '.join(COMPILERS)} is on the path",
+        hint=f"unset CXX: there is {usual}" if usual else f"{install}; or set CXX",
+    )
 
 
 def flags() -> list[str]:
@@ -101,7 +114,13 @@ def _words(variable: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise BuildError(f"{variable}={text} is not understood", facts=str(error)) from None
+        raise BuildError(
+            f"{variable}={text} is not understood",
+            facts=str(error),
+            hint=f"unset {variable}, or close what it quotes: {variable}='g++ -O2'"
+            if variable == "CXX"
+            else f"unset {variable}, or close what it quotes",
+        ) from None
 
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from threading import Lock, Timer
 
+from recurra.errors import RecurraError
+
 SECONDS = 1.0  # a shorter silence needs no word
 _lock = Lock()
 _asked = 0
@@ -50,6 +52,12 @@ def tell(line: str) -> None:
     """Print a line on standard error, if there is one."""
     if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
         print(f"recurra: {line}", file=sys.stderr, flush=True)
+
+
+def in_one_line(error: RecurraError) -> str:
+    """What is wrong, why, and what to do, as far as the error says it."""
+    said = ": ".join(filter(None, (error.what, error.facts)))
+    return "; ".join(filter(None, (" ".join(said.split()), error.hint)))
 
 
 @cache

@@ -9,12 +9,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from recurra.window.mapped_files import FileMap, number_of
 from recurra.window.task import Segment, WindowError
-
-FILES = 1 << 63  # numbers of bytes of files: no address is as large
-MOST = 44  # bits of a byte's number in its file
-
-_files: dict[tuple[int, int], int] = {}
 
 
 def segments(arrays: Iterable[object]) -> tuple[Segment, ...]:
@@ -57,21 +53,30 @@ def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
     for length, stride in zip(array.shape, array.strides, strict=True):
         reach = (length - 1) * stride
         low, high = low + min(reach, 0), high + max(reach, 0)
-    return Segment(_in_file(array, low), high - low + array.itemsize)
+    return Segment(_byte(array, low), high - low + array.itemsize)
 
 
-def _in_file(array: object, address: int) -> int:
+def _byte(array: object, address: int) -> int:
     """The number of a byte: its address, or that in the file that is mapped there."""
     owner: Any = array
     while hasattr(base := getattr(owner, "base", None), "__array_interface__"):
         owner = base
-    name = getattr(owner, "filename", None)
-    if name is None or owner.mode == "c":  # what is written there, is not in the file
-        return address
-    known = os.stat(name)
-    number = _files.setdefault((known.st_dev, known.st_ino), len(_files))
-    start = owner.__array_interface__["data"][0]
-    return FILES + (number << MOST) + int(owner.offset) + address - start
+    if base is None and getattr(getattr(owner, "flags", None), "owndata", False):
+        return address  # NumPy has allocated it
+    return _somebodys_byte(owner, address)
+
+
+def _somebodys_byte(owner: Any, address: int) -> int:
+    """The same of memory that somebody else has allocated, or mapped."""
+    try:
+        return number_of(address)
+    except OSError:  # no system that says what is mapped: files are known by their names
+        name, mode = getattr(owner, "filename", None), getattr(owner, "mode", "c")
+        if name is None or mode == "c":  # what is written there, is not in the file
+            return address
+        known = os.stat(name)
+        start = owner.__array_interface__["data"][0]
+        return FileMap(start, int(owner.offset), (known.st_dev, known.st_ino)).number(address)
 
 
 def _torch(tensor: Any) -> Segment:
@@ -82,4 +87,7 @@ def _torch(tensor: Any) -> Segment:
     if tensor.numel() == 0:
         return Segment(0, 0)
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return Segment(tensor.data_ptr(), (reach + 1) * tensor.element_size())
+    storage, low = tensor.untyped_storage(), tensor.data_ptr()
+    if not storage.resizable() or storage.is_shared():  # PyTorch has not allocated it
+        low = _somebodys_byte(storage, low)
+    return Segment(low, (reach + 1) * tensor.element_size())

@@ -10,13 +10,14 @@ A kernel that does not say both is a barrier.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recurra.errors import Loc
+from recurra.errors import Loc, here
 from recurra.window.access import filled, segments
-from recurra.window.task import Segment, Task, barrier
+from recurra.window.task import Segment, Task, WindowError, barrier
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +54,11 @@ class Wrapper:
         """What a launch with these arguments touches."""
         if self.reads is None or self.writes is None:
             return barrier(self.name)
-        reads, writes = self.reads(*args, **kwargs), self.writes(*args, **kwargs)
+        try:
+            reads, writes = self.reads(*args, **kwargs), self.writes(*args, **kwargs)
+        except TypeError:
+            self._expect_fit(args, kwargs)
+            raise
         return Task(self.name, segments(reads), segments(writes))
 
     def written(self, *args: object, **kwargs: object) -> tuple[Segment, ...]:
@@ -62,9 +67,39 @@ class Wrapper:
             return ()
         return filled(self.writes(*args, **kwargs))
 
+    def _expect_fit(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Raises WindowError for operands that the kernel, or what it declares, does not take."""
+        declared = {"it": self.function, "its reads=": self.reads, "its writes=": self.writes}
+        for who, function in declared.items():
+            taken = _parameters(function)
+            if taken is None:
+                continue
+            try:
+                taken.bind(*args, **kwargs)
+            except TypeError as error:
+                given, names = len(args) + len(kwargs), ", ".join(taken.parameters)
+                raise WindowError(
+                    f"kernel {self.name} is launched with {given} operand{'s' * (given != 1)}",
+                    facts=f"{who} takes {taken}: {error}",
+                    hint=f"launch({self.name}, {names})"
+                    if who == "it"
+                    else f"declare {who.removeprefix('its ')} with what the kernel takes",
+                    loc=self.loc or here(),
+                ) from None
+
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """The function itself, at once."""
         return self.function(*args, **kwargs)
+
+
+def _parameters(function: Callable[..., object] | None) -> inspect.Signature | None:
+    """What a function takes, without types; None if nobody knows."""
+    try:
+        known = inspect.signature(function or print)
+    except ValueError:  # as of some functions in C
+        return None
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in known.parameters.values()]
+    return inspect.Signature(bare)
 
 
 def named(function: Callable[..., object]) -> str:

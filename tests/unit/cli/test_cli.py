@@ -393,3 +393,10 @@ def test_an_error_after_no_interrupt_is_ours(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cli, "dispatch", fails)
     with pytest.raises(ValueError, match="ours"):
         cli.main([])
+
+
+def test_the_package_is_a_command_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "recurra", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "recurra", "")

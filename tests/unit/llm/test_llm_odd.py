@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.llm.generate import Generator
+from recurra.llm.generate import Generator, Request
 from recurra.llm.init import init
 from recurra.llm.sampling import Sampling
 
@@ -64,6 +65,62 @@ def test_options(folder: Path, options: list[str], said: str, capsys: pytest.Cap
     code, out, err = command(capsys, "--model", folder, *options)
     assert (code, out) == (2, "")
     assert err.startswith(said)
+
+
+@pytest.mark.parametrize("words", [["a", "bc"], ["a", "--prompt", "bc"]])
+def test_an_option_may_be_repeated(
+    folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    g = Generator(folder, backend="numpy")
+    told = [
+        f"{p}{c.text}" for p, c in zip(["a", "bc"], g.generate(["a", "bc"], new=2), strict=True)
+    ]
+    assert command(capsys, "--model", folder, "--prompt", *words) == (0, "\n".join([*told, ""]), "")
+
+
+def test_every_end_that_is_named_counts(folder: Path, capsys: pytest.CaptureFixture[str]):
+    first = Generator(folder, backend="numpy").generate("a", new=2, eos=())[0].tokens[0]
+    other = (first + 1) % 259
+    _, out, _ = command(
+        capsys, "--model", folder, "--prompt", "a", "--eos", first, "--eos", other, "--json"
+    )
+    assert json.loads(out)["rows"][0]["end"] == "eos"
+    _, out, _ = command(capsys, "--model", folder, "--prompt", "a", "--eos", "--json")  # no end
+    assert json.loads(out)["rows"][0]["end"] == "length"
+    stops = ["--stop", "xyz", "--stop", "�"]
+    _, out, _ = command(capsys, "--model", folder, "--prompt", "a", *stops, "--json")
+    assert len(json.loads(out)["rows"]) == 1
+
+
+@pytest.mark.parametrize("given", [3, lambda t: 0, ["causal"], b"causal", ""])
+def test_what_is_no_attention_pattern(folder: Path, given: Any):
+    with pytest.raises(RecurraError, match="is no attention pattern"):
+        Generator(folder, attention=given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"logprobs": "x"}, "logprobs is 'x', and must be True or False"),
+        ({"ask": Request(logprobs=3)}, "logprobs is 3, and must be True or False"),  # pyright: ignore
+        ({"prompts": {"a": 1}}, "{'a': 1} is no prompt"),
+        ({"prompts": [{5: 1}]}, "{5: 1} is no prompt"),
+        ({"prompts": {5, 6}}, "{5, 6} is no prompt"),
+    ],
+)
+def test_requests_that_cannot_be(folder: Path, asked: dict[str, Any], said: str):
+    g = Generator(folder, backend="numpy")
+    with pytest.raises(RecurraError, match=re.escape(said)):
+        g.generate(**{"prompts": "a", "new": 2, **asked})
+
+
+def test_one_text_is_one_prompt_to_encode(folder: Path):
+    g = Generator(folder, backend="numpy", unrolled=False)
+    assert g.encode("abc") == g.encode(["abc"])
+    with pytest.raises(RecurraError, match=r"\[5\] is no text"):
+        g.encode([5])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RecurraError, match="unrolled is 'x', and must be True, False or None"):
+        Generator(folder, unrolled="x")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from recurra import nest
 from recurra.backends.jax import tuned
 from recurra.backends.registry import backend_of
 from recurra.errors import RecurraError
@@ -269,3 +271,16 @@ def test_one_worker_and_no_cache() -> None:
         rc.output(y=rc.value(t) * 1.0)
     with pytest.raises(RecurraError, match="runs on one worker"):
         ctx.compile({T: 4}, backend="jax+nest", workers=2)
+
+
+@pytest.mark.parametrize(("old", "new"), nest._RENAMED_MODULES.items())  # pyright: ignore[reportPrivateUsage]
+def test_modules_are_found_by_their_old_names(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"nest\.{old} is called recurra\.nest\.{new} now"):
+        found = getattr(nest, old)
+    assert found is importlib.import_module(f"recurra.nest.{new}")
+
+
+def test_programs_that_import_an_old_name() -> None:
+    with pytest.warns(DeprecationWarning, match=r"recurra\.nest\.door is called"):
+        from recurra.nest import door  # pyright: ignore[reportAttributeAccessIssue]
+    assert door.contraction is contraction

@@ -113,6 +113,8 @@ DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
     "one more": (lambda t: resealed(t, color="red"), "color"),
     "no nest": (lambda t: resealed(t, nest="for"), "three lines"),
     "a number": (lambda t: resealed(t, nest=3), "."),
+    "null": (lambda _: "null", "it is null, and no entry"),
+    "an empty list": (lambda _: "[]", r"it is \[\], and no entry"),
 }
 
 

@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 import recurra as rc
 from recurra.cli import main
-from recurra.errors import RecurraError
+from recurra.errors import NoSuchName, RecurraError
 from recurra.report.runs import RunFolder
+from recurra.rl import gym_spaces
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 SEEN: dict[str, Any] = {
@@ -174,3 +175,35 @@ def test_what_is_no_tensor():
         make("text", "class")
     assert "the observation space of AnySpace-v0" in str(e.value)
     assert "hint: make_vec(wrappers=[...])" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("seen", "shape", "dtype", "n"),
+    [
+        ("box", (2,), "f32", None),
+        ("bytes", (3, 2, 2), "u8", None),
+        ("class", (4,), "f32", 4),
+        ("counts", (2,), "i32", None),
+        ("flags", (3,), "bool", None),
+        ("tuple", None, None, None),
+        ("dict", None, None, None),
+    ],
+)
+def test_a_space_says_its_shape_and_type_as_gymnasium_does(
+    seen: str, shape: object, dtype: object, n: int | None
+):
+    space = gym_spaces.spaces("Any", "observation", Any_(seen, "class").observation_space)
+    assert (space.shape, space.dtype) == (shape, dtype)
+    assert getattr(space, "n", None) == n
+    if n is None:
+        with pytest.raises(NoSuchName, match="the space has no n"):
+            _ = space.n
+
+
+def test_actions_are_counted():
+    env = rc.rl.env.make("CartPole-v1")
+    assert (env.action_space.shape, env.action_space.dtype, env.action_space.n) == ((), "i32", 2)
+
+
+def test_the_names_of_the_module_are_listed():
+    assert set(rc.rl.__all__) <= set(dir(rc.rl))

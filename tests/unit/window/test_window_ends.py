@@ -31,6 +31,27 @@ def compare(program, **options):
     print("equal")
 """
 PROGRAMS = {
+    "a block that is open tells what it has done until now": """
+def program():
+    for _ in range(3):
+        y = W @ W
+    return [y]
+compare(program)
+with block() as first:
+    assert first.counts["deferred"] == first.counts["checked"] == 0, first.counts
+    program()
+    assert first.counts["deferred"] == 3, first.counts
+    assert "deferred: 3" in str(first)
+    with block() as inner:
+        assert inner.counts == {"in a block that was open": 1}
+assert first.counts["deferred"] == 3
+try:
+    with block() as other:
+        program()
+        raise KeyError
+except KeyError:
+    assert first.counts["deferred"] == 3 and other.counts == {}
+""",
     "tensors without elements ask for the memory that they lie in": """
 torch.set_num_threads(1)
 def program():

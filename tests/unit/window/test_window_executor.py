@@ -337,3 +337,27 @@ def test_kernels_that_use_threads_are_told_how_many() -> None:
 def test_executors_that_cannot_be(make: Callable[[], object], says: str) -> None:
     with pytest.raises(WindowError, match=says):
         make()
+
+
+@pytest.mark.parametrize("policy", ["learn", "always", "never"])
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_operands_that_a_kernel_does_not_take(policy: Any, count: int) -> None:
+    said = rf"kernel matmul is launched with {count} operands?\n.*\n  it takes \(a, b, out\): "
+    with pytest.raises(WindowError, match=said), Executor(2, policy=policy) as run:
+        run.launch(matmul, *[np.ones((2, 2))] * count)
+
+
+def test_declarations_of_other_operands() -> None:
+    @kernel(reads=lambda x: (x,), writes=lambda x, y: (y,))
+    def double(x: Any, y: Any) -> None:
+        y[:] = 2 * x
+
+    said = r"kernel double is launched with 2 operands\n.*\n  its reads= takes \(x\): too many"
+    with pytest.raises(WindowError, match=said), Executor(2, policy="always") as run:
+        run.launch(double, np.ones(2), np.ones(2))
+
+
+def test_an_error_of_a_declaration_itself_stays() -> None:
+    bad = kernel(reads=lambda x: (x,), writes=lambda x: (x + None,))(lambda x: None)
+    with pytest.raises(TypeError, match="NoneType"), Executor(2, policy="always") as run:
+        run.launch(bad, np.ones(2))

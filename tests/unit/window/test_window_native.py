@@ -166,7 +166,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_a_native_window_is_refused() -> None:
-    with pytest.raises(BuildError, match=r"there is no C\+\+ compiler\n.*\n  hint: apt install"):
+    with pytest.raises(BuildError, match=r"there is no C\+\+ compiler\n.*\n  hint: \w"):
         NativeWindow()
     with pytest.raises(BuildError, match="there is no C\\+\\+ compiler"):
         Executor(2, native=True)
@@ -185,7 +185,7 @@ def test_without_a_compiler_the_window_is_in_python(capsys: pytest.CaptureFixtur
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "recurra: the window runs in Python, which is slower: there is no C++ compiler: "
-        "there is no no-such-compiler on the path, which CXX names; apt install g++"
+        "there is no no-such-compiler on the path, which CXX names; "
     )
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from recurra.errors import RecurraError
 from recurra.support.cxx_toolchain import BuildError
 from recurra.support.native_extension import Extension
-from recurra.support.notices import tell_once
+from recurra.support.notices import in_one_line, tell_once
 from recurra.window.core import Slot, State, check_size, not_executing
 from recurra.window.native.build import WINDOW, build
 from recurra.window.task import Task
@@ -53,8 +53,7 @@ def there() -> bool:
     try:
         load()
     except RecurraError as error:
-        why = ": ".join(filter(None, (error.what, error.facts)))
-        tell_once(f"the window runs in Python, which is slower: {why}; {error.hint}")
+        tell_once(f"the window runs in Python, which is slower: {in_one_line(error)}")
         return False
     return True
 

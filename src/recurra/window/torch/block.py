@@ -9,6 +9,7 @@ print(block)  →  deferred: 40
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,9 +41,15 @@ class Block:
     last 4096 calls ran, in which thread: 0 is the caller.
     """
 
-    counts: dict[str, float] = field(default_factory=dict[str, float])
+    ended: dict[str, float] = field(default_factory=dict[str, float])
     fates: list[Fate] = field(default_factory=list[Fate])
     spans: list[Ran] = field(default_factory=list[Ran])
+    until_now: Callable[[], dict[str, float]] = field(default=dict[str, float], repr=False)
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """How many operators were deferred, run at once, alone, ..: until now, or to the end."""
+        return self.ended or self.until_now() or self.ended
 
     def __str__(self) -> str:
         counts = "\n".join(f"{k}: {v:g}" for k, v in self.counts.items())

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,7 @@ from recurra.window.native.twin import load
 from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.block import Block, Fate
 from recurra.window.torch.eager import not_compiled
+from recurra.window.torch.processes import Named, senders, starters
 from recurra.window.torch.sites import Site, site_of
 
 # What looks at a tensor's memory without the dispatcher (storages that NumPy sees say so: they
@@ -178,7 +179,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
             "torch.compile(model, backend=window.backend())",
         )
     module = load_native(options.threads, options.slots, options.folder)
-    block = Block()
+    block = Block(until_now=lambda: module.counts() if _open.get("block") is block else {})
     try:
         if _open.setdefault("block", block) is not block:
             yield Block({"in a block that was open": 1})
@@ -191,7 +192,7 @@ def _block(site: Site, options: Options) -> Generator[Block]:
                 raise
             module.drain()
             module.account()
-            block.counts.update(module.counts())
+            block.ended.update(module.counts())
             fates = (Fate(*told) for told in module.fates())
             block.fates.extend(sorted(fates, key=lambda f: -f.us))
             block.spans.extend(Ran(*told) for told in module.ran())
@@ -286,17 +287,38 @@ def without_gradients(
 def _replaced(module: ModuleType) -> Generator[None]:
     """Inside, what PyTorch does without operators goes by us; an attribute that a class inherits is
     inherited again at the end."""
-    ours: list[tuple[object, ...]] = []
     before: list[tuple[object, ...]] = []
-    for owner, name, replaced in _replacements(module):
-        method = getattr(owner, name)
-        ours.append((owner, name, replaced(method)))
-        before.append((owner, name, method) if name in vars(owner) else (owner, name))
-    try:
+
+    def replace(replacements: Iterable[Replacement]) -> None:
+        ours: list[tuple[object, ...]] = []
+        for owner, name, replaced in replacements:
+            method = getattr(owner, name)
+            ours.append((owner, name, replaced(method)))
+            before.append((owner, name, method) if name in vars(owner) else (owner, name))
         module.put(ours)
+
+    send = partial(_alone, module)
+    start = partial(_starting, lambda more: replace((*one, send) for one in more))
+    try:
+        replace((*_replacements(module), *((*one, start) for one in starters())))
         yield
     finally:
         module.put(before)
+
+
+def _starting(
+    replace: Callable[[Iterable[Named]], None], start: Callable[..., object]
+) -> Callable[..., object]:
+    """What can be called once this has run is replaced, too."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        known = set(senders())
+        try:
+            return start(*args, **kwargs)
+        finally:
+            replace(one for one in senders() if one not in known)
+
+    return call
 
 
 def _replacements(module: ModuleType) -> Generator[Replacement]:
@@ -313,7 +335,7 @@ def _replacements(module: ModuleType) -> Generator[Replacement]:
     for name in REGISTRATIONS:
         yield torch.library.Library, name, partial(_registering, module)
     yield HigherOrderOperator, "__call__", partial(_alone, module)
-    yield from ((owner, name, partial(_alone, module)) for owner, name in LOOKS_BETWEEN)
+    yield from ((*one, partial(_alone, module)) for one in (*LOOKS_BETWEEN, *senders()))
     yield torch.Tensor, "_make_wrapper_subclass", lambda make: staticmethod(look(make))
     yield from _modes(module)
 
@@ -382,8 +404,8 @@ def _profiling(
 
 
 def _alone(module: ModuleType, call: Callable[..., object]) -> Callable[..., object]:
-    """What looks at results between its operators, such as operators of operators, waits for what
-    is in flight, and runs in the caller, with all parts."""
+    """What looks at memory itself, such as operators of operators and what gives tensors to other
+    processes, waits for what is in flight, and runs in the caller, with all parts."""
 
     def alone(*args: object, **kwargs: object) -> object:
         module.drain()
