@@ -395,9 +395,10 @@ def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | N
 
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> None:
-    """Equations take the names of the user's variables that hold them, where those are free.
+    """Equations take the names of the user's variables that hold them.
 
-    For an input, which a run is given by its name, an equation that has it makes room.
+    One that has such a name and is held by no variable makes room; of those that are, only for an
+    input, which a run is given by its name.
     """
     held = {
         k: x
@@ -405,10 +406,12 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> No
         if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
     }
     fixed = tracer.final | {x.name for k, x in held.items() if x.name == k}
+    others = tracer.nodes.keys() - {x.name for x in held.values()} - fixed
     names: dict[str, str] = {}
     taken = set(tracer.nodes)
     for name, x in [*held.items()] * 2:  # the second time, names that others have given up
-        is_free = name not in taken or isinstance(tracer.nodes[x.name].op, Input)
+        makes_room = name in others or isinstance(tracer.nodes[x.name].op, Input)
+        is_free = name not in taken or makes_room
         if is_free and x.name not in fixed | names.keys() and name not in fixed:
             names[x.name] = name
             taken = taken - {x.name} | {name}
