@@ -47,7 +47,7 @@ def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
         reader = graph[todo.popleft()]
         for k, a in enumerate(reader.args):
             held = found[reader.name] if calls else _where_called(reader, k, found[reader.name])
-            mine = _of_read(graph, reader, k, held)
+            mine = of_read(graph, reader, k, held)
             before = found.get(a.name)
             found[a.name] = mine if before is None else before & mine
             if found[a.name] != before:
@@ -70,7 +70,7 @@ def _where_called(reader: Node, k: int, held: Decided) -> Decided:
     return frozenset([DataCondition(reader.args[reader.op.if_], True)])
 
 
-def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
+def of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
     """What decides an operand, of what decides its reader and of what the reader itself chooses."""
     ref = reader.args[k]
     if _is_choice(reader) and k > 0:

@@ -35,6 +35,8 @@ A guess."""
 MAX_CLOSED_EQUATIONS = 24
 """Equations that read each other, of which it is found what they ask for in all steps at once; of
 more, all points are. A guess."""
+MAX_TAKERS = 8
+"""Ways in which the result of a host call is taken; with more, it is called everywhere. A guess."""
 MAX_COMPARISONS = 96
 """Comparisons in a condition; of one with more, isl may never come to an end."""
 MAX_CYCLE_CELLS = 512

@@ -68,6 +68,46 @@ def test_calls_under_two_conditions_keep_their_order(backend: str) -> None:
     assert calls == [0, 2, 3, 23]
 
 
+def first(y: Any, f: Any, d: Any, t: Any) -> None:
+    y[0] = f
+    y[t] = rc.cond(d, f, y[t - 1])
+
+
+def first_and_often(y: Any, f: Any, d: Any, t: Any) -> None:
+    y[0] = 1.0
+    y[t % 4 == 2] = f * 2.0
+    y[t] = rc.cond(d, f, y[t - 1])
+
+
+def by_either(y: Any, f: Any, d: Any, t: Any) -> None:
+    often = rc.cond(rc.value(t) > 6.0, f + 1.0, 0.0)
+    y[0] = 1.0
+    y[t] = rc.cond(d, f * 3.0, y[t - 1]) + often
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize(
+    ("write", "made"), [(first, [0, 4, 8]), (first_and_often, [2, 4, 6, 8]), (by_either, [4, 7, 8])]
+)
+def test_a_call_is_made_where_any_of_its_readers_takes_it(
+    write: Any, made: list[int], pure: bool, backend: str
+) -> None:
+    """One that a branch took, too, was made everywhere."""
+    calls: list[int] = []
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        d = rc.input(rc.boolean, (t,), name="d")
+        f = rc.call(noted(calls), rc.f32, rc.value(t), rc.value(t) + 1.0, pure=pure)
+        y = rc.like(rc.f32, (t,))
+        write(y, f, d, t)
+        rc.output(y=y)
+    given = {"d": np.arange(9) % 4 == 0}
+    found = ctx.run({T: 9}, inputs=given, backend=backend)["y"]
+    assert calls == made
+    np.testing.assert_allclose(found, interpreted(ctx, {T: 9}, given)["y"])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_call_that_something_else_reads_is_made_everywhere(backend: str) -> None:
     calls: list[int] = []
