@@ -12,16 +12,21 @@ element by element.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import partial, reduce
 from math import prod
 
 from recurra.cost.model import compute_ns
-from recurra.cost.thresholds import GUARD_NS
-from recurra.ir.expr import Sym
-from recurra.ir.graph import Graph, Node
+from recurra.cost.thresholds import GUARD_NS, MAX_TAKERS
+from recurra.ir.expr import TRUE, Expr, Sym
+from recurra.ir.graph import Graph, Node, Ref, Slice, fresh_name
+from recurra.ir.op import Op
 from recurra.ir.statement import DataCondition
-from recurra.ops.control import Call, Item
-from recurra.ops.elementwise import Cond
+from recurra.ir.types import Domain, Type, is_shift
+from recurra.ops import elementwise as el
+from recurra.ops.control import Call, Item, Merge
+from recurra.ops.source import Value
 from recurra.polyhedral.extent import longest
 
 Decided = frozenset[DataCondition]
@@ -47,7 +52,7 @@ def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
         reader = graph[todo.popleft()]
         for k, a in enumerate(reader.args):
             held = found[reader.name] if calls else _where_called(reader, k, found[reader.name])
-            mine = of_read(graph, reader, k, held)
+            mine = _of_read(graph, reader, k, held)
             before = found.get(a.name)
             found[a.name] = mine if before is None else before & mine
             if found[a.name] != before:
@@ -57,7 +62,7 @@ def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
 
 def _is_choice(node: Node) -> bool:
     """Does one truth value at each point choose between the operands?"""
-    return isinstance(node.op, Cond) and node.op.labels[:1] in ("", ",")
+    return isinstance(node.op, el.Cond) and node.op.labels[:1] in ("", ",")
 
 
 def _where_called(reader: Node, k: int, held: Decided) -> Decided:
@@ -70,7 +75,7 @@ def _where_called(reader: Node, k: int, held: Decided) -> Decided:
     return frozenset([DataCondition(reader.args[reader.op.if_], True)])
 
 
-def of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
+def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
     """What decides an operand, of what decides its reader and of what the reader itself chooses."""
     ref = reader.args[k]
     if _is_choice(reader) and k > 0:
@@ -92,6 +97,74 @@ def of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
         )
 
     return frozenset(c for c in held if is_known(c))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Where a value is taken: where a condition on dims holds, and others on data."""
+
+    where: Expr = TRUE
+    by: Decided = NOTHING
+
+
+def takers(
+    graph: Graph, name: str, found: Mapping[str, Decided], known: dict[str, frozenset[Taken]]
+) -> frozenset[Taken]:
+    """Return where readers take a value: choices say it, others take it where they are taken.
+
+    `found` is what decides each equation; what is found is kept in `known`.
+    """
+    if name not in known:
+        taken = {Taken()} if name in graph.outputs else set[Taken]()
+        for reader, k in graph.readers[name]:
+            own = reader.args[k].index == graph[name].domain.identity == reader.domain.identity
+            if isinstance(reader.op, Merge):
+                taken.add(Taken(reader.op.when[k] if own else TRUE))
+            elif (by := _of_read(graph, reader, k, found.get(reader.name, NOTHING))) or not own:
+                taken.add(Taken(by=by))
+            else:  # nothing is read at its own point by itself, if not through a choice
+                taken |= takers(graph, reader.name, found, known)
+        many = Taken() in taken or len(taken) > MAX_TAKERS
+        known[name] = frozenset([Taken()] if many else taken)
+    return known[name]
+
+
+def told_before(graph: Graph, taken: Iterable[Taken], name: str) -> bool:
+    """Tell whether the data that decide where an equation is taken wait for none of its own."""
+    return not any(
+        all(_waits(graph, c.ref.name, name, sign) for sign in (1, -1)) for x in taken for c in x.by
+    )
+
+
+def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:
+    """Does an equation depend on another at its own point, or at one that lies ahead?"""
+    seen, todo = {name}, [name]
+    while todo:
+        for a in graph[todo.pop()].args:
+            places = zip(graph[a.name].domain, a.index, strict=True)
+            shifts = (None if isinstance(e, Slice) else is_shift(e, r.dim) for r, e in places)
+            if a.name not in seen and not any(s is not None and s * sign < 0 for s in shifts):
+                seen.add(a.name)
+                todo.append(a.name)
+    return other in seen
+
+
+def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node]) -> Ref:
+    """Return the truth value that somebody takes an equation, of equations added to `nodes`."""
+
+    def added(op: Op, domain: Domain, *args: Ref) -> Ref:
+        name = fresh_name("decides", nodes)
+        nodes[name] = Node(name, op, args, domain, Type("bool"), node.loc)
+        return Ref(name, domain.identity)
+
+    def holds(x: Taken) -> Ref:
+        value = Value(expr=x.where, dtype="bool")
+        dims = [] if x.where == TRUE else [added(value, node.domain.of(value.mentions()))]
+        by = sorted(x.by, key=str)
+        data = (c.ref if c.holds else added(el.Not(), node.domain, c.ref) for c in by)
+        return reduce(partial(added, el.And(), node.domain), [*dims, *data])
+
+    return reduce(partial(added, el.Or(), node.domain), map(holds, sorted(taken, key=str)))
 
 
 def worth_asking(

@@ -42,6 +42,7 @@ from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.early_exit.poll_interval import POLL_INTERVAL
 from recurra.transforms.fuse_attention import FUSE_ATTENTION
 from recurra.transforms.fuse_casts import FUSE_CASTS
+from recurra.transforms.narrow_choices import NARROW_CHOICES
 from recurra.transforms.padding.pad import PAD
 from recurra.transforms.peel.forward_substitution import FORWARD_SUBSTITUTION
 from recurra.transforms.peel.keep_points import KEEP_POINTS
@@ -64,6 +65,7 @@ from recurra.transforms.vectorize.turn_inputs import TURN_INPUTS
 
 PASSES: tuple[Pass, ...] = (
     CANONICALIZE,
+    NARROW_CHOICES,
     PREDICTIVE_COMMONING,
     UNROLL_PERIODIC,
     INCREMENTALIZE,

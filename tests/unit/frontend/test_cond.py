@@ -241,6 +241,42 @@ def test_what_is_left_out_reaches_no_result() -> None:
         np.testing.assert_allclose(found[equation], want[name], rtol=1e-4, atol=1e-6)
 
 
+def often_or_first(k: int, write: str) -> tuple[rc.Context, Any]:
+    """Products that a branch takes at the first point, and data at every k-th."""
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        w = rc.input(rc.f32[256, 256], (), name="w")
+        e = (((rc.value(t) * 0.01 + w) @ w).tanh() @ w).sum()
+        d = rc.value(t, "i32") % k == 0
+        y = rc.like(rc.f32, (t,))
+        y[0] = e
+        if write == "two":
+            y[t] = rc.cond(d, e, y[t - 1]) + rc.cond(rc.value(t) > 6.0, e, 0.0)
+        elif write == "one asks for the other":
+            y[t] = rc.cond(rc.cond(d, e, 1.0) > 0.5, e, y[t - 1])
+        else:
+            y[t] = rc.cond(d, e, y[t - 1])
+        rc.output(y=y)
+    return ctx, T
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", ["one", "two", "one asks for the other"])
+def test_what_several_choices_take_is_made_where_one_does(write: str, backend: str) -> None:
+    """Since a branch took it, too, it was made everywhere."""
+    ctx, T = often_or_first(4, write)
+    given = {"w": np.random.default_rng(1).standard_normal((256, 256), "f4") * 0.05}
+    program = ctx.compile({T: 9}, backend=backend)
+    products = [s for s in statements(program) if s.op.name == "einsum"]
+    waits = (
+        write == "one asks for the other"
+    )  # its own data are made of it: nothing can be left out
+    assert products
+    assert all(bool(s.decided_by) != waits for s in products), products
+    want = interpreted(ctx, {T: 9}, given)["y"]
+    np.testing.assert_allclose(program.run(inputs=given)["y"], want, rtol=2e-4)
+
+
 def test_what_costs_little_is_computed() -> None:
     ctx, T = chosen_network(1, 4)
     assert not any(s.decided_by for s in statements(ctx.compile({T: 3}, backend="numpy")))
