@@ -138,9 +138,10 @@ def check_metrics(runs: Runs, seed: int) -> None:
     with suppress(RecurraError):
         readable = RunFolder(run).rows()
     rows = runs.resumed(run)
-    assert (rows is None) == (readable is None)
+    first = [row for row in readable or [] if row["step"] <= 4]  # the newest checkpoint
+    steps = first[-1].get("global_step", 0) if first else 0
+    assert (rows is None) == (readable is None or type(steps) is not int or steps < 0)
     if rows is not None and readable is not None:
-        first = [row for row in readable if row["step"] <= 4]  # the newest checkpoint
         assert json.dumps(rows[: len(first)]) == json.dumps(first)
         same = [{k: v for k, v in row.items() if k != "global_step"} for row in learned(rows)[-2:]]
         assert same == [
@@ -167,9 +168,13 @@ CHECKS: dict[str, Callable[[Runs, int], None]] = {
 }
 
 
+# Steps of the environment that were no number: an error of Python's, after rows had been cut.
+KNOWN = {"metrics": (2000423, 2000475, 2000742)}
+
+
 @pytest.mark.parametrize("what", CHECKS)
 def test_damaged_runs(runs: Runs, what: str) -> None:
-    for seed in range(5):
+    for seed in (*range(5), *KNOWN.get(what, ())):
         CHECKS[what](runs, seed)
 
 

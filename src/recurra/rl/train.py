@@ -144,6 +144,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
     except RecurraError as error:
         raise in_flags(settings, error) from None
     newest = None if folder is None else _newest(folder, program)
+    lived = 0 if folder is None or newest is None else _steps_until(folder, newest[0])
     if folder is None:
         run = RunFolder.create(
             settings.out or RUNS, settings.env, settings.name, settings.seed, recipe(settings)
@@ -153,7 +154,7 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
         run.write_config({**run.read_config(), "iterations": settings.iterations})
     keep_compiled(run, program)
     with run, track(settings.iterations, settings.env) as progress:
-        record = TrainingRecorder(run, settings, progress, program)
+        record = TrainingRecorder(run, settings, progress, program, lived)
         try:
             with suppress(AllIterationsDone):
                 program.run(
@@ -187,13 +188,17 @@ class TrainingRecorder:
     """Called after every launch: logs its iterations, shows progress, saves every so often."""
 
     def __init__(
-        self, run: RunFolder, settings: Recipe, progress: Progress, program: TrainingProgram
+        self,
+        run: RunFolder,
+        settings: Recipe,
+        progress: Progress,
+        program: TrainingProgram,
+        lived: int,
     ):
         self.run, self.settings, self.progress = run, settings, progress
         self.program = program
         self.next = 0
-        rows = run.rows()  # of a run that is gone on with
-        self.lived = self.before = rows[-1].get("global_step", 0) if rows else 0
+        self.lived = self.before = lived  # in steps of the environment
         self.since = time.monotonic()
 
     def step(self, first: int, metrics: Metrics) -> None:
@@ -315,6 +320,19 @@ def expect_more(run: RunFolder, settings: Recipe) -> None:
             facts=f"--iterations {settings.iterations} counts those that it has, too",
             hint=f"go on with: {settings.command(*more)}",
         )
+
+
+def _steps_until(run: RunFolder, iteration: int) -> int:
+    """How many steps the environment of a run has made by then, as its metrics say."""
+    rows = [row for row in run.rows() if row["step"] <= iteration]
+    steps = rows[-1].get("global_step", 0) if rows else 0
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        raise RecurraError(
+            f"{run.metrics} is damaged",
+            facts=f"its row of step {rows[-1]['step']} has global_step {steps!r:.60}",
+            hint="write there how many steps the environment had made, or remove the row",
+        )
+    return steps
 
 
 def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | None:
