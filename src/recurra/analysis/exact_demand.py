@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.cost.thresholds import MAX_CLOSED_EQUATIONS, MAX_DEMAND_ROUNDS
-from recurra.ir.expr import FALSE, TRUE, Expr, substitute
+from recurra.cost.thresholds import MAX_ASKED_COMPARISONS, MAX_CLOSED_EQUATIONS, MAX_DEMAND_ROUNDS
+from recurra.ir.expr import FALSE, TRUE, Cmp, Expr, substitute, walk
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
 from recurra.ir.types import Domain, Range
@@ -32,11 +32,19 @@ def demanded_exactly(
     """Return the condition under which each equation is asked for, of those that are not always.
 
     All bounds are in `sizes`, or in `open`: these may be any number from 1 to the one there. Where
-    an index multiplies dims, all points are asked for.
+    an index multiplies dims, all points are asked for; of points that are hard to tell, all those
+    between them.
     """
     found = _ExactDemand(graph, sizes, open)
-    told = ((name, isl.condition(x, found.whole[name])) for name, x in found.solved().items())
+    told = ((name, _told(x, found.whole[name])) for name, x in found.solved().items())
     return {name: condition for name, condition in told if condition != TRUE}
+
+
+def _told(points: isl.Set, whole: isl.Set) -> Expr:
+    """The condition that a point of an equation is among some; in few words, or of more points."""
+    exact = isl.condition(points, whole)
+    few = sum(isinstance(e, Cmp) for e in walk(exact)) <= MAX_ASKED_COMPARISONS
+    return exact if few else isl.condition(isl.hull(points), whole)
 
 
 @dataclass
@@ -172,7 +180,7 @@ class _ExactDemand:
         new = points.intersect(self.whole[name])
         if new.is_subset(self.asked[name]):
             return False
-        self.asked[name] = self.asked[name].union(new).coalesce()
+        self.asked[name] = isl.simple_set(self.asked[name].union(new).coalesce())
         if self.whole[name].is_subset(self.asked[name]):
             self.all.add(name)
         return True
@@ -184,4 +192,5 @@ class _ExactDemand:
 
 
 def _add(edges: Edges, edge: tuple[str, str], relation: isl.Map) -> None:
-    edges[edge] = edges[edge].union(relation).coalesce() if edge in edges else relation
+    both = edges[edge].union(relation).coalesce() if edge in edges else relation
+    edges[edge] = isl.simple_map(both)

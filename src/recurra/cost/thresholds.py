@@ -35,6 +35,14 @@ A guess."""
 MAX_CLOSED_EQUATIONS = 24
 """Equations that read each other, of which it is found what they ask for in all steps at once; of
 more, all points are. A guess."""
+MAX_SET_PARTS = 12
+"""Convex parts, and quotients in them, of points that are asked for; of more, all between them are.
+The steps of 21 took isl 12 s, those of 34 came to no end in 15 s."""
+MAX_CLOSED_PARTS = 6
+"""The same of a relation whose steps are repeated. A guess: of 12 one in 300 came to no end."""
+MAX_ASKED_COMPARISONS = 12
+"""Comparisons in a condition that cuts a definition to the points asked for: of 16, in four
+branches by periods of sums of dims, isl did not come to an end in 20 s. A guess."""
 MAX_TAKERS = 8
 """Ways in which the result of a host call is taken; with more, it is called everywhere. A guess."""
 MAX_COMPARISONS = 96

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import islpy as isl
 
+from recurra.cost.thresholds import MAX_CLOSED_PARTS, MAX_SET_PARTS
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -122,7 +123,28 @@ def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
 
 def closure(relation: isl.Map) -> isl.Map:
     """One step or more of a relation from points to points, or more than these."""
-    return relation.transitive_closure()[0].coalesce()
+    return simple_map(relation, MAX_CLOSED_PARTS).transitive_closure()[0]
+
+
+def simple_map(relation: isl.Map, most: int = MAX_SET_PARTS) -> isl.Map:
+    """The relation, or a convex one around it if it has many parts."""
+    if _is_simple(relation.get_basic_maps(), most):
+        return relation
+    return isl.Map.from_basic_map(relation.simple_hull().remove_divs())
+
+
+def simple_set(points: isl.Set) -> isl.Set:
+    """The points, or those of a convex set around them if they are of many parts."""
+    return points if _is_simple(points.get_basic_sets(), MAX_SET_PARTS) else hull(points)
+
+
+def _is_simple(parts: Sequence[isl.BasicSet | isl.BasicMap], most: int) -> bool:
+    return sum(1 + part.dim(isl.dim_type.div) for part in parts) <= most
+
+
+def hull(points: isl.Set) -> isl.Set:
+    """The points between some, in every direction that their bounds have."""
+    return isl.Set.from_basic_set(points.simple_hull().remove_divs())
 
 
 def condition(points: isl.Set, among: isl.Set) -> Expr:

@@ -19,7 +19,13 @@ from recurra.window.native.twin import there
 
 policy, native, rounds = sys.argv[1], sys.argv[2] == "native" and there(), int(sys.argv[3])
 dice = random.Random(policy)
-signal.signal(signal.SIGALRM, signal.default_int_handler)
+armed = False  # a signal that another thread takes may come after its timer was stopped
+
+def interrupt(*_):
+    if armed:
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
 
 @kernel(reads=lambda x, y: (x, y), writes=lambda x, y: (y,))
 def accumulate(x, y):
@@ -49,12 +55,14 @@ for _ in range(rounds):
         other.start()
     try:
         try:
+            armed = True
             signal.setitimer(signal.ITIMER_REAL, 1e-6 + dice.random() * 0.006)
             with run:
                 program(run, x, y)
             whole = True
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            armed = False
     except KeyboardInterrupt:
         interrupted += 1
     except KernelError as error:  # who should run a kernel was stopped, and the block went on
