@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.cost.thresholds import MAX_ASKED_COMPARISONS, MAX_CLOSED_EQUATIONS, MAX_DEMAND_ROUNDS
+from recurra.cost.thresholds import (
+    MAX_ASKED_COMPARISONS,
+    MAX_CLOSED_EQUATIONS,
+    MAX_CLOSED_PARTS,
+    MAX_DEMAND_ROUNDS,
+    MAX_SET_PARTS,
+)
 from recurra.ir.expr import FALSE, TRUE, Cmp, Expr, substitute, walk
 from recurra.ir.graph import Graph, Node, merge_condition
 from recurra.ir.order import components
@@ -164,7 +170,7 @@ class _ExactDemand:
         Return what it asks of itself in some steps, and what readers that are left ask of it.
         """
         own = left.pop((name, name), None)
-        steps = None if own is None else isl.closure(own)
+        steps = None if own is None else isl.closure(isl.simple_map(own, MAX_CLOSED_PARTS))
         self.repeat(name, steps)
         into = {reader: left.pop((reader, name)) for reader, x in [*left] if x == name}
         for source in [x for reader, x in left if reader == name]:
@@ -180,7 +186,7 @@ class _ExactDemand:
         new = points.intersect(self.whole[name])
         if new.is_subset(self.asked[name]):
             return False
-        self.asked[name] = isl.simple_set(self.asked[name].union(new).coalesce())
+        self.asked[name] = isl.simple_set(self.asked[name].union(new).coalesce(), MAX_SET_PARTS)
         if self.whole[name].is_subset(self.asked[name]):
             self.all.add(name)
         return True
@@ -193,4 +199,4 @@ class _ExactDemand:
 
 def _add(edges: Edges, edge: tuple[str, str], relation: isl.Map) -> None:
     both = edges[edge].union(relation).coalesce() if edge in edges else relation
-    edges[edge] = isl.simple_map(both)
+    edges[edge] = isl.simple_map(both, MAX_SET_PARTS)

@@ -1,4 +1,4 @@
-"""The only door to isl: sets and relations of named dims, built from and turned back into text.
+"""The door to isl: sets and relations of named dims, built from and turned back into text.
 
 A primed name (`t'`) is the dim of a read's source, where its sink has one of the same name.
 """
@@ -6,18 +6,12 @@ A primed name (`t'`) is the dim of a read's source, where its sink has one of th
 from __future__ import annotations
 
 import re
-import resource
-import signal
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
 import islpy as isl
 
-from recurra.cost.thresholds import MAX_CLOSED_PARTS, MAX_SET_PARTS
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -42,8 +36,8 @@ from recurra.polyhedral.c_expression import from_c
 
 Map: TypeAlias = isl.Map
 Set: TypeAlias = isl.Set
-_CTX = isl.Context()
-_CTX.set_ast_build_detect_min_max(1)
+CONTEXT = isl.Context()
+CONTEXT.set_ast_build_detect_min_max(1)
 
 
 def text(expr: Expr | int) -> str:
@@ -96,7 +90,7 @@ def params(parts: Iterable[str], names: Iterable[str]) -> str:
 def make_set(dims: Sequence[str], constraints: Sequence[str], bounds: Sequence[str]) -> isl.Set:
     body = " and ".join(constraints)
     return isl.Set(
-        f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", _CTX
+        f"{params([body], bounds)}{{ [{', '.join(dims)}]{' : ' + body if body else ''} }}", CONTEXT
     )
 
 
@@ -105,7 +99,7 @@ def make_map(
 ) -> isl.Map:
     body = " and ".join(constraints)
     head = f"{params([body], bounds)}{{ [{', '.join(dims)}] -> [{', '.join(out)}]"
-    return isl.Map(f"{head}{' : ' + body if body else ''} }}", _CTX)
+    return isl.Map(f"{head}{' : ' + body if body else ''} }}", CONTEXT)
 
 
 def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
@@ -123,19 +117,19 @@ def index_constraints(index: Sequence[Index], out: Sequence[str]) -> list[str]:
 
 def closure(relation: isl.Map) -> isl.Map:
     """One step or more of a relation from points to points, or more than these."""
-    return simple_map(relation, MAX_CLOSED_PARTS).transitive_closure()[0]
+    return relation.transitive_closure()[0]
 
 
-def simple_map(relation: isl.Map, most: int = MAX_SET_PARTS) -> isl.Map:
-    """The relation, or a convex one around it if it has many parts."""
+def simple_map(relation: isl.Map, most: int) -> isl.Map:
+    """The relation, or a convex one around it if it has more parts and quotients than `most`."""
     if _is_simple(relation.get_basic_maps(), most):
         return relation
     return isl.Map.from_basic_map(relation.simple_hull().remove_divs())
 
 
-def simple_set(points: isl.Set) -> isl.Set:
-    """The points, or those of a convex set around them if they are of many parts."""
-    return points if _is_simple(points.get_basic_sets(), MAX_SET_PARTS) else hull(points)
+def simple_set(points: isl.Set, most: int) -> isl.Set:
+    """The points, or those of a convex set around them if they are of more parts than `most`."""
+    return points if _is_simple(points.get_basic_sets(), most) else hull(points)
 
 
 def _is_simple(parts: Sequence[isl.BasicSet | isl.BasicMap], most: int) -> bool:
@@ -154,7 +148,7 @@ def condition(points: isl.Set, among: isl.Set) -> Expr:
     kinds = isl.dim_type
     found = points.coalesce().gist(among).coalesce().remove_redundancies()
     found = found.move_dims(kinds.param, found.n_param(), kinds.set, 0, found.n_dim())
-    told: Any = from_c(isl.AstBuild.alloc(_CTX).expr_from_set(found.params()).to_C_str())
+    told: Any = from_c(isl.AstBuild.alloc(CONTEXT).expr_from_set(found.params()).to_C_str())
     return TRUE if told is None else told  # no form: more points than there are
 
 
@@ -180,7 +174,7 @@ def first(box: tuple[tuple[int, int], ...], where: Expr) -> tuple[int, ...] | No
     """The first point of a box, ends included, at which `where` holds of d0, d1, .."""
     dims = [f"d{k}" for k in range(len(box))]
     limits = [f"{lo} <= {d} <= {hi}" for d, (lo, hi) in zip(dims, box, strict=True)]
-    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", _CTX)
+    points = isl.Set(f"{{ [{', '.join(dims)}] : {' and '.join([*limits, text(where)])} }}", CONTEXT)
     if points.is_empty():
         return None
     p = points.lexmin().sample_point()
@@ -193,7 +187,7 @@ def satisfiable(where: Expr) -> bool:
     dims = sorted(symbols(where))
     by: dict[str, Expr | int] = {d: Sym(f"d{k}") for k, d in enumerate(dims)}
     body = text(substitute(where, by))
-    return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", _CTX).is_empty()
+    return not isl.Set(f"{{ [{', '.join(map(str, by.values()))}] : {body} }}", CONTEXT).is_empty()
 
 
 @lru_cache(maxsize=1 << 16)
@@ -204,7 +198,7 @@ def gap(
     every = sorted({*dims, *mentioned(constraints)})
     positive = [f"{n} >= 1" for n in every if n not in dims]
     body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])
-    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", _CTX)
+    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", CONTEXT)
     if s.is_empty():
         return 0, 0
     low, high = s.dim_min_val(0), s.dim_max_val(0)
@@ -225,7 +219,7 @@ def span(
     """
     body = " and ".join(constraints)
     others = [f for f in free if f != dim]
-    s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", _CTX)
+    s = isl.Set(f"{params([body], names)}{{ [{', '.join([dim, *others])}] : {body} }}", CONTEXT)
     s = s.project_out(isl.dim_type.set, 1, len(others)) if others else s
     s = s.coalesce()  # the split of a max(t-3,0) would give its ends a case distinction
     s = isl.Set.from_basic_set(s.simple_hull()) if hull else s
@@ -271,7 +265,7 @@ def _most(expr: Expr | int, domain: Domain) -> int | None:
         return None
     names = sorted(mentioned(constraints) - {top, *domain.dims})
     body = " and ".join([*(f"{n} >= 1" for n in names), *constraints])
-    s = isl.Set(f"{{ [{', '.join([top, *domain.dims, *names])}] : {body} }}", _CTX)
+    s = isl.Set(f"{{ [{', '.join([top, *domain.dims, *names])}] : {body} }}", CONTEXT)
     most = s.dim_max_val(0)
     return 0 if s.is_empty() else most.to_python() if most.is_int() else None
 
@@ -335,169 +329,3 @@ _WORDS = {"and", "or", "not", "mod", "floor", "min", "max"}
 def mentioned(constraints: Iterable[str]) -> set[str]:
     """The dims and bounds that occur."""
     return set(re.findall(r"[A-Za-z_]\w*", " ".join(constraints))) - _WORDS
-
-
-# ---- isl's scheduler
-
-
-@dataclass(frozen=True)
-class Time:
-    """When a statement runs at one level: Σ factor · name + const, over its dims and bounds."""
-
-    factors: tuple[tuple[str, int], ...]
-    const: int
-
-
-@dataclass(frozen=True)
-class Band:
-    """Levels of a schedule, outermost first, and what they hold."""
-
-    levels: tuple[Mapping[int, Time], ...]  # statement → time
-    inside: Band | ScheduleSequence | None
-
-
-@dataclass(frozen=True)
-class ScheduleSequence:
-    """One after the other."""
-
-    parts: tuple[tuple[frozenset[int], Band | ScheduleSequence | None], ...]
-
-
-def scheduled(
-    domains: Sequence[tuple[Sequence[str], Sequence[str]]],
-    reads: Sequence[tuple[int, int, Sequence[str]]],
-    bounds: Mapping[str, str],
-    seconds: int,
-) -> Band | ScheduleSequence | None:
-    """isl's schedule of numbered statements, `domains` their dims and constraints.
-
-    `bounds`: what is known of each. A read (source, sink, constraints) ties the sink's dims to
-    the source's, which are primed.
-    Raises TimeoutError if isl takes more than so many seconds of a processor, and ValueError where
-    its answer is no tree of these.
-    """
-    head = f"[{', '.join(bounds)}] -> " if bounds else ""
-    context = isl.Set(f"{head}{{ : {' and '.join(bounds.values())} }}", _CTX)
-
-    def point(index: int, prime: str = "") -> str:
-        return f"S{index}[{', '.join(d + prime for d in domains[index][0])}]"
-
-    def body(parts: Sequence[str]) -> str:
-        return f" : {' and '.join(parts)}" if parts else ""
-
-    def relation(source: int, sink: int, parts: Sequence[str]) -> str:
-        return f"{head}{{ {point(source, PRIME)} -> {point(sink)}{body(parts)} }}"
-
-    points = "; ".join(point(k) + body(parts) for k, (_, parts) in enumerate(domains))
-    every = isl.UnionMap(f"{head}{{ }}", _CTX)
-    near = every
-    for source, sink, parts in reads:
-        m = isl.Map(relation(source, sink, parts), _CTX)
-        every = every.union(m.to_union_map())
-        near = near.union(_latest(m, tuple(bounds)))
-    asked = (f"{head}{{ {points} }}", context, every, near)
-    found = isl.Schedule(_by_child("\n".join(map(str, asked)), seconds), _CTX)
-    return _tree(found.get_root(), [dims for dims, _ in domains])
-
-
-def _by_child(asked: str, seconds: int) -> str:
-    """isl's schedule of a line of each: points, bounds, what must hold, what should be near.
-
-    It is computed by another process: one call of isl cannot be ended from the inside, and its
-    operations are no measure of the time, as they take from 1 µs to 1 ms.
-    """
-    command = [sys.executable, "-m", __name__, str(seconds)]
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
-    if done.returncode == -signal.SIGXCPU:
-        raise TimeoutError(f"isl takes more than {seconds} seconds")
-    if done.returncode:
-        *_, why = done.stderr.splitlines() or [f"its process ends with {done.returncode}"]
-        raise ValueError(f"isl finds none: {why}")
-    return done.stdout
-
-
-def _main() -> None:
-    """Print the schedule of the constraints on standard input."""
-    most = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
-    points, known, validity, near = sys.stdin.read().split("\n")
-    every = isl.UnionMap(validity, _CTX)
-    found = (
-        isl.ScheduleConstraints.on_domain(isl.UnionSet(points, _CTX))
-        .set_context(isl.Set(known, _CTX))
-        .set_validity(every)
-        .set_coincidence(every)
-        .set_proximity(isl.UnionMap(near, _CTX))
-        .compute_schedule()
-    )
-    print(found.to_str())
-
-
-PRIME = "'"
-
-
-_PARAM = isl.dim_type.param
-
-
-def _latest(reads: isl.Map, bounds: Sequence[str]) -> isl.UnionMap:
-    """Only the last source of each sink, where it is near whatever the bounds: isl keeps two
-    statements in one loop if one such pair is fewer than three steps apart."""
-    kept = isl.UnionMap("{ }", _CTX)
-    pieces: list[tuple[isl.Set, isl.MultiAff]] = []
-    last = reads.reverse().lexmax_pw_multi_aff()
-    last.foreach_piece(lambda where, value: pieces.append((where, value)))
-    for where, value in pieces:
-        affs = [value.get_at(k) for k in range(value.dim(isl.dim_type.out))]
-        spots = [(a, a.find_dim_by_name(isl.dim_type.param, n)) for a in affs for n in bounds]
-        if not any(k >= 0 and a.involves_dims(isl.dim_type.param, k, 1) for a, k in spots):
-            m = isl.Map.from_multi_aff(value).intersect_domain(where)
-            kept = kept.union(m.reverse().to_union_map())
-    return kept
-
-
-def _tree(node: isl.ScheduleNode, dims: Sequence[Sequence[str]]) -> Band | ScheduleSequence | None:
-    kind: Any = node.get_type()
-    kinds = isl.schedule_node_type
-    if kind == kinds.leaf:
-        return None
-    if kind in (kinds.domain, kinds.filter):
-        return _tree(node.child(0), dims)
-    if kind in (kinds.sequence, kinds.set):
-        children = [node.child(k) for k in range(node.n_children())]
-        return ScheduleSequence(tuple((_filtered(c), _tree(c, dims)) for c in children))
-    if kind != kinds.band:
-        raise ValueError(f"a schedule tree with a {kind} is none of loops and statements")
-    times = node.band_get_partial_schedule()
-    levels = [times.get_union_pw_aff(k) for k in range(times.dim(isl.dim_type.out))]
-    return Band(tuple(_times(x, dims) for x in levels), _tree(node.child(0), dims))
-
-
-def _filtered(node: isl.ScheduleNode) -> frozenset[int]:
-    sets = node.filter_get_filter().get_set_list()
-    return frozenset(int(sets.get_set(k).get_tuple_name()[1:]) for k in range(sets.n_set()))
-
-
-def _times(level: isl.UnionPwAff, dims: Sequence[Sequence[str]]) -> dict[int, Time]:
-    out: dict[int, Time] = {}
-    found = level.get_pw_aff_list()
-    for k in range(found.n_pw_aff()):
-        pieces = found.get_pw_aff(k).get_pieces()
-        if len(pieces) != 1:
-            raise ValueError("a statement's time is a case distinction")
-        ((_, aff),) = pieces
-        if aff.dim(isl.dim_type.div):
-            raise ValueError(f"a statement's time is no sum: {aff}")
-        statement = int(aff.get_domain_space().get_tuple_name(isl.dim_type.set)[1:])
-        bounds = [str(aff.get_dim_name(isl.dim_type.param, j)) for j in range(aff.dim(_PARAM))]
-        factors = [
-            (name, aff.get_coefficient_val(kind, j).to_python())
-            for kind, names in ((isl.dim_type.in_, dims[statement]), (_PARAM, bounds))
-            for j, name in enumerate(names)
-        ]
-        const = aff.get_constant_val().to_python()
-        out[statement] = Time(tuple((n, c) for n, c in factors if c), const)
-    return out
-
-
-if __name__ == "__main__":
-    _main()

@@ -26,7 +26,7 @@ from recurra.ir.graph import Graph
 from recurra.ir.order import components
 from recurra.ir.statement import StatementGraph
 from recurra.ir.types import is_shift
-from recurra.polyhedral import isl
+from recurra.polyhedral import isl, isl_schedules
 from recurra.schedule.allen_kennedy import stored, stray
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.legality import violations
@@ -83,7 +83,7 @@ def _once(
 
 def _answer(
     graph: StatementGraph, edges: Sequence[Dependence], known: Mapping[str, str], by_reader: bool
-) -> tuple[isl.Band | isl.ScheduleSequence | None, dict[str, int]]:
+) -> tuple[isl_schedules.Band | isl_schedules.ScheduleSequence | None, dict[str, int]]:
     """isl's tree, and the number that it has for a statement, or for the one that leads it."""
     leader = _leaders(graph, edges, by_reader)
     asked = [s for s, first in leader.items() if s == first]
@@ -92,7 +92,7 @@ def _answer(
     apart = [e for e in edges if number[e.source] != number[e.sink] or not _is_at_once(graph, e)]
     try:
         ties = [(number[e.source], number[e.sink], _tie(graph, e)) for e in apart]
-        return isl.scheduled(domains, ties, known, MAX_ISL_SECONDS), number
+        return isl_schedules.scheduled(domains, ties, known, MAX_ISL_SECONDS), number
     except ValueError as e:
         raise _refused(str(e)) from None
 
@@ -182,7 +182,7 @@ class _Nest:
 
     def items(
         self,
-        tree: isl.Band | isl.ScheduleSequence | None,
+        tree: isl_schedules.Band | isl_schedules.ScheduleSequence | None,
         stmts: Sequence[str],
         around: Around = MappingProxyType({}),
     ) -> tuple[Item, ...]:
@@ -195,13 +195,13 @@ class _Nest:
                         feeds[e.sink].append(e.source)
                 order = components(stmts, feeds.__getitem__)
                 return tuple(self.single(s, around) for part in order for s in part)
-            case isl.ScheduleSequence(parts=parts):
+            case isl_schedules.ScheduleSequence(parts=parts):
                 out: list[Item] = []
                 for numbers, inside in parts:
                     mine = [s for s in stmts if self.number[s] in numbers]
                     out += self.items(inside, mine, around)
                 return tuple(out)
-            case isl.Band(levels=levels, inside=inside):
+            case isl_schedules.Band(levels=levels, inside=inside):
                 return self.level(levels, inside, stmts, around)
 
     def single(self, text: str, around: Around) -> Item:
@@ -216,8 +216,8 @@ class _Nest:
 
     def level(
         self,
-        levels: Sequence[Mapping[int, isl.Time]],
-        inside: isl.Band | isl.ScheduleSequence | None,
+        levels: Sequence[Mapping[int, isl_schedules.Time]],
+        inside: isl_schedules.Band | isl_schedules.ScheduleSequence | None,
         stmts: Sequence[str],
         around: Around,
     ) -> tuple[Item, ...]:
@@ -238,7 +238,7 @@ class _Nest:
             out.append(Loop(dim, step, shifts, body))
         return tuple(out)
 
-    def when(self, statement: str, time: isl.Time) -> _When:
+    def when(self, statement: str, time: isl_schedules.Time) -> _When:
         """The time of a statement for these bounds."""
         domain = self.graph[statement].domain
         dims = [(n, c) for n, c in time.factors if n in domain]

@@ -17,7 +17,7 @@ from random_cases import CASES, QUICK
 from random_programs import Case, programs
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.errors import RecurraError, ScheduleError
-from recurra.polyhedral import isl
+from recurra.polyhedral import isl_schedules
 from recurra.schedule import isl_scheduler
 from recurra.storage.verifier import validate
 from reinforce import GRADIENTS, reinforce
@@ -144,14 +144,14 @@ def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
     """By the time of a processor, so that it is the same on a busy machine; once, and once more
     of fewer statements."""
     asked: list[int] = []
-    real = isl.scheduled
+    real = isl_schedules.scheduled
 
     def counted(*given: Any) -> Any:
         asked.append(len(given[0]))
         return real(*given)
 
     monkeypatch.setattr(isl_scheduler, "MAX_ISL_SECONDS", 1)
-    monkeypatch.setattr(isl, "scheduled", counted)
+    monkeypatch.setattr(isl_schedules, "scheduled", counted)
     of = scope("ppo")
     bounds = {of[k]: n for k, n in (*SMALL["reinforce"].items(), *PPO.items())}
     with pytest.raises(ScheduleError, match="isl takes more than 1 seconds for") as told:
@@ -164,7 +164,9 @@ def test_it_gives_up_when_it_takes_too_long(monkeypatch: pytest.MonkeyPatch):
 def test_another_process_gives_the_schedule_or_says_that_there_is_none():
     domains = [(("t",), ("0 <= t < T",)), (("t",), ("0 <= t < T",))]
     ties = [(0, 1, ["0 <= t < T", "0 <= t' < T", "t' = t"])]
-    assert isinstance(isl.scheduled(domains, ties, {"T": "T >= 8"}, 20), isl.Band)
+    assert isinstance(
+        isl_schedules.scheduled(domains, ties, {"T": "T >= 8"}, 20), isl_schedules.Band
+    )
     both = [*ties, (1, 0, ["t' = t"])]
     with pytest.raises(ValueError, match="isl finds none"):
-        isl.scheduled(domains, both, {"T": "T >= 8"}, 20)
+        isl_schedules.scheduled(domains, both, {"T": "T >= 8"}, 20)
