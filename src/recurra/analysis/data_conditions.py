@@ -12,7 +12,7 @@ element by element.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
@@ -129,11 +129,11 @@ def takers(
     return known[name]
 
 
-def told_before(graph: Graph, taken: Iterable[Taken], name: str) -> bool:
-    """Tell whether the data that decide where an equation is taken wait for none of its own."""
-    return not any(
-        all(_waits(graph, c.ref.name, name, sign) for sign in (1, -1)) for x in taken for c in x.by
-    )
+def is_decided(graph: Graph, name: str, taken: Collection[Taken]) -> bool:
+    """Tell whether data decide where an equation is taken, and wait for none of its values."""
+    data = {c.ref.name for x in taken for c in x.by}
+    waits = (all(_waits(graph, other, name, sign) for sign in (1, -1)) for other in data)
+    return bool(data) and Taken() not in taken and not any(waits)
 
 
 def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:

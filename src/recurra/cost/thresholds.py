@@ -44,7 +44,7 @@ MAX_ASKED_COMPARISONS = 12
 """Comparisons in a condition that cuts a definition to the points asked for: of 16, in four
 branches by periods of sums of dims, isl did not come to an end in 20 s. A guess."""
 MAX_TAKERS = 8
-"""Ways in which the result of a host call is taken; with more, it is called everywhere. A guess."""
+"""Ways in which choices take a value; with more, it is made everywhere. A guess."""
 MAX_COMPARISONS = 96
 """Comparisons in a condition; of one with more, isl may never come to an end."""
 MAX_CYCLE_CELLS = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recurra.analysis.data_conditions import Taken, decided, decision, takers, told_before
+from recurra.analysis.data_conditions import Taken, decided, decision, is_decided, takers
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index
@@ -56,16 +56,16 @@ def calls_where_decided(graph: Graph) -> Graph:
     apart = without_order(graph)
     found, nodes = decided(apart, calls=True), dict(graph.nodes)
     known = dict[str, frozenset[Taken]]()
-
     for call in graph.nodes.values():
         if not isinstance(call.op, Call) or call.op.if_ is not None:
             continue
         items = [r.name for r, _ in apart.readers.get(call.name, ())]
         read = [r for r in items if apart.readers[r] or r in graph.outputs]
         taken = {x for r in read for x in takers(apart, r, found, known)}
-        if not told_before(apart, taken, call.name):
-            taken = {Taken(by=frozenset.intersection(*(x.by for x in taken)))}
-        if any(x.by for x in taken) and Taken() not in taken:
+        if not is_decided(apart, call.name, taken):  # then by what decides all of them
+            common = [frozenset.intersection(*(x.by for x in taken))] if taken else []
+            taken = {Taken(by=x) for x in common if x}
+        if taken:
             if_ = decision(call, taken, nodes)
             only = replace(call.op, if_=len(call.args))
             nodes[call.name] = replace(call, op=only, args=(*call.args, if_))

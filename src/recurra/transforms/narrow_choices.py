@@ -17,8 +17,8 @@ from recurra.analysis.data_conditions import (
     Taken,
     decided,
     decision,
+    is_decided,
     takers,
-    told_before,
     worth_asking,
 )
 from recurra.ir.graph import Graph, Node, Ref
@@ -55,9 +55,7 @@ def _shared(graph: Graph) -> Iterator[tuple[Node, frozenset[Taken]]]:
         if not choices or len(readers) < 2 or not node.op.pure or not isinstance(node.type, Type):
             continue
         taken = takers(graph, name, found, known)
-        if Taken() in taken or not any(x.by for x in taken):
-            continue
-        if told_before(graph, taken, name):
+        if is_decided(graph, name, taken):
             yield node, taken
 
 

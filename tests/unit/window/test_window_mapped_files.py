@@ -17,9 +17,6 @@ from recurra.window import Executor, copy, kernel, mapped_files
 from recurra.window.access import segment_of
 
 SIZE = 8192
-linux = pytest.mark.skipif(
-    not Path(mapped_files.MAPS).exists(), reason="only Linux says what is mapped"
-)
 
 
 def by_numpy(path: Path) -> Any:
@@ -76,7 +73,6 @@ def added_and_copied(one: Any, other: Any) -> list[float]:
     return found
 
 
-@linux
 @pytest.mark.parametrize("first", WAYS)
 @pytest.mark.parametrize("second", WAYS)
 def test_whoever_made_them(
@@ -87,13 +83,11 @@ def test_whoever_made_them(
     assert segment_of(one[100:]) != segment_of(other[101:])
 
 
-@linux
 @pytest.mark.parametrize("way", WAYS)
 def test_kernels_keep_their_order(path: Path, way: Callable[[Path], Any]) -> None:
     assert added_and_copied(way(path), way(path)) == [1.0] * 5
 
 
-@linux
 def test_shared_memory_that_is_opened_twice() -> None:
     one = SharedMemory(create=True, size=SIZE)
     other = SharedMemory(one.name)
@@ -107,7 +101,6 @@ def test_shared_memory_that_is_opened_twice() -> None:
         one.unlink()
 
 
-@linux
 def test_other_files_and_other_memory_are_others(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(bytes(SIZE))
@@ -118,7 +111,6 @@ def test_other_files_and_other_memory_are_others(path: Path, tmp_path: Path) -> 
     assert segment_of(own).start == own.__array_interface__["data"][0]
 
 
-@linux
 def test_older_systems_are_read_line_by_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [by_numpy(path), by_mmap(path)[7:], np.frombuffer(bytearray(SIZE)), np.zeros(9)]
     asked = [mapped_files.number_of(x.__array_interface__["data"][0]) for x in arrays]
