@@ -23,11 +23,25 @@ X = torch.randn(120, 120, generator=torch.Generator().manual_seed(0)) / 11
 
 
 @pytest.fixture
-def interrupt() -> Iterator[Callable[[float], object]]:
-    """Raise KeyboardInterrupt in so many seconds; 0: not any more."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def interrupt() -> Iterator[Callable[[float], None]]:
+    """Raise KeyboardInterrupt in so many seconds; 0: not any more.
+
+    A signal that another thread takes may come after its timer was stopped: it raises nothing.
+    """
+    armed = False
+
+    def ring(*_: object) -> None:
+        if armed:
+            raise KeyboardInterrupt
+
+    def interrupt(seconds: float) -> None:
+        nonlocal armed
+        armed = seconds > 0
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield interrupt
+    interrupt(0)
     signal.signal(signal.SIGALRM, before)
 
 
@@ -47,7 +61,7 @@ def defers() -> None:
 
 @pytest.mark.parametrize(("policy", "rounds"), [("always", 0), ("always", 3), ("learn", 3)])
 def test_nothing_is_left_of_a_block_that_was_interrupted(
-    interrupt: Callable[[float], object], policy: Any, rounds: int
+    interrupt: Callable[[float], None], policy: Any, rounds: int
 ) -> None:
     """Where a block has no operators, what begins and ends it is interrupted."""
     dice = random.Random(rounds)
