@@ -28,6 +28,7 @@
 #include "call.hpp"
 #include "diary.hpp"
 #include "learned.hpp"
+#include "memory.hpp"
 #include "reference.hpp"
 #include "window.hpp"
 
@@ -73,6 +74,8 @@ class Engine {
     budget_ = bytes;
     publish();
   }
+
+  std::size_t budget() const { return budget_; }
 
   // Whether nothing that is in flight has to end before `accesses`.
   bool free_for(const Accesses& accesses) {
@@ -202,6 +205,7 @@ class Engine {
   struct Running {
     Running() { running_ = true; }
     ~Running() { running_ = false; }
+    const ResultMemory::Here here;
   };
   inline static thread_local bool running_ = false;
 

@@ -13,6 +13,7 @@ using namespace recurra;
 namespace {
 
 thread_local std::unique_ptr<c10::impl::IncludeDispatchKeyGuard> included;
+thread_local std::optional<ResultMemory::Here> large_here;
 thread_local bool entered = false, observed = true;
 
 // Views need not come here at all.
@@ -82,6 +83,9 @@ NB_MODULE(_recurra_torch, m) {
     entered = true;
     inside = pthread_self();
     included = std::make_unique<c10::impl::IncludeDispatchKeyGuard>(kKey);
+    ResultMemory::install();
+    ResultMemory::mappings().open();
+    large_here.emplace();
     observed = at::isRecordFunctionEnabled();
     listen(at::hasCallbacks());
     if (other_threads == at::INVALID_CALLBACK_HANDLE) {
@@ -92,10 +96,12 @@ NB_MODULE(_recurra_torch, m) {
     }
   });
   m.def("leave", [] {  // all of it, also if a block was interrupted before it was entered
-    if (std::exchange(entered, false)) {
+    const bool was_inside = std::exchange(entered, false);
+    if (was_inside) {
       at::disableCallback(other_threads);
       listen(observed);
       included.reset();
+      large_here.reset();
       inside = 0;
     }
     program = nullptr;
@@ -103,6 +109,7 @@ NB_MODULE(_recurra_torch, m) {
     settle();
     engine->end();
     engine->open(false);
+    if (was_inside) ResultMemory::mappings().close(engine->budget());
   });
   m.def("put", [](const nb::list& attributes) {  // (owner, name, value), or to be inherited again
     for (nb::handle one : attributes) {
@@ -136,6 +143,7 @@ NB_MODULE(_recurra_torch, m) {
     inside = 0;
     program = nullptr;
     included.reset();
+    large_here.reset();
   });
   m.def("look", [](nb::handle given, bool gives) {
     auto shared = engine_elsewhere();

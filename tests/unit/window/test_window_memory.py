@@ -1,0 +1,180 @@
+"""Memory of a block of PyTorch: no more than the program holds in order, and given back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from built import FOLDER, build_stress
+from documents import ROOT, env
+from recurra.window.torch.concurrent import concurrent
+
+pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
+POLICIES = ("always", "learn")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there it is not told")
+
+PEAK = """
+import sys, torch
+from pathlib import Path
+from recurra import window
+torch.set_num_threads(1)
+
+def chain(n, steps):
+    x, w = torch.randn(n, n), torch.randn(n, n) / n**0.5
+    for _ in range(steps):
+        x = x @ w
+        for _ in range(6): x = x * 1.01 + 0.1
+
+def read():
+    x = torch.randn(1024, 1024)
+    for _ in range(300): (x * 2.0 + 1.0)[0, :3].tolist()
+
+def requests():
+    x = torch.randn(1024, 1024)
+    for _ in range(80):
+        torch.stack([(x * k).relu() for k in range(1, 5)]).sum(0).numpy().max()
+
+def train():
+    w = [torch.randn(256, 256) / 16 for _ in range(6)]
+    for _ in range(12):
+        h = [torch.randn(4096, 256)]
+        for u in w: h.append(torch.tanh(h[-1] @ u))
+        d = (h[-1] - 0.5) / 4096
+        for k in reversed(range(6)):
+            d = d * (1 - h[k + 1] ** 2)
+            d, w[k] = d @ w[k].t(), w[k] - 0.01 * h[k].t() @ d
+
+def branches():
+    x = torch.randn(1024, 1024)
+    for _ in range(30):
+        x = sum(torch.exp(-torch.tanh(x * k) - 1) for k in range(1, 5)) / 4
+
+def of(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+def inside(policy, program):
+    with torch.no_grad():
+        if policy == "eager": return eval(program)
+        with window.concurrent(policy=policy, folder=Path(sys.argv[3])): eval(program)
+
+inside(sys.argv[1], "torch.randn(8, 8) @ torch.randn(8, 8)")
+Path("/proc/self/clear_refs").write_text("5")  # not that of who started this
+before = of("VmHWM")
+inside(sys.argv[1], sys.argv[2])
+print(of("VmHWM") - before, of("VmRSS") - before)
+"""
+
+
+def megabytes(policy: str, program: str, **variables: str) -> tuple[float, float]:
+    """The peak of a process above what it began with, and what is left of that."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, policy, program, str(FOLDER)],
+        env=env() | variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    peak, left = map(float, done.stdout.split())
+    return peak, left
+
+
+@pytest.mark.slow
+@on_linux
+@pytest.mark.parametrize(
+    "program",
+    ["chain(512, 60)", "chain(1500, 8)", "read()", "requests()", "train()", "branches()"],
+)
+def test_the_peak_is_that_of_eager(program: str) -> None:
+    """Of eager on a heap that gives back at once, that is of what the program holds; on the usual
+    one, eager takes up to three times as much."""
+    exactly, _ = megabytes("eager", program, MALLOC_MMAP_THRESHOLD_="100000")
+    for policy in POLICIES:
+        peak, left = megabytes(policy, program)
+        assert peak < 1.2 * exactly + 1, policy
+        assert left < max(0.1 * exactly, 30) + 10, policy  # a tenth of the process is kept
+
+
+def resident() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+@on_linux
+@pytest.mark.parametrize("policy", POLICIES)
+def test_results_are_freed_after_the_block_in_any_thread(policy: Any) -> None:
+    before = resident()
+    with concurrent(2, policy=policy):
+        x = torch.ones(2**20)
+        made = [x * k for k in range(200)]
+    assert resident() - before > 700
+    assert all(int(y[-1]) == k for k, y in enumerate(made))
+    freeing = threading.Thread(target=made.clear)
+    freeing.start()
+    freeing.join()
+    assert resident() - before < 200  # a tenth of the process
+
+
+def test_results_grow_after_the_block() -> None:
+    with concurrent(2, policy="always"):
+        for _ in range(3):
+            x = torch.ones(100_000) * 2
+    x.resize_(3_000_000)[100_000:] = 5
+    assert x.sum() == 2 * 100_000 + 5 * 2_900_000
+    assert x.untyped_storage().nbytes() == 12_000_000
+    x.share_memory_()  # moves it
+    assert x.is_shared()
+    assert x.sum() == 2 * 100_000 + 5 * 2_900_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_has_and_frees_what_was_made_before(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with concurrent(2, policy="always"):
+        for _ in range(3):
+            made = [torch.full((200_000,), float(k)) + 1 for k in range(20)]
+        if not (child := os.fork()):
+            sums = [float(y.sum()) for y in made]
+            made.clear()
+            with concurrent(2, policy="always"):
+                again = [torch.full((200_000,), float(k)) + 1 for k in range(20)]
+                sums += [float(y.sum()) for y in again]
+            said.write_text(repr(sums))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert said.read_text() == repr([200_000.0 * (k + 1) for k in range(20)] * 2)
+    assert all(float(y.sum()) == 200_000 * (k + 1) for k, y in enumerate(made))
+
+
+def test_a_profiler_counts_its_bytes() -> None:
+    with (
+        concurrent(2, policy="always"),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen,
+    ):
+        for _ in range(4):
+            x = torch.ones(2**18)
+            del x
+    (row,) = (one for one in seen.key_averages() if one.key == "aten::ones")
+    assert row.count == 4
+    found = [one for one in seen.events() if one.name == "[memory]"]
+    assert sum(one.cpu_memory_usage for one in found if one.cpu_memory_usage < 0) == -4 * 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["thread", "address,undefined"])
+def test_mappings_under_a_sanitizer(kind: str, tmp_path: Path) -> None:
+    program = build_stress(tmp_path, kind, "stress_mappings")
+    done = subprocess.run([str(program), "20000", "7"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "20000 steps\n"
