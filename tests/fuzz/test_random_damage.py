@@ -119,6 +119,41 @@ def check_checkpoint(runs: Runs, seed: int) -> None:
     assert rows is None or learned(rows) == runs.whole
 
 
+def check_contents(runs: Runs, seed: int) -> None:
+    """Files that are whole, whose arrays or words are others than a run saves."""
+    r = Random(seed)
+    run = runs.copy()
+    file = checkpoint.saved(run / "checkpoints")[-1]
+    found = checkpoint.load(file)
+    arrays, meta = dict(found.arrays), found.meta
+    if r.random() < 0.6:
+        name = r.choice(sorted(arrays))
+        arrays[name] = other_array(arrays[name], r)
+    else:
+        name = r.choice(sorted({*meta} - {"graph_hash"}))
+        meta = {**meta, name: damaged_json(meta[name], r)}
+    with suppress(UnicodeEncodeError):  # which no file can hold
+        checkpoint.save(file.parent, arrays, meta, number=int(file.stem))
+    runs.resumed(run)
+
+
+def other_array(x: np.ndarray, r: Random) -> np.ndarray:
+    """The same numbers in another shape or type, or some of them."""
+    match r.choice(["axis", "double", "none", "flat", "type", "numbers"]):
+        case "axis":
+            return x[None]
+        case "double":
+            return np.stack([x, x]) if r.random() < 0.5 or not x.ndim else np.concatenate([x, x])
+        case "none":
+            return np.zeros((0, *x.shape[1:]), x.dtype)
+        case "flat":
+            return x.reshape(-1, 1)
+        case "type":
+            return x.astype(r.choice(["f8", "f4", "f2", "i8", "i4", "u1", "?"]))
+        case _:
+            return np.full_like(x, r.choice([0, 1, -1, 2**31 - 1]))
+
+
 def check_metrics(runs: Runs, seed: int) -> None:
     """Rows that can be read stay, and others are told."""
     r = Random(seed)
@@ -163,6 +198,7 @@ def check_policy(runs: Runs, seed: int) -> None:
 
 CHECKS: dict[str, Callable[[Runs, int], None]] = {
     "checkpoint": check_checkpoint,
+    "contents": check_contents,
     "metrics": check_metrics,
     "policy": check_policy,
 }

@@ -59,6 +59,7 @@ class Search:
         self.enough = float("inf")  # the reward at which a search is over
         self.scale = max(1, problem.total)  # what temperatures are parts of
         self.finalists: deque[Solution] = deque([self.solution], FINALISTS)
+        self.stopped = False  # by its user
         self._progress = progress
         self.elsewhere = 0.0  # CPU seconds that other processes took for it
         self._start = time.process_time()
@@ -71,6 +72,10 @@ class Search:
     def running(self, until: float = 1.0) -> bool:
         """Is there time left, of this part of the budget, and something to look for?"""
         return self.spent < until * self.seconds and self.reward < self.enough
+
+    def stop(self) -> None:
+        """The time is over: whoever asks how much is left ends."""
+        self.stopped, self.seconds = True, min(self.seconds, max(self.spent, 1e-9))
 
     def offer(self, reward: int, solution: Callable[[], Solution]) -> bool:
         """Keeps an answer if it is the best so far."""

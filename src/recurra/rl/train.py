@@ -28,6 +28,7 @@ from recurra.report.run_page import (
 )
 from recurra.report.runs import RunFolder
 from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
 from recurra.support.free_memory import free_bytes
@@ -312,7 +313,7 @@ def _is_like(value: object, default: object) -> bool:
 
 def expect_more(run: RunFolder, settings: Recipe) -> None:
     """Raise RecurraError if a run has all its iterations already."""
-    done = sum(checkpoint.newest_meta(run.checkpoints).get("counters", {}).values())
+    done = iterations_done(checkpoint.newest_meta(run.checkpoints))
     if done >= settings.iterations:
         more = ("--resume", str(run.path), "--iterations", str(2 * done))
         raise RecurraError(

@@ -34,11 +34,10 @@ from recurra.errors import RecurraError
 from recurra.ir.effects import Checkpoint, Export, ProgramPart
 from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node
-from recurra.ir.types import Type
-from recurra.ir.values import fitted
 from recurra.ops.control import Call, Merge
 from recurra.reference.interpreter import Oracle
 from recurra.report.runs import differs, expect_no_run
+from recurra.runtime import checkpoint_fit
 from recurra.runtime.executor import Resume, Step
 from recurra.storage.store import store_key
 from recurra.support import atomic_write, safetensors_file
@@ -252,7 +251,9 @@ class Saver:
         path = Path(path)
         inner = path / "checkpoints"
         found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)
-        ((dim, hi),) = found.meta["counters"].items()
+        dim = "" if self.program.main is None else self.program.main.loop.dim
+        checkpoint_fit.expect_told(found, dim)
+        hi = found.meta["counters"][dim]
         points = self.source.declared[dim].range.size(self.program.plan.sizes)
         if hi > points:
             raise RecurraError(
@@ -266,16 +267,12 @@ class Saver:
             if name.startswith(STATE)
         }
         self.expect(variables, found)
-        variables = {
-            name: self.lengthened(name, self.typed(name, x, found.path), int(hi), found.path)
-            for name, x in variables.items()
-        }
+        variables = checkpoint_fit.fit(self.program, self.workers, found, variables)
         for name, owner in self.hosts.items():
-            tree = found.meta["hosts"].get(name)
-            owner.load_state_dict(None if tree is None else join(tree, found.arrays))
+            _give_state(owner, name, found)
         for line in self.differences(found):
             print(line, file=sys.stderr)
-        return (int(hi), variables), int(found.meta["seed"])
+        return (hi, variables), found.meta["seed"]
 
     @property
     def border(self) -> set[str]:
@@ -305,45 +302,6 @@ class Saver:
                 f"only the file has {', '.join(theirs) or 'nothing'}",
                 hint="compile it with the options and the backend that it was saved with",
             )
-
-    def typed(self, name: str, given: np.ndarray, path: Path) -> np.ndarray:
-        """A variable or a store of a checkpoint, as an array of the type that it has here."""
-        known = self.program.plan.statements.arrays.get(name.removesuffix("[]"))
-        if known is None or not isinstance(known.type, Type):
-            return given
-        hint = "resume from a file that this program has saved"
-        return fitted(given, known.type.dtype, f"{name} of {path}", hint=hint)
-
-    def lengthened(self, name: str, given: np.ndarray, hi: int, path: Path) -> np.ndarray:
-        """A store of a checkpoint, as long as it is here: the run may have other iterations now.
-
-        Points before `hi` must lie where they lay: a window that has wrapped around is refused.
-        """
-        plan, main = self.program.plan, self.program.main
-        store = next((s for n, s in plan.stores.items() if store_key(n) == name), None)
-        if store is None or main is None or store.apart:
-            return given
-        lead = (self.workers,) if self.workers > 1 else ()
-        shape = (*lead, *store.shape(plan.sizes))
-        if given.shape == shape:
-            return given
-        at = [len(lead) + k for k, a in enumerate(store.kept) if a.dim == main.loop.dim]
-        other = [k for k, (m, n) in enumerate(zip(given.shape, shape, strict=False)) if m != n]
-        fits = len(given.shape) == len(shape) and other == at
-        if fits:
-            points = store.kept[at[0] - len(lead)].tile * min(given.shape[at[0]], shape[at[0]])
-            fits = hi <= points
-        if not fits:
-            raise RecurraError(
-                f"{path} does not fit the program as it is compiled now",
-                facts=f"{name} is {list(given.shape)} in the file, and {list(shape)} here, where "
-                f"{store}",
-                hint="compile it with the bounds that it was saved with",
-            )
-        both = tuple(slice(min(m, n)) for m, n in zip(given.shape, shape, strict=True))
-        out = np.zeros(shape, given.dtype)
-        out[both] = given[both]
-        return out
 
     def differences(self, found: checkpoint.LoadedCheckpoint) -> list[str]:
         """What stands in the way of a run that is the same to the last bit, line by line."""
@@ -467,6 +425,19 @@ def _owner(op: Call) -> SavesState | None:
     called = op.fn.value
     owner = getattr(getattr(called, "fn", called), "__self__", None)
     return owner if _saves_state(owner) else None
+
+
+def _give_state(owner: SavesState, name: str, found: checkpoint.LoadedCheckpoint) -> None:
+    """Give a host what a checkpoint has of it."""
+    tree = found.meta["hosts"].get(name)
+    try:
+        owner.load_state_dict(None if tree is None else join(tree, found.arrays))
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise RecurraError(
+            f"{name} does not take back its state from {found.path}",
+            facts=f"it raises {type(error).__name__}: {error}",
+            hint=checkpoint_fit.OWN,
+        ) from error
 
 
 def _saves_state(x: object) -> TypeGuard[SavesState]:

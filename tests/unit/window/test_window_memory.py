@@ -96,13 +96,14 @@ def megabytes(policy: str, program: str, **variables: str) -> tuple[float, float
     ["chain(512, 60)", "chain(1500, 8)", "read()", "requests()", "train()", "branches()"],
 )
 def test_the_peak_is_that_of_eager(program: str) -> None:
-    """Of eager on a heap that gives back at once, that is of what the program holds; on the usual
-    one, eager takes up to three times as much."""
+    """By default, of eager on a heap that gives back at once: of what is held. On the usual
+    one eager takes up to three times as much, which bounds what holds results in flight, too."""
     exactly, _ = megabytes("eager", program, MALLOC_MMAP_THRESHOLD_="100000")
-    for policy in POLICIES:
+    usual = min(megabytes("eager", program)[0] for _ in range(2))
+    for policy, most in {"learn": exactly, "always": max(usual, exactly)}.items():
         peak, left = megabytes(policy, program)
-        assert peak < 1.2 * exactly + 1, policy
-        assert left < max(0.1 * exactly, 30) + 10, policy  # a tenth of the process is kept
+        assert peak < 1.2 * most + 1, policy
+        assert left < 40, policy  # a tenth of the process is kept
 
 
 def resident() -> float:
@@ -139,6 +140,7 @@ def test_results_grow_after_the_block() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, if it was imported before
 def test_a_child_has_and_frees_what_was_made_before(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with concurrent(2, policy="always"):
@@ -155,6 +157,15 @@ def test_a_child_has_and_frees_what_was_made_before(tmp_path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0
     assert said.read_text() == repr([200_000.0 * (k + 1) for k in range(20)] * 2)
     assert all(float(y.sum()) == 200_000 * (k + 1) for k, y in enumerate(made))
+
+
+def test_large_results_are_deferred_on() -> None:
+    """Memory that we gave is nobody else's."""
+    with concurrent(2, policy="always") as block:
+        x = torch.ones(2**18)
+        for _ in range(20):
+            x = torch.sin(x * 2)
+    assert block.counts["deferred"] == 38
 
 
 def test_a_profiler_counts_its_bytes() -> None:

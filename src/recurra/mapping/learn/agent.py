@@ -7,11 +7,13 @@ shown is not.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
 from recurra.mapping.search import Search
+from recurra.support.interrupts import interrupt_calls
 from recurra.support.notices import tell_once
 
 if TYPE_CHECKING:
@@ -22,7 +24,11 @@ LEAST = 2.5 * COMPILING  # seconds: JAX begins, two functions are compiled, a ro
 
 
 def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None = None) -> None:
-    """Uses the whole budget; goes on from a checkpoint, if there is one, and writes it."""
+    """Uses the whole budget; goes on from a checkpoint, if there is one, and writes it.
+
+    Ctrl-C ends it after the round that is being played, as if the time were over; the next one ends
+    it at once.
+    """
     game = search.engine.game(search.flat)
     game.play([1] * len(search.flat.size))
     search.offer(game.reward, game.solution)
@@ -35,7 +41,13 @@ def play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | N
             f"keeps what it can where it is; compiling the agent alone takes some {LEAST:g} s"
         )
         return
-    _play_and_learn(search, settings.fitted(len(search.flat.size)), checkpoint)
+    with interrupt_calls(partial(_stop, search)):
+        _play_and_learn(search, settings.fitted(len(search.flat.size)), checkpoint)
+
+
+def _stop(search: Search) -> None:
+    search.stop()
+    print("interrupted: after this round; once more: at once", file=sys.stderr, flush=True)
 
 
 def _play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | None) -> None:
@@ -57,6 +69,8 @@ def _play_and_learn(search: Search, settings: AgentSettings, checkpoint: Path | 
         _learn(search, learner, checkpoint)
     except ActorsLost as error:
         print(f"{error}\nthe best answer so far is given", file=sys.stderr, flush=True)
+        if checkpoint is not None:
+            learner.save(checkpoint)
     finally:
         learner.close()
 

@@ -11,12 +11,13 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from recurra.errors import RecurraError
+from recurra.errors import Interrupted, RecurraError
 from recurra.mapping.commands import nbytes, problem_of
 from recurra.mapping.engine_choice import Which, engine
 from recurra.mapping.learn.settings import PRESETS, AgentSettings, Planning
 from recurra.mapping.search import Search, solver
-from recurra.storage.mapping_problem import Solution
+from recurra.mapping.validate import validate
+from recurra.storage.mapping_problem import Problem, Solution
 from recurra.support import atomic_write
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
@@ -28,7 +29,8 @@ AGENTS: dict[str, Planning] = {"muzero": "learned", "alphazero": "true", "policy
 class MapTrainCommand:
     """Train an agent that plays the memory-mapping game of one program; its best game is validated.
 
-    The folder gets checkpoint.npz, curve.jsonl (CPU seconds, reward) and answer.json.
+    The folder gets checkpoint.npz, curve.jsonl (CPU seconds, reward) and answer.json, also at
+    Ctrl-C.
 
     Example: recurra map train alexnet_train --seconds 120 --folder runs/alexnet
     """
@@ -78,13 +80,24 @@ class MapTrainCommand:
             lines.append(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}))
             atomic_write.save(curve, "".join(f"{line}\n" for line in lines))
 
+        stopped = False
+
         @solver
         def solve(search: Search) -> None:
-            play_and_learn(search, s, checkpoint)
+            nonlocal stopped
+            try:
+                play_and_learn(search, s, checkpoint)
+                stopped = search.stopped
+            except KeyboardInterrupt:
+                stopped = True
+                raise
 
         with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
             answer = solve(problem, self.seconds, self.seed, told, chosen)
+        answer = self.best(problem, answer)
         atomic_write.save(self.folder / "answer.json", solution_to_json(problem, answer))
+        if stopped:
+            raise self.interrupted(checkpoint)
         share = answer.reward(problem) / total
         if self.json:
             found = {"problem": problem.name, "agent": self.agent, "seed": self.seed}
@@ -92,6 +105,32 @@ class MapTrainCommand:
         else:
             print(f"{answer}\ngains {share:.4f} of all there is to gain; kept in {self.folder}")
         return 0
+
+    def best(self, problem: Problem, answer: Solution) -> Solution:
+        """This answer, or that of the runs that this one goes on from, if it gains more."""
+        from recurra.storage.mapping_problem_text import solution_from_json
+
+        file = self.folder / "answer.json"
+        if not self.resume or not file.exists():
+            return answer
+        try:
+            before = solution_from_json(problem, file.read_text(), str(file))
+            validate(problem, before)
+        except (RecurraError, UnicodeDecodeError) as error:
+            print(f"{error}\n{file} is passed over", file=sys.stderr)
+            return answer
+        return before if before.reward(problem) > answer.reward(problem) else answer
+
+    def interrupted(self, checkpoint: Path) -> Interrupted:
+        """The error that tells of Ctrl-C, and how to go on."""
+        if not checkpoint.exists():
+            facts = f"nothing is learned yet; the best answer so far is in {self.folder}"
+            return Interrupted("interrupted", facts=facts, hint="start it again")
+        return Interrupted(
+            "interrupted",
+            facts=f"what was learned, and the best answer so far, are in {self.folder}",
+            hint="go on with the same command and --resume",
+        )
 
     def settings(self) -> AgentSettings:
         """By the preset and the options."""

@@ -62,7 +62,7 @@ class Mappings {
     unmap(old);
   }
 
-  // Inside of blocks as much stays mapped as was held at once; outside, so many bytes that are free.
+  // Inside of blocks as much stays mapped as was held at once; outside, so many free bytes.
   void open() {
     const std::lock_guard lock(mutex_);
     open_ = true;
@@ -103,7 +103,8 @@ class Mappings {
 
   static void unmap(const std::vector<Range>& old) {
     for (const Range& one : old) {
-      if (munmap(one.begin, one.bytes)) madvise(one.begin, one.bytes, MADV_DONTNEED);  // a mapping too many
+      if (!munmap(one.begin, one.bytes)) continue;
+      madvise(one.begin, one.bytes, MADV_DONTNEED);  // to cut it would make a mapping too many
     }
   }
 

@@ -43,6 +43,13 @@ class ResultMemory final : public c10::Allocator {
     c10::SetCPUAllocator(ours);
   }
 
+  // Whether an allocator made it, this one or that before it, and not somebody's own memory.
+  static bool allocated(const at::DataPtr& data) {
+    const at::DeleterFnPtr freed = data.get_deleter();
+    return freed == &free || freed == c10::GetDefaultCPUAllocator()->raw_deleter() ||
+           freed == c10::GetCPUAllocator()->raw_deleter();
+  }
+
   at::DataPtr allocate(std::size_t bytes) override {
     if (here_ && bytes >= Mappings::kLarge) {
       if (void* made = mappings().take(bytes)) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "call.hpp"
+#include "memory.hpp"
 
 namespace recurra {
 
@@ -56,7 +57,7 @@ inline Accesses segments;  // used again
 // was given inside this block, or who allocated it.
 inline bool shared(const c10::StorageImpl* storage) {
   const at::DataPtr& data = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
-  const bool ours = !data.get() || data.get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+  const bool ours = !data.get() || ResultMemory::allocated(data);
   if (!ours || !storage->resizable()) return true;
   const auto* slot = storage->pyobj_slot();
   return (slot->load_pyobj() && !slot->has_unique_reference()) || exported.has(storage);

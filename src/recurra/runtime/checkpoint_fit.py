@@ -1,0 +1,144 @@
+"""Whether a checkpoint is one of this program: what it says of its run, and the arrays that it has.
+
+A file whose checksum is right may still have been written by something else: by hand, by a script
+that edits weights, by another version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from recurra.checkpoint.checkpoint import LoadedCheckpoint
+from recurra.codegen.host_program import Program
+from recurra.errors import RecurraError
+from recurra.ir.types import Type
+from recurra.ir.values import fitted
+from recurra.storage.store import Store, store_key
+
+Values = Mapping[str, np.ndarray]
+OWN = "resume from a file that this program has saved"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_counters(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and all(map(_is_count, value.values()))
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+def _is_notes(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(x, str) for x in value.values())
+
+
+# What a run says of itself: how it is checked, and in words.
+TOLD: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "counters": (_is_counters, 'the iterations that are done, such as {"i": 4}'),
+    "seed": (lambda x: isinstance(x, int) and not isinstance(x, bool), "a whole number"),
+    "backend": (lambda x: isinstance(x, str), "the name of a backend"),
+    "workers": (_is_count, "how many workers there were"),
+    "decisions": (_is_texts, "a list of lines"),
+    "numbers": (_is_texts, "a list of numbers as text"),
+    "hosts": (lambda x: isinstance(x, dict), "the state of each host function, by its name"),
+    "lost": (_is_notes, "why the state of a host function is not there, by its name"),
+}
+OPTIONAL = ("workers", "numbers")  # earlier versions did not say them
+
+
+def expect_told(found: LoadedCheckpoint, dim: str) -> None:
+    """Raise RecurraError if a checkpoint does not say of its run what runs say, along `dim`."""
+    for name, (is_right, meaning) in TOLD.items():
+        if name not in found.meta and name in OPTIONAL:
+            continue
+        value = found.meta.get(name)
+        if name not in found.meta or not is_right(value):
+            said = f"is {value!r:.60}" if name in found.meta else "is missing"
+            _refuse(found, f"its entry {name!r} {said}; a run saves {meaning}")
+    ((theirs, _),) = found.meta["counters"].items()
+    if theirs != dim:
+        _refuse(found, f"it counts iterations along {theirs}, the program runs along {dim}")
+
+
+def iterations_done(meta: Mapping[str, Any]) -> int:
+    """How many iterations are done, if a checkpoint's meta says so; otherwise 0."""
+    counters: Any = meta.get("counters")
+    return sum(counters.values()) if _is_counters(counters) else 0
+
+
+def fit(program: Program, workers: int, found: LoadedCheckpoint, variables: Values) -> Values:
+    """The variables and stores of a checkpoint, with the types and lengths that they have here.
+
+    Raises RecurraError with the name of an array that has another type or shape.
+    """
+    ((_, hi),) = found.meta["counters"].items()
+    return {name: _Array(program, workers, found, name).fit(x, hi) for name, x in variables.items()}
+
+
+class _Array:
+    """One array of a checkpoint, beside what it is in the program."""
+
+    def __init__(self, program: Program, workers: int, found: LoadedCheckpoint, name: str):
+        self.program, self.found, self.name = program, found, name
+        self.sizes = program.plan.sizes
+        self.lead = (workers,) if workers > 1 else ()
+        stores = program.plan.stores
+        self.store = next((s for n, s in stores.items() if store_key(n) == name), None)
+        known = program.plan.statements.arrays.get(name.removesuffix("[]"))
+        self.type = known.type if known is not None and isinstance(known.type, Type) else None
+
+    def fit(self, given: np.ndarray, hi: int) -> np.ndarray:
+        if self.type is not None:
+            what = f"{self.name} of {self.found.path}"
+            given = fitted(given, self.type.dtype, what, hint=OWN)
+        if self.store is not None:
+            return self._lengthened(self.store, given, hi)
+        if self.type is not None:
+            self._expect_shape(given, (*self.lead, *self.type.sizes(self.sizes)))
+        return given
+
+    def _expect_shape(self, given: np.ndarray, shape: tuple[int, ...]) -> None:
+        if given.shape != shape:
+            facts = f"{self.name} is {list(given.shape)} in the file, and {list(shape)} here"
+            _refuse(self.found, facts)
+
+    def _lengthened(self, store: Store, given: np.ndarray, hi: int) -> np.ndarray:
+        """A store, as long as it is here: the run may have other iterations now.
+
+        Points before `hi` must lie where they lay: a window that has wrapped around is refused.
+        """
+        shape = (*self.lead, *store.shape(self.sizes))
+        if store.apart:  # its points are arrays of their own, one after the other
+            self._expect_shape(given, (*given.shape[:1], *shape))
+            return given
+        if given.shape == shape:
+            return given
+        main = self.program.main
+        outer = None if main is None else main.loop.dim
+        at = [len(self.lead) + k for k, a in enumerate(store.kept) if a.dim == outer]
+        other = [k for k, (m, n) in enumerate(zip(given.shape, shape, strict=False)) if m != n]
+        fits = len(given.shape) == len(shape) and len(at) == 1 and other == at
+        if fits:
+            kept = store.kept[at[0] - len(self.lead)]
+            fits = hi <= kept.tile * min(given.shape[at[0]], shape[at[0]])
+        if not fits:
+            raise RecurraError(
+                f"{self.found.path} does not fit the program as it is compiled now",
+                facts=f"{self.name} is {list(given.shape)} in the file, and {list(shape)} here, "
+                f"where {store}",
+                hint="compile it with the bounds that it was saved with",
+            )
+        both = tuple(slice(min(m, n)) for m, n in zip(given.shape, shape, strict=True))
+        out = np.zeros(shape, given.dtype)
+        out[both] = given[both]
+        return out
+
+
+def _refuse(found: LoadedCheckpoint, facts: str) -> NoReturn:
+    raise RecurraError(f"{found.path} does not fit the program", facts=facts, hint=OWN)
