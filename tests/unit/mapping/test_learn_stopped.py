@@ -73,6 +73,7 @@ def answer(folder: Path) -> float:
     return solution.reward(problem) / problem.total
 
 
+@pytest.mark.slow
 def test_a_better_answer_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of a second cannot learn, and answers with the game that moves nothing."""
     begin = MapTrainCommand("ppo_step", agent="policy", seconds=1, folder=tmp_path)

@@ -1,0 +1,83 @@
+"""The peak of a process that generates: its weights, and little beside them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents import ROOT, env
+from recurra.llm import config as configs
+from recurra.llm.init import init, save
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="there it is not told"),
+]
+SIZES = {"num_hidden_layers": 16, "num_attention_heads": 6, "num_key_value_heads": 2}
+WIDE = {"hidden_size": 384, "intermediate_size": 1152, "head_dim": 64}  # 27 million weights
+NARROW = {"hidden_size": 24, "intermediate_size": 48, "head_dim": 4}
+
+GENERATE = """
+import sys
+from pathlib import Path
+from recurra.llm.generate import Generator
+Path("/proc/self/clear_refs").write_text("5")  # the peak is not that of who started this
+folder, dtype, backend = sys.argv[1:]
+g = Generator(folder, dtype=dtype, backend=backend)
+g.generate([[5, 6, 7, 8, 9, 10, 11]], new=12, eos=())
+status = Path("/proc/self/status").read_text().splitlines()
+peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+print(g.weights.nbytes, peak)
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of one kind; the weights of one take some 50 MB in bf16, of the other nothing."""
+    folder = tmp_path_factory.mktemp("models")
+    init("llama-3.2-1b", folder / "first", small=True)
+    given = json.loads((folder / "first" / configs.FILE).read_text())
+    for name, widths in {"wide": WIDE, "narrow": NARROW}.items():
+        out = folder / name
+        out.mkdir()
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            (out / file).write_bytes((folder / "first" / file).read_bytes())
+        text = json.dumps({**given, **SIZES, **widths})
+        (out / configs.FILE).write_text(text)
+        save(out, configs.from_dict(json.loads(text), name), "bf16", 0, 2**40)
+    return folder
+
+
+def weights_and_peak(model: Path, dtype: str, backend: str) -> tuple[int, int]:
+    """Bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", GENERATE, str(model), dtype, backend],
+        env=env(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    weights, peak = map(int, done.stdout.split())
+    return weights, peak
+
+
+# Reduced weights are converted where a product reads them: a layer in f32, and the code for it, do not
+# grow with the model. A whole copy in f32 would be 111 MB.
+BESIDE = {"jax": 50e6, "torch": 25e6, "numpy": 8e6}
+CASES = [("f32", "jax"), ("bf16", "jax"), ("i8", "jax"), ("bf16", "torch"), ("bf16", "numpy")]
+
+
+@pytest.mark.parametrize(("dtype", "backend"), CASES)
+def test_weights_are_in_memory_once(models: Path, dtype: str, backend: str) -> None:
+    """The runtime's own memory is that of a model whose weights take nothing."""
+    few, own = weights_and_peak(models / "narrow", dtype, backend)
+    weights, peak = weights_and_peak(models / "wide", dtype, backend)
+    assert weights > 25e6 > 50 * few
+    beside = 0 if dtype == "f32" else BESIDE[backend]
+    assert peak - own < 1.2 * (weights - few) + beside
