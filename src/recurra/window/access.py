@@ -6,6 +6,7 @@ Of a file that is mapped into memory, the bytes are those of the file: it may be
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -46,8 +47,14 @@ def segment_of(array: object) -> Segment:
     )
 
 
+def is_scalar(value: object) -> bool:
+    """Is it one of NumPy's numbers, which are values and lie nowhere?"""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
+
+
 def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
-    if array.size == 0:
+    if array.size == 0 or is_scalar(array):
         return Segment(0, 0)
     low = high = interface["data"][0]
     for length, stride in zip(array.shape, array.strides, strict=True):

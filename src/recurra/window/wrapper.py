@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recurra.errors import Loc, here
-from recurra.window.access import filled, segments
+from recurra.window.access import filled, is_scalar, segments
 from recurra.window.task import Segment, Task, WindowError, barrier
 
 if TYPE_CHECKING:
@@ -59,13 +59,42 @@ class Wrapper:
         except TypeError:
             self._expect_fit(args, kwargs)
             raise
-        return Task(self.name, segments(reads), segments(writes))
+        given = (*args, *kwargs.values())
+        return Task(
+            self.name,
+            segments(self._listed("reads", reads, given)),
+            segments(self._listed("writes", writes, given)),
+        )
+
+    def _listed(self, which: str, found: Any, given: tuple[object, ...]) -> tuple[object, ...]:
+        """What `reads` or `writes` gives, as a tuple; one array is itself.
+
+        Raises WindowError for what cannot say which memory is touched.
+        """
+        if isinstance(found, Segment) or hasattr(found, "shape"):
+            return (found,)
+        try:
+            every = tuple(found)
+        except TypeError:
+            raise self._no_memory(which, found, "write (), if it touches nothing") from None
+        for one in every:
+            if is_scalar(one) and not any(one is x for x in given):
+                raise self._no_memory(which, one, "a part of an array is a slice: x[0:1], not x[0]")
+        return every
+
+    def _no_memory(self, which: str, found: object, hint: str) -> WindowError:
+        return WindowError(
+            f"{which}= of kernel {self.name} gives {found!r:.40}",
+            facts="it gives arrays, tensors or segments, of which the memory is known",
+            hint=hint,
+            loc=self.loc or here(),
+        )
 
     def written(self, *args: object, **kwargs: object) -> tuple[Segment, ...]:
         """What a launch with these arguments is sure to write, to the last byte, if it succeeds."""
         if self.reads is None or self.writes is None:
             return ()
-        return filled(self.writes(*args, **kwargs))
+        return filled(self._listed("writes", self.writes(*args, **kwargs), (*args,)))
 
     def _expect_fit(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """Raises WindowError for operands that the kernel, or what it declares, does not take."""
