@@ -155,6 +155,12 @@ def read_json(path: Path) -> Any:
             facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
             hint="`recurra llm init --config llama-3.2-1b --tiny OUT` makes one",
         ) from None
+    except NotADirectoryError:
+        raise RecurraError(
+            f"{path.parent} is a file",
+            facts="a model is a folder with config.json, *.safetensors and tokenizer.json",
+            hint=f"name the folder that it is in: {path.parent.parent}",
+        ) from None
     except OSError as error:
         raise RecurraError(f"{path} cannot be read", facts=str(error.strerror)) from None
     except ValueError as error:

@@ -47,13 +47,22 @@ def expect_free(tag: str, loc: Loc | None = None) -> None:
         )
 
 
+def _nearest(path: Path) -> str:
+    """Which run is meant, perhaps: the newest in a folder, or that of a file."""
+    around = path.parent if path.is_file() else path
+    found = [p.parent for p in (*around.glob("config.json"), *around.glob("*/config.json"))]
+    if not found:
+        return "`ls runs/` shows them"
+    return f"the newest there is {max(found, key=lambda p: p.stat().st_mtime)}"
+
+
 class RunFolder:
     """A run's folder. Looking writes nothing; the first `log` opens the metrics."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.is_dir():
-            raise RecurraError(f"there is no run at {path}", hint="`ls runs/` shows them")
+            raise RecurraError(f"there is no run at {path}", hint=_nearest(self.path))
         self.metrics = self.path / "metrics.jsonl"
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
@@ -177,7 +186,7 @@ class RunFolder:
             raise RecurraError(
                 f"{self.path} is not the folder of a run",
                 facts=f"it has no {self.config.name}",
-                hint="`ls runs/` shows them",
+                hint=_nearest(self.path),
             ) from None
         except ValueError as error:
             raise RecurraError(f"{self.config} is damaged", facts=str(error)) from None

@@ -392,6 +392,7 @@ def test_models_that_are_wrong_are_one_sentence(
     ("arguments", "message"),
     [
         ("generate --model nowhere --prompt a", "there is no file nowhere/config.json"),
+        ("generate --model FOLDER/config.json --prompt a", "config.json is a file\n"),
         ("generate --model FOLDER", "there is no prompt"),
         ("generate --model FOLDER --prompt a --attention windw:3", "is no attention pattern"),
         (

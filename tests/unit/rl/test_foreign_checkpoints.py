@@ -74,3 +74,9 @@ def test_other_words_are_told(run: Path, capsys: pytest.CaptureFixture[str], nam
     assert told in capsys.readouterr().err
     assert resumed(run, counters={"t": 2}) == 2
     assert "it counts iterations along t, the program runs along i" in capsys.readouterr().err
+
+
+def test_the_run_that_is_meant_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (run.parent, run / "config.json"):
+        assert main(["train", "reinforce", "--resume", str(given), "--iterations", "4"]) == 2
+        assert f"hint: the newest there is {run}\n" in capsys.readouterr().err
