@@ -388,20 +388,21 @@ def no_order(
     for reader, ref in ties:
         by_reader.setdefault(reader, []).append(ref)
 
-    def reads(name: str, at: Mapping[str, Index], seen: frozenset[str]) -> Iterator[Ref]:
+    def reads(name: str, at: Mapping[str, Index], seen: set[str]) -> Iterator[Ref]:
         for ref in by_reader.get(name, ()):
             index = tuple(_of_points(e, at) for e in ref.index)
             if ref.name in declared or not declared:
                 yield Ref(ref.name, index)
             elif ref.name not in seen:
+                seen.add(ref.name)
                 points = dict(zip(graph[ref.name].domain.dims, index, strict=True))
-                yield from reads(ref.name, points, seen | {ref.name})
+                yield from reads(ref.name, points, seen)
 
     names = [called(graph, n.name) for n in nodes]
     told = [
         f"{x} reads {r}"
         for x, n in zip(names, nodes, strict=True)
-        for r in reads(n.name, {}, frozenset())
+        for r in reads(n.name, {}, set())
     ]
     lines = [
         f"{x}{n.domain}" + (f"   --> {n.loc}" if n.loc else "")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 
 from recurra.analysis.demanded_points import branch_conditions
@@ -72,7 +73,7 @@ class _ExactDemand:
             self.all |= {n.name} if begins == TRUE else set()
         reads = {n.name: [a.name for a in n.args] for n in nodes.values()}
         for part in reversed(components(list(nodes), reads.__getitem__)):
-            if self.settled(part):
+            if not self.settled(part, MAX_DEMAND_ROUNDS):
                 self.close(part)
             behind = dict.fromkeys(
                 a.name for n in part for a in nodes[n].args if a.name not in part
@@ -127,27 +128,29 @@ class _ExactDemand:
             return mine
         return mine.apply(self.relation(node, index))
 
-    def settled(self, part: Collection[str]) -> bool:
-        """Tell whether equations that read each other still ask for more after some rounds."""
+    def settled(self, part: Collection[str], most: float) -> bool:
+        """Let equations ask each other for points, and tell whether that comes to an end.
+
+        What is asked of one may grow so many times; by `inf`, a limit is lost each time it does.
+        """
         todo, rounds, within = deque(part), dict.fromkeys(part, 0), {*part}
         while todo:
             reader = self.graph[todo.popleft()]
             for k, a in enumerate(reader.args):
                 source = a.name
                 done = source in self.all or source not in within
-                if done or rounds[source] > MAX_DEMAND_ROUNDS:
+                if done or rounds[source] > most:
                     continue
-                if self.ask(source, self.of_read(reader, k)):
+                if self.ask(source, self.of_read(reader, k), widely=most == inf):
                     rounds[source] += source not in self.all
                     todo.append(source)
-        return max(rounds.values()) > MAX_DEMAND_ROUNDS
+        return max(rounds.values()) <= most
 
     def close(self, part: Collection[str]) -> None:
         """All that equations ask of each other, by elimination of one after the other."""
         part = [n for n in part if n not in self.all]
         if len(part) > MAX_CLOSED_EQUATIONS:
-            for n in part:
-                self.ask(n, self.whole[n])
+            self.settled(part, most=inf)
             return
         left = self.edges(part)
         gone = [(name, *self.eliminate(name, left)) for name in part]
@@ -181,12 +184,15 @@ class _ExactDemand:
                 _add(left, (reader, source), before.apply_range(through))
         return steps, into
 
-    def ask(self, name: str, points: isl.Set) -> bool:
+    def ask(self, name: str, points: isl.Set, widely: bool = False) -> bool:
         """Asks for points of an equation; tells whether some of them are new."""
-        new = points.intersect(self.whole[name])
-        if new.is_subset(self.asked[name]):
+        new, have = points.intersect(self.whole[name]), self.asked[name]
+        if new.is_subset(have):
             return False
-        self.asked[name] = isl.simple_set(self.asked[name].union(new).coalesce(), MAX_SET_PARTS)
+        if widely:
+            self.asked[name] = isl.widened(have, new).intersect(self.whole[name])
+        else:
+            self.asked[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
         if self.whole[name].is_subset(self.asked[name]):
             self.all.add(name)
         return True

@@ -67,12 +67,11 @@ def check(
         _quasi_affine(node)
     known = known_bounds(graph, {**bounds, **open})
     closed = {n: v for n, v in known.items() if n not in open}
-    while True:
-        proof = Proof(graph, closed, open)
-        mistakes = _mistakes(proof)
-        if not mistakes:
-            break
-        graph = _narrowed(proof, mistakes)
+    proof, asked = Proof(graph, closed, open), None
+    while mistakes := _mistakes(proof):
+        asked = demanded_exactly(graph, closed, open) if asked is None else asked
+        proof = Proof(_narrowed(proof, mistakes, asked), closed, open)
+    graph = proof.graph
     found = same_point_cycle(proof)
     if found is not None:
         raise diagnostics.cycle(*found, proof.told(found[1]))
@@ -97,13 +96,14 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
     return out
 
 
-def _narrowed(proof: Proof, mistakes: Mapping[str, RecurraError]) -> Graph:
+def _narrowed(
+    proof: Proof, mistakes: Mapping[str, RecurraError], asked: Mapping[str, Expr]
+) -> Graph:
     """The graph without the points at which nobody asks for equations that are wrong there.
 
-    An equation that is asked for nowhere, though others read it, is 0. One that nothing reads is a
-    mistake all the same.
+    `asked`: the conditions of those points, of equations that are not asked for everywhere. One
+    that is asked for nowhere, though others read it, is 0; one that nothing reads is a mistake.
     """
-    asked = demanded_exactly(proof.graph, proof.bounds, proof.open)
     graph, sizes = proof.graph, proof.bounds
     live = graph.live().nodes
     nodes: list[Node] = []

@@ -16,6 +16,7 @@ import numpy as np
 from recurra.backends.protocol import Backend
 from recurra.backends.registry import backend_of
 from recurra.codegen.arena_views import can_place
+from recurra.cost import prices
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
 from recurra.errors import RecurraError, here
@@ -31,7 +32,7 @@ class CompileOptions:
     """What a program is compiled for, and what it may take."""
 
     backend: str | Backend = "jax"
-    """What runs the program: "jax", "numpy", "torch", with "+nest" for tuned contractions."""
+    """What runs it: "jax", "numpy", "torch"; "jax+nest" and "torch+nest" tune contractions."""
     memory: int | str | None = None
     """Bytes that a run holds at most, such as "2GiB"; more is computed twice, or moved to a disk,
     where it has to be, and what does not fit even so is refused."""
@@ -90,14 +91,19 @@ def by_new_names(given: Mapping[str, object]) -> dict[str, object]:
 def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
     """Read options as text, such as `strip=4 backend=torch`, and what they aim at.
 
-    The target is that of the backend if one is named, else a plain one.
+    The target is that of the backend on this machine if one is named, else a plain one.
     """
     named = {name: _value(text) for name, _, text in (x.partition("=") for x in words)}
     given = by_new_names(named)
     expect_known(given, ())
     options = CompileOptions.of(given)
-    target = backend_of(options.backend).target if "backend" in given else PLAIN
+    target = target_of(backend_of(options.backend)) if "backend" in given else PLAIN
     return options, options.tuning.aimed(target)
+
+
+def target_of(backend: Backend) -> Target:
+    """What is aimed at on a backend, with its prices on this machine."""
+    return replace(backend.target, prices=prices.of_machine(backend.name))
 
 
 def _value(text: str) -> Any:

@@ -59,8 +59,9 @@ from recurra.transforms.shard import SHARD_ROWS
 from recurra.transforms.skew.skew import SKEW
 from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
 from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
-from recurra.transforms.vectorize.distribute import DISTRIBUTE
+from recurra.transforms.vectorize.distribute import DISTRIBUTE, PRODUCTS_AHEAD
 from recurra.transforms.vectorize.plan import VECTORIZE
+from recurra.transforms.vectorize.running_totals import RUNNING_TOTALS
 from recurra.transforms.vectorize.turn_inputs import TURN_INPUTS
 
 PASSES: tuple[Pass, ...] = (
@@ -82,9 +83,11 @@ PASSES: tuple[Pass, ...] = (
     POLL_INTERVAL,
     TILE_BATCH,
     PROMOTE_DOMAINS,
-    DISTRIBUTE,
+    PRODUCTS_AHEAD,
     REMATERIALIZE,
     TILE,
+    RUNNING_TOTALS,
+    DISTRIBUTE,
     HOST_GATHER,
     VECTORIZE,
     TURN_INPUTS,

@@ -11,12 +11,18 @@ from math import prod
 from recurra.cost.prices import PRICES, Prices
 from recurra.cost.thresholds import LAUNCH_ARRAY_NS, LAUNCH_NS, MEMORY_PRICE
 from recurra.ir.graph import Graph, Node
+from recurra.ir.op import Elementwise
 from recurra.ir.types import AnyType, Tuple, Type
 from recurra.ops.attention import Attention
 from recurra.ops.contraction import Einsum
 from recurra.ops.indexing import Pick
+from recurra.ops.movement import Cut, Expand, Flip, Reshape, Transpose
 from recurra.ops.reduction import Fold
+from recurra.ops.source import Const, Value
 from recurra.polyhedral.extent import longest_axis
+
+FUSED = (Elementwise, Cut, Expand, Flip, Reshape, Transpose, Const, Value)
+"""What works element by element."""
 
 
 def compute_ns(
@@ -47,6 +53,16 @@ def _sizes(type_: AnyType, node: Node, sizes: Mapping[str, int]) -> tuple[int, .
     """The lengths of the axes of what an equation reads or makes, the longest of its points."""
     shape = type_.shape if isinstance(type_, Type) else ()
     return tuple(longest_axis(s, node.domain, sizes) for s in shape)
+
+
+def step_ns(node: Node, prices: Prices = PRICES) -> float:
+    """An equation at each step of a loop, beside its elements."""
+    return prices.fused if isinstance(node.op, FUSED) else prices.statement
+
+
+def fuses(node: Node, prices: Prices = PRICES) -> bool:
+    """Is an equation worked on in one kernel with its readers, where it is not held?"""
+    return isinstance(node.op, FUSED) and prices.fused < prices.statement
 
 
 def launch_ns(arrays: int) -> float:

@@ -12,7 +12,7 @@ from recurra.config import config
 from recurra.errors import RecurraError
 from recurra.support import atomic_write, cpu, json_text
 
-SCHEMA = "recurra-prices/2"
+SCHEMA = "recurra-prices/3"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
 ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a plain one
     "tanh": 0.6,
@@ -43,13 +43,15 @@ class Prices:
     """Nanoseconds; the defaults were measured on a server's core with AVX-512, under XLA.
 
     `flops_per_ns`: of small matrix products. `traffic`: a byte written and read of a store that
-    does not fit the cache. `statement`: of any equation, whatever its size. `plain`: an element of
-    an operator that is not in `elements`. `host`, `disk`: a byte that is moved there, or back.
+    does not fit the cache. `statement`: of any equation, whatever its size; `fused`: of one that
+    works element by element, in one kernel with its readers. `plain`: an element of an operator
+    that is not in `elements`. `host`, `disk`: a byte that is moved there, or back.
     """
 
     flops_per_ns: float = 75.0
     traffic: float = 0.33
     statement: float = 17.0
+    fused: float = 1.7
     plain: float = 0.06
     host: float = 0.2
     disk: float = 2.0
@@ -67,13 +69,18 @@ class Prices:
 
 
 PRICES = Prices()
+UNFUSED: Mapping[str, Prices] = {
+    "numpy": Prices(statement=430.0, fused=430.0),
+    "torch": Prices(statement=1100.0, fused=1100.0),
+}
+"""Those of backends on which every equation is a call (AMD EPYC)."""
 
 
 def of_machine(backend: str) -> Prices:
     """Those of RECURRA_PRICES, if it names a file; raises RecurraError where that has none."""
     path = config().prices
     if path is None:
-        return PRICES
+        return UNFUSED.get(backend, PRICES)
     found = read(path, cpu.name())
     if backend not in found:
         facts = f"it has those of {', '.join(found) or 'none'}"

@@ -34,7 +34,7 @@ MAX_DEMAND_ROUNDS = 4
 A guess."""
 MAX_CLOSED_EQUATIONS = 24
 """Equations that read each other, of which it is found what they ask for in all steps at once; of
-more, all points are. A guess."""
+more, a convex set around it. A guess."""
 MAX_SET_PARTS = 12
 """Convex parts, and quotients in them, of points that are asked for; of more, all between them are.
 The steps of 21 took isl 12 s, those of 34 came to no end in 15 s."""
@@ -121,6 +121,9 @@ points, and worked on at once."""
 MAX_PEELED_BYTES = 1 << 28
 """Bytes of one value at all of these points; the others stay in the loop. A guess, between memory
 and the steps that are saved."""
+MAX_CACHED_BYTES = 1 << 16
+"""Bytes of a value at all points of a loop that stay in the L2, of 1 MiB or more, beside a dozen
+others: a guess."""
 MAX_CHUNK_POINTS = 256
 """Points of a chunk: its scores beside a tile of as many, 256 KiB of f32, stay in the L2."""
 CHUNK_COST_POINTS = 16

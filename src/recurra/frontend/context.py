@@ -162,7 +162,7 @@ class Context:
         rows where `d` holds, and `T: rc.until(d, max=200)` at 200 points at most.
 
         Args:
-            backend: "jax", "numpy", "torch", or one of these with "+nest".
+            backend: "jax", "numpy", "torch", "jax+nest" or "torch+nest".
             memory: "2GiB", the most that is held at once; more is computed twice where it has to
                 be, and what does not fit even so is refused.
             check: with "nan", a run that makes a NaN or inf is refused with the op, the point and

@@ -134,14 +134,30 @@ def gather(x: Tensor, axis: int, index: object) -> Tensor:
 def scatter(
     x: Tensor, axis: int, index: object, value: object, reduce: Literal["", "add"] = ""
 ) -> Tensor:
-    """x, but v[.., k, ..] at i[.., k, ..] along an axis, the last of several; off the axis none.
+    """x, but v[.., k, ..] at i[.., k, ..] along an axis: the last, or x + all by reduce="add".
 
-    With reduce="add" all of them are added to x.
+    One place, or a row of them, is the same for all other axes: x.scatter(0, k, row) replaces row k
+    of a matrix. What is off the axis is left out.
     """
-    axis, i = _axis_and_places("scatter(axis, i, v)", x, axis, index)
     x, v = promote(x.kind, x, value)
+    one = convert(x.kind, index)
+    given: object = axis
+    if not isinstance(given, Read) and len(one.shape) < min(2, len(x.shape)):
+        k = axis_of(x, axis)
+        count = one.shape[0] if one.shape else 1
+        index = _everywhere(one, k, [count if j == k else n for j, n in enumerate(x.shape)])
+        if v.shape and not one.shape and len(v.shape) < len(x.shape):
+            v = reshape(v, (*v.shape[:k], 1, *v.shape[k:]))
+        v = broadcast_to(v, index.shape) if v.shape else v
+    axis, i = _axis_and_places("scatter(axis, i, v)", x, axis, index)
     v = v if v.shape else broadcast_to(v, i.shape)
     return x.apply(ordering.Scatter(axis=axis, add=reduce == "add"), x, i, v)
+
+
+def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:
+    """A row of places along an axis, the same for all others."""
+    row = reshape(places, tuple(n if k == axis else 1 for k, n in enumerate(shape)))
+    return broadcast_to(row, tuple(shape))
 
 
 def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> tuple[int, Tensor]:

@@ -141,6 +141,22 @@ def hull(points: isl.Set) -> isl.Set:
     return isl.Set.from_basic_set(points.simple_hull().remove_divs())
 
 
+def widened(points: isl.Set, more: isl.Set) -> isl.Set:
+    """A convex set around both, by those limits of the first that the second keeps.
+
+    So a set that grows again and again has fewer limits each time, and comes to an end.
+    """
+    if points.is_empty():
+        return hull(more)
+    out = isl.BasicSet.universe(points.get_space())
+    for limit in points.simple_hull().remove_divs().get_constraints():
+        aff = limit.get_aff()
+        for side in (aff, aff.neg()) if limit.is_equality() else (aff,):
+            kept = out.add_constraint(isl.Constraint.inequality_from_aff(side))
+            out = kept if more.is_subset(isl.Set.from_basic_set(kept)) else out
+    return isl.Set.from_basic_set(out)
+
+
 def condition(points: isl.Set, among: isl.Set) -> Expr:
     """What holds at the points, and at no other of those `among`."""
     if points.is_empty() or among.is_subset(points):

@@ -17,10 +17,9 @@ from recurra.codegen.input_layout import inputs_read
 from recurra.codegen.single_launch import as_single_launch
 from recurra.compiler import compilation_cache
 from recurra.compiler.bounds import Bounded, bounded, expect_room, expect_sizes
-from recurra.compiler.options import CompileOptions, checked, expect_alone, placed
+from recurra.compiler.options import CompileOptions, checked, expect_alone, placed, target_of
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
-from recurra.cost import prices
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
@@ -121,9 +120,8 @@ def compile_program(
     options = placed(options, backend)
     if options.workers > 1:
         backend = mesh_of(backend, options.workers)
-    of_machine = prices.of_machine(backend.name)
     asked = replace(options, backend=backend.name)
-    target = asked.tuning.aimed(replace(backend.target, prices=of_machine))
+    target = asked.tuning.aimed(target_of(backend))
     kept, backend = _entry(written, asked, target, backend)
     compiled = compilation_cache.program(
         kept, written.graph, lambda: compile_graph(written.graph, written.sizes, asked, target)

@@ -34,7 +34,7 @@ from recurra.support import cpu
 ROWS, WIDTH, STEPS = 512, 64, 200  # of a value: 128 KiB, which a core's cache holds
 POINTS = 20_000  # of a loop of numbers
 FEW, SLOW = 10, ("argsort", "pow", "sort")
-PLAIN = 4  # operators of a plain step
+PLAIN = 4  # operators of a plain step, or of one that nothing fuses
 RUNS = 3
 FAR, TIMES = 400, 4  # values that no cache holds
 POINT, POINTS_MOVED = 4 << 20, 24  # bytes of a point that is moved: more than is flushed at once
@@ -105,13 +105,16 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
     weights = np.eye(WIDTH, dtype=np.float32)[::-1].copy()
     product = element("product", lambda x, t: x @ constant(weights))
     elements = {name: element(name, step) for name, step in OPERATORS.items()}
+    told("fused")
+    fused = _ns(backend, _plain, _start(), POINTS) / POINTS / PLAIN
     told("statement")
-    statement = _ns(backend, _plain, _start(), POINTS) / POINTS / PLAIN
+    statement = _ns(backend, _products, _start(FEW), POINTS) / POINTS / PLAIN
     told("traffic")
     return Prices(
         flops_per_ns=2 * WIDTH / product,
         traffic=max(_traffic(backend), LEAST),
         statement=statement,
+        fused=fused,
         plain=plain,
         host=max(_moved("host", told), LEAST),
         disk=max(_moved("disk", told), LEAST),
@@ -121,6 +124,13 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
 
 def _plain(x: RecurrentTensor, index: Index) -> RecurrentTensor:
     return abs(x - 1.0) * 0.5 + 0.25
+
+
+def _products(x: RecurrentTensor, index: Index) -> RecurrentTensor:
+    turned = constant(np.eye(FEW, dtype=np.float32)[::-1].copy())
+    for _ in range(PLAIN):
+        x = turned @ x
+    return x
 
 
 def _start(*shape: int) -> np.ndarray:

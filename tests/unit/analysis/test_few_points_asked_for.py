@@ -196,3 +196,33 @@ def test_points_without_a_base_are_not_asked_for(
         want = interpreted(ctx, {T: n}, given)
         for name, found in ctx.run({T: n}, backend=backend, inputs=given).items():
             np.testing.assert_allclose(found, want[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_last_point_that_no_round_asks_for_may_be_left_out(backend: str) -> None:
+    """More equations wait for each other than of which all steps at once are found."""
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((k, rounds), (t, steps)):
+        u, push = rc.like(rc.f32, (k, t)), rc.like(rc.f32, (k, t))
+        u[0, t] = 1.0
+        u[k, t] = u[k - 1, t] + push[k - 1, t]
+        x = rc.like(rc.f32, (k, t))
+        x[k, 0] = 0.5
+        x[k, t + 1] = x + 0.1 * u
+        value = x[k, t + 1]
+        for _ in range(30):
+            value = value.sin()
+        push[k, t] = value
+        rc.output(x=x[rounds - 1, t])
+    K, T = 5, 6
+    want, us = np.zeros(T, "f4"), np.ones(T, "f4")
+    for _ in range(K):
+        want[0] = 0.5
+        for now in range(T - 1):
+            want[now + 1] = want[now] + np.float32(0.1) * us[now]
+        value = want[1:]
+        for _ in range(30):
+            value = np.sin(value)
+        us[:-1] += value
+    found = ctx.compile({rounds: K, steps: T}, backend=backend).run()
+    np.testing.assert_allclose(found["x"], want, rtol=1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
+from everywhere import BACKENDS
 from recurra.errors import RecurraError
 
 X = np.arange(12, dtype="f4").reshape(4, 3)
@@ -52,7 +53,7 @@ def told(write: Callable[..., Any]) -> str:
             'x.scatter(axis=0, index=i, value=y, reduce="add")',
         ),
         (
-            lambda x, t, T, ctx: x.scatter(0, rc.constant([0]), 1.0),
+            lambda x, t, T, ctx: x.scatter(0, rc.constant([[[0]]]), 1.0),
             "write x.scatter(axis, i, v) of an i",
         ),
         (lambda x, t, T, ctx: ctx.run({T: 2}, {"x": X}), 'ctx.run({T: 10}, inputs={"x": x})'),
@@ -100,3 +101,23 @@ def test_branches_are_told_by_the_name_of_their_variable() -> None:
         mine[0] = 1.0
         with pytest.raises(RecurraError, match="this branch of mine never holds"):
             mine[0] = 2.0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scatter_takes_one_place_or_a_row_of_them(backend: str) -> None:
+    x, row = np.arange(12, dtype="f4").reshape(3, 4), np.ones((3, 4), "f4") * [[1], [2], [3]]
+    with (ctx := rc.Context(num_dims=1)) as ((t, T),):
+        X, k, new = rc.input(rc.f32[3, 4]), rc.input(rc.i32, (t,)), rc.input(rc.f32[4], (t,))
+        places, rows = rc.input(rc.i32[2]), rc.input(rc.f32[2, 4])
+        rc.output(one_row=X.scatter(0, k, new), one_column=X.scatter(1, k, -1.0))
+        rc.output(one_number=new.scatter(0, k, 7.0), added=X.scatter(0, places, rows, reduce="add"))
+    given = {"X": x, "k": np.int32([2, 0, 1]), "new": row.astype("f4")}
+    given |= {"places": np.int32([1, 1]), "rows": np.ones((2, 4), "f4")}
+    found = ctx.compile({T: 3}, backend=backend).run(inputs=given)
+    for step, place in enumerate((2, 0, 1)):
+        one_row, one_column, one_number = x.copy(), x.copy(), row[step].copy()
+        one_row[place], one_column[:, place], one_number[place] = row[step], -1.0, 7.0
+        np.testing.assert_array_equal(found["one_row"][step], one_row)
+        np.testing.assert_array_equal(found["one_column"][step], one_column)
+        np.testing.assert_array_equal(found["one_number"][step], one_number)
+    np.testing.assert_array_equal(found["added"], x + np.array([[0], [2], [0]]))

@@ -83,7 +83,7 @@ def planned(point: str, **sizes: int) -> tuple[StoragePlan, Case]:
 def test_a_copy_one_step_later_is_read_one_step_later() -> None:
     p, _ = planned("s", T=6, S=5)
     assert "next" not in p.stores
-    assert any("h[s+1]" in map(str, s.args) for s in p.statements.statements.values())
+    assert any("h[1:S+1]" in map(str, s.args) for s in p.statements.statements.values())
 
 
 @pytest.mark.parametrize("point", ["s", "s+1"])

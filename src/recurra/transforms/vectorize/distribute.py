@@ -1,57 +1,76 @@
-"""distribute: products that wait for nothing of their loop are made ahead of it, at all points.
+"""distribute: what a loop does not order is made at all points at once, ahead of it or behind it.
 
     y[t<T] = einsum(x[t], w)                            y: [T] = einsum(x[0:T], w)
     h[t<T] = merge(0, f(h[t-1], y), when=..)       →    h[t<T] = merge(0, f(h[t-1], y[t]), when=..)
+    z[t<T] = g(h)                                       z: [T] = g(h[0:T])
 
-A loop is distributed over what it orders and what it does not (Allen and Kennedy, 1987): of a few
-rows at a time a product takes as long as of many. What is made ahead is held for all points, so the
-cheapest border is a minimum cut between the products and what the loop orders. A loop that orders
-nothing is left to `tile`.
+A loop is distributed over what it orders and what it does not (Allen and Kennedy, 1987): a
+statement costs something at every step, and a product of few rows takes as long as one of many.
+What is on the other side of the border is held for all points, so the cheapest border is a minimum
+cut. A loop that orders nothing has no border. Products of few rows leave their loop before it is
+decided what is kept for learning, and all else when `tile` has taken what it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import cast
 
 from recurra.analysis.data_conditions import worth_asking
 from recurra.analysis.guards import guards
-from recurra.cost.model import compute_ns, keep_ns
+from recurra.cost.model import compute_ns, fuses, keep_ns, step_ns
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import (
+    MAX_CACHED_BYTES,
     MAX_PEELED_BYTES,
     MEMORY_PRICE,
     MIN_DECIDED_NS,
     MIN_VECTOR_ROWS,
 )
-from recurra.ir.cut import ONE, OTHER, Network
-from recurra.ir.graph import Graph, Node, Ref, index_symbols
-from recurra.ir.types import Type
+from recurra.ir.cut import ONE, OTHER, UNBOUNDED, Network
+from recurra.ir.expr import Sym, symbols
+from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.order import components
+from recurra.ir.types import Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass, Phase
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.vectorize.plan import free_dims, loops
+from recurra.transforms.strip_mine.tiled_dims import joins
+from recurra.transforms.vectorize.plan import Decision, free_dims, loops, more_axes
 from recurra.transforms.vectorize.vectorize import candidates, vectorize
 
 
 @dataclass(frozen=True)
-class _OrderedLoop:
-    """The equations of one loop over `dim`; those of `batch` dims are axes in it."""
+class Loop:
+    """The equations of one loop over `dim`, innermost; those of `batch` dims are axes in it.
+
+    `around`: the dims of loops around it. `parts`: its equations and those of loops in it, of each
+    loop over `dim` that stands there. `fixed`: of all these, what stays where it is. `later`: what
+    reads recurrences of other loops; of these there may be as many points as learning has samples,
+    so it does not go ahead.
+    """
 
     graph: Graph
     sizes: Mapping[str, int]
     dim: str
+    around: frozenset[str]
     members: frozenset[str]
-    waiting: frozenset[str]
+    parts: tuple[frozenset[str], ...]
+    fixed: frozenset[str]
+    later: frozenset[str]
     batch: frozenset[str]
     held: float
     prices: Prices
+
+    @cached_property
+    def below(self) -> frozenset[str]:
+        return frozenset[str]().union(*self.parts)
 
     def rows(self, node: Node) -> int:
         """The points of an equation at a step of the loop."""
@@ -60,54 +79,179 @@ class _OrderedLoop:
     def steps(self, node: Node) -> int:
         return node.domain[self.dim].size(self.sizes)
 
-    @cached_property
-    def free(self) -> set[str]:
-        """The equations that can be said for all points at once, and wait for none of the loop."""
-        but = {n for n in self.graph.nodes if not self.may_go(n)}
+    def nbytes(self, node: Node) -> int:
+        """What all points of an equation take."""
+        assert isinstance(node.type, Type)
+        return self.rows(node) * self.steps(node) * node.type.nbytes(self.sizes)
+
+    def spills(self, node: Node) -> bool:
+        return self.nbytes(node) > MAX_CACHED_BYTES
+
+    def free(self, waiting: Collection[str]) -> set[str]:
+        """The equations that can be said for all points at once, but those that wait."""
+        but = {n for n in self.graph.nodes if n in waiting or not self.may_go(n)}
         return candidates(self.graph, self.dim, self.sizes, but)
 
     def may_go(self, name: str) -> bool:
-        """Is it a pure equation that waits for nothing, at as many points wherever the loop is?
+        """Is it a pure equation, at as many points wherever the loop is?
 
         What is drawn is made where it is used: it takes much more memory than the result.
         """
         n = self.graph[name]
-        if name not in self.members or name in self.waiting or isinstance(n.op, Merge):
+        if name not in self.members or n.op.drawn:
             return False
-        if n.op.drawn or name in self.graph.outputs or not is_static(n, self.sizes):
+        if isinstance(n.op, Merge) and self.dim in n.op.mentions():
             return False
-        assert isinstance(n.type, Type)
-        points = self.rows(n) * self.steps(n)
-        return points * n.type.nbytes(self.sizes) <= MAX_PEELED_BYTES
+        return is_static(n, self.sizes) and self.nbytes(n) <= MAX_PEELED_BYTES
 
     def saved(self, node: Node) -> float:
-        """Nanoseconds that a product takes longer where it is made at every step."""
-        now = _product_rows(self.graph, node, self.sizes, self.dim, self.batch)
+        """Nanoseconds that an equation takes longer where it is made at every step."""
         steps = self.steps(node)
+        joined = self.is_joined(node.name)  # by a statement of its own
+        stored = self.prices.statement if joined or self.is_held(node) else 0.0
+        calls = (steps - 1) * max(stored, step_ns(node, self.prices))
+        return self.saved_rows(node) + calls
+
+    def saved_rows(self, node: Node) -> float:
+        """The same of a product alone, of few rows at a step."""
+        steps = self.steps(node)
+        now = _product_rows(self.graph, node, self.sizes, self.dim, self.batch)
         if not 0 < now < MIN_VECTOR_ROWS or steps < 2:
             return 0.0
         more = MIN_VECTOR_ROWS - max(now, MIN_VECTOR_ROWS / steps)
         row = compute_ns(self.graph, node, self.sizes, self.prices) * self.rows(node) / now
-        return steps * (more * row + self.prices.statement)
+        return steps * more * row
+
+    def spilled(self, node: Node) -> float:
+        """Nanoseconds to write all points of an equation, and read them, beyond the cache."""
+        more = self.spills(node) and not self.is_held(node) and not fuses(node, self.prices)
+        return self.prices.traffic * self.nbytes(node) if more else 0.0
+
+    def is_box(self, node: Node) -> bool:
+        """Are its points a box, none of whose sides depends on another, of known lengths?"""
+        dims = set(node.domain.dims)
+        return is_static(node, self.sizes) and not any(r.mentions() & dims for r in node.domain)
+
+    def kept(self, name: str) -> float:
+        """Nanoseconds to hold an equation for the loop, or from it, if it is not held as it is."""
+        n = self.graph[name]
+        if self.dim not in n.domain or self.is_held(n):
+            return 0.0
+        if not is_static(n, self.sizes) or self.held == inf:
+            return UNBOUNDED
+        return self.keeping(n, self.held) - self.spilled(n)
+
+    def keeping(self, node: Node, held: float) -> float:
+        points = self.rows(node) * self.steps(node)
+        return points * keep_ns(node, self.sizes, held, self.prices)
+
+    def beside(self, name: str) -> float:
+        """Nanoseconds that all points of an equation are worth while they are there."""
+        n = self.graph[name]
+        return self.keeping(n, MEMORY_PRICE) if self.is_joined(name) else self.spilled(n)
+
+    def border(self, name: str) -> float:
+        """Nanoseconds to read, or to write, one point of an equation at each step of the loop."""
+        return self.steps(self.graph[name]) * self.prices.statement
+
+    def is_held(self, node: Node) -> bool:
+        """Does somebody else, or a step of a loop around, read all points that the loop makes?"""
+        return node.name in self.graph.outputs or any(
+            self._reads_all(node, r, r.args[k].index)
+            for r, k in self.graph.readers[node.name]
+            if not joins(self.graph, r, k, self.dim, self.sizes)
+        )
+
+    def _reads_all(self, node: Node, reader: Node, index: Sequence[Index]) -> bool:
+        inside = any(node.name in x and reader.name in x for x in self.parts)
+        at = node.domain.dims.index(self.dim)
+        mine = index[at]
+        if isinstance(mine, Slice):  # a window moves with the loop, other ranges grow or stand
+            return not (inside and self.dim in symbols(mine.lo) & symbols(mine.hi))
+        others = (e for k, e in enumerate(index) if k != at)
+        names = (d for d in node.domain.dims if d != self.dim)
+        again = any(e != Sym(d) for e, d in zip(others, names, strict=True))
+        return self.dim in symbols(mine) and (again or not inside)
+
+    def is_joined(self, name: str) -> bool:
+        """Does somebody behind the loop join all points as they are made, and not as a product?"""
+        found = () if isinstance(self.graph[name].op, Einsum) else self.graph.readers[name]
+        return any(joins(self.graph, r, k, self.dim, self.sizes) for r, k in found)
+
+    def is_read_elsewhere(self, name: str) -> bool:
+        """Does another loop read it point by point?"""
+        at = self.graph[name].domain.dims.index(self.dim)
+        found = ((r.name, r.args[k].index[at]) for r, k in self.graph.readers[name])
+        by_point = (r for r, e in found if not isinstance(e, Slice) and self.dim in symbols(e))
+        return any(r not in self.below for r in by_point)
+
+    def sources(self, name: str) -> Iterable[str]:
+        """What an equation waits for in the same run of the loop."""
+        return {a.name: None for a in self.graph[name].args if self._is_of_this_run(a)}
+
+    def readers(self, name: str) -> Iterable[str]:
+        """What waits for an equation in the same run of the loop."""
+        found = ((r, r.args[k]) for r, k in self.graph.readers[name] if r.name in self.below)
+        return {r.name: None for r, a in found if self._is_of_this_run(a)}
+
+    def _is_of_this_run(self, ref: Ref) -> bool:
+        """Is this a value of the loop, and not of an earlier step of a loop around it?"""
+        if ref.name not in self.below:
+            return False
+        pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
+        shifts = (is_shift(e, d) for d, e in pairs if d in self.around and not isinstance(e, Slice))
+        return all(c in (0, None) for c in shifts)
 
     def ahead(self) -> set[str]:
-        """The equations to make ahead: the cheap side of a minimum cut."""
-        network, free = Network(), self.free
-        if not any(self.saved(self.graph[n]) for n in free):
-            return set()
+        """The equations to make ahead, which wait for nothing of the loop: a minimum cut."""
+        free = self.free(_closed(self.fixed | self.later, self.readers))
+        network = Network()
         for name in free:  # (name,): it is held for the loop
             n = self.graph[name]
-            points = self.rows(n) * self.steps(n)
-            network.edge(ONE, name, self.saved(n) or self.prices.statement * self.steps(n))
-            network.edge(name, (name,), points * keep_ns(n, self.sizes, self.held, self.prices))
-            for r, _ in self.graph.readers[name]:
-                network.edge((name,), r.name if r.name in free else OTHER)
-            for a in n.args:
-                if a.name in self.members:
-                    network.edge(name, a.name if a.name in free else OTHER)
-        side, _ = network.one_side()
-        found = free & side
-        return found if any(self.saved(self.graph[n]) for n in found) else set()
+            network.edge(ONE, name, self.saved(n))
+            network.edge(name, OTHER, self.beside(name))
+            network.edge(name, (name,), self.kept(name) + self.border(name))
+            if self.is_read_elsewhere(name):
+                network.edge((name,), OTHER)
+            for reader in self.readers(name):
+                network.edge((name,), reader if reader in free else OTHER)
+            for source in self.sources(name):
+                network.edge(name, source if source in free else OTHER)
+        return free & network.one_side()[0]
+
+    def products_ahead(self) -> set[str]:
+        """The same, of a loop that orders something, if products of few rows are among them."""
+        found = self.ahead() if self.fixed else set[str]()
+        return found if any(self.saved_rows(self.graph[n]) for n in found) else set()
+
+    def behind(self) -> set[str]:
+        """The equations to make behind, which nothing of the loop waits for: a minimum cut."""
+        free = self.free(_closed(self.fixed, self.sources))
+        network = Network()
+        for name in free:
+            n = self.graph[name]
+            network.edge(ONE, name, self.saved(n))
+            network.edge(name, OTHER, self.beside(name))
+            network.edge(name, OTHER, self.border(name) if self.is_read_elsewhere(name) else 0.0)
+            for reader in self.readers(name):
+                network.edge(name, reader if reader in free else OTHER)
+            for source in self.sources(name):
+                network.edge(name, (source,))
+        for source in {x for name in free for x in self.sources(name)}:
+            kept = self.kept(source)
+            cost = kept + self.border(source) if kept else 0.0
+            network.edge((source,), source if source in free else OTHER, cost)
+        return free & network.one_side()[0]
+
+
+def _closed(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
+    """These, and all that follow them."""
+    out, todo = {*names}, [*names]
+    while todo:
+        new = {*following(todo.pop())} - out
+        out |= new
+        todo += new
+    return out
 
 
 def _product_rows(
@@ -140,8 +284,11 @@ def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
     return any(not index_symbols(e).isdisjoint(dims) for e in ref.index)
 
 
-def _loops(graph: Graph, cx: CompileContext) -> Iterator[_OrderedLoop]:
-    """The innermost loops that order some of their equations, and not others."""
+def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[Loop]:
+    """The loops, and what of them is ordered, seldom, told to somebody or in a loop in them.
+
+    A byte that is held where none was is worth `held` times its traffic.
+    """
     axes = frozenset(free_dims(graph, cx).all)
     phases = cx.phases(graph, axes)
     inside: dict[Phase, list[str]] = {}
@@ -151,25 +298,43 @@ def _loops(graph: Graph, cx: CompileContext) -> Iterator[_OrderedLoop]:
     ordered = loops(graph)
     by_data = worth_asking(graph, cx.sizes, MIN_DECIDED_NS)
     rare = guards(graph, cx.sizes).keys() | by_data.keys()
-    held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
+    rare |= {r.name for n in rare for r, _ in graph.readers[n]}
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
-    for loop, names in inside.items():
-        ((_, dim, _),) = cast("tuple[tuple[int, str, int]]", loop[-1:])
-        below = {n for x, some in inside.items() if x[: len(loop)] == loop for n in some}
-        if dim in ends or not ordered[dim] & below:
+    beside: dict[tuple[Phase, str], list[Loop]] = {}
+    for around, names in inside.items():
+        if not around:
             continue
-        waiting = ordered[dim] | (below - set(names)) | rare
-        todo = [n for n in waiting if n in below or isinstance(graph[n].op, Merge)]
-        while todo:
-            more = {r.name for r, _ in graph.readers[todo.pop()]} & below - waiting
-            waiting |= more
-            todo += more
-        yield _OrderedLoop(
-            graph, cx.sizes, dim, frozenset(names), frozenset(waiting), axes, held, cx.target.prices
-        )
+        *outer, (_, dim, _) = cast("tuple[tuple[int, str, int], ...]", around)
+        if dim in ends or graph.points_of(dim) is not None:  # tiles, and groups that take turns
+            continue
+        members = frozenset(names)
+        below = frozenset(n for x, y in inside.items() if x[: len(around)] == around for n in y)
+        impure = {n for n in below if not graph[n].op.pure}
+        fixed = (below & (ordered[dim] | rare | impure)) | (below - members)
+        fixed |= members & set(graph.outputs) if fixed else set()  # told as the loop goes on
+        prices = cx.target.prices
+        dims = frozenset(d for _, d, _ in outer)
+        merged = {n for n in ordered[dim] | rare if isinstance(graph[n].op, Merge)}
+        later = frozenset(n for n in below if any(a.name in merged for a in graph[n].args))
+        loop = Loop(graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, held, prices)
+        beside.setdefault((around[:-1], dim), []).append(loop)
+    for group in beside.values():
+        yield from [_together(group)] if sum(bool(x.fixed) for x in group) <= 1 else group
 
 
-def applies(graph: Graph, cx: CompileContext) -> bool:
+def _together(group: Sequence[Loop]) -> Loop:
+    """Loops over one dim, one beside another, as one."""
+    none = frozenset[str]()
+    return replace(
+        group[0],
+        members=none.union(*(x.members for x in group)),
+        parts=tuple(x.below for x in group),
+        fixed=none.union(*(x.fixed for x in group)),
+        later=none.union(*(x.later for x in group)),
+    )
+
+
+def has_small_products(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether loops have products of few rows, and nothing is to go to slow memory."""
     axes = free_dims(graph, cx).all
     return cx.offloads is None and any(
@@ -180,16 +345,68 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
     )
 
 
-def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Make products that wait for nothing of their loop ahead of it, for all of its points."""
-    found = list(_loops(graph, cx))
-    for dim in graph.declared:
-        ahead = {n for x in found if x.dim == dim for n in x.ahead()}
-        if ahead and fuel().burn("products of a loop → ahead of it", dim):
-            cx.remark(f"{dim}: {', '.join(graph.in_order(ahead))} ahead of the loop")
-            graph = vectorize(graph, dim, ahead, cx.sizes)
-            found = list(_loops(graph, cx))
+def run_products(graph: Graph, cx: CompileContext) -> Graph:
+    """Make products of few rows that wait for nothing of their loop ahead of it, at all points."""
+    held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
+    while found := _found(graph, cx, held, (Loop.products_ahead,)):
+        graph = _moved(graph, cx, *found)
     return graph
 
 
-DISTRIBUTE = Pass("distribute", run, applies)
+def has_loops(graph: Graph, cx: CompileContext) -> bool:
+    """Tell whether there is a loop, and nothing is to go to slow memory."""
+    if cx.offloads is not None:
+        return False
+    axes = free_dims(graph, cx).all
+    made = (n for n in graph.nodes.values() if not isinstance(n.op, Input))
+    return any(d not in axes for n in made for d in n.domain.dims)
+
+
+def run(graph: Graph, cx: CompileContext) -> Graph:
+    """Make what loops do not order ahead of them, or behind them, and hold nothing more for it."""
+    while found := _found(graph, cx, inf, (Loop.ahead, Loop.behind)):
+        graph = _moved(graph, cx, *found)
+    return graph
+
+
+def _found(
+    graph: Graph, cx: CompileContext, held: float, sides: Sequence[Callable[[Loop], set[str]]]
+) -> tuple[str, set[str]] | None:
+    """The first dim whose loops are to be distributed, and what leaves them."""
+    every = list(loops_of(graph, cx, held))
+    for dim in graph.declared:
+        for side in sides:
+            moved = {n for loop in every if loop.dim == dim for n in side(loop)}
+            if moved and fuel().burn("what a loop does not order → all points at once", dim):
+                return dim, moved
+    return None
+
+
+def _moved(graph: Graph, cx: CompileContext, dim: str, members: set[str]) -> Graph:
+    cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
+    cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
+    new = vectorize(graph, dim, members, cx.sizes)
+    return _shared(new, [n for n in new.nodes if n in members or n not in graph.nodes])
+
+
+def _shared(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with equal equations of some as one: what two loops had each, neither has now."""
+    reads = {n: [a.name for a in graph[n].args] for n in names}
+    first: dict[object, str] = {}
+    to: dict[str, str] = {}
+
+    def redirected(node: Node) -> Node:
+        args = (Ref(to[a.name], a.index) if a.name in to else a for a in node.args)
+        return replace(node, args=tuple(args))
+
+    for part in components(list(names), lambda n: [x for x in reads[n] if x in reads]):
+        for name in part:
+            n = redirected(graph[name])
+            one = first.setdefault((n.op, n.args, n.domain, n.type), name)
+            if one != name and name not in graph.outputs:
+                to[name] = one
+    return graph.update(map(redirected, graph.nodes.values())).live() if to else graph
+
+
+PRODUCTS_AHEAD = Pass("products_ahead", run_products, has_small_products)
+DISTRIBUTE = Pass("distribute", run, has_loops)
