@@ -7,6 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 from tyro.conf import Positional
@@ -80,23 +81,23 @@ class MapTrainCommand:
             lines.append(json.dumps({"cpu_s": round(spent, 3), "share": reward / total}))
             atomic_write.save(curve, "".join(f"{line}\n" for line in lines))
 
-        stopped = False
+        stopped = Event()
 
         @solver
         def solve(search: Search) -> None:
-            nonlocal stopped
             try:
                 play_and_learn(search, s, checkpoint)
-                stopped = search.stopped
             except KeyboardInterrupt:
-                stopped = True
+                stopped.set()
                 raise
+            if search.stopped:
+                stopped.set()
 
         with redirect_stdout(sys.stderr):  # Ray tells there of workers that die
             answer = solve(problem, self.seconds, self.seed, told, chosen)
         answer = self.best(problem, answer)
         atomic_write.save(self.folder / "answer.json", solution_to_json(problem, answer))
-        if stopped:
+        if stopped.is_set():
             raise self.interrupted(checkpoint)
         share = answer.reward(problem) / total
         if self.json:
