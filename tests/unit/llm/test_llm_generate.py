@@ -410,7 +410,8 @@ def test_models_that_are_wrong_are_one_sentence(
 def test_mistakes_are_one_sentence(
     folder: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ):
-    code, out, err = run(capsys, *(str(folder) if x == "FOLDER" else x for x in arguments.split()))
+    given = (x.replace("FOLDER", str(folder)) for x in arguments.split())
+    code, out, err = run(capsys, *given)
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err

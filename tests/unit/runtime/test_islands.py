@@ -12,7 +12,7 @@ from recurra.codegen.host_program import HostLoop
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
-from recurra.cost.prices import PRICES
+from recurra.cost.prices import of_machine
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
 from recurra.runtime.executor import Execution
@@ -31,7 +31,7 @@ def test_every_loop_of_a_step_is_told_of(backend: str) -> None:
     (loop,) = (it for it in program.compiled.schedule.loops() if it.dim == "i")
     told = [s for island in found for s in island.statements]
     assert sorted(told) == sorted(s for s in members(loop.body) if s in told)
-    want = items_ns(program.compiled.plan, loop.body, PRICES) / 1e6
+    want = items_ns(program.compiled.plan, loop.body, of_machine(backend)) / 1e6
     predicted = sum(island.predicted for island in found)  # what the host hands on costs nothing
     assert 0.98 * want < predicted <= want * (1 + 1e-9)
     row = found[0].row

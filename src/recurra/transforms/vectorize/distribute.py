@@ -30,6 +30,7 @@ from recurra.cost.thresholds import (
     MIN_DECIDED_NS,
     MIN_VECTOR_ROWS,
 )
+from recurra.errors import ScheduleError
 from recurra.ir.cut import ONE, OTHER, UNBOUNDED, Network
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
@@ -47,7 +48,7 @@ from recurra.transforms.vectorize.vectorize import candidates, vectorize
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopGroup:
     """The equations of one loop over `dim`, innermost; those of `batch` dims are axes in it.
 
     `around`: the dims of loops around it. `parts`: its equations and those of loops in it, of each
@@ -284,7 +285,7 @@ def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
     return any(not index_symbols(e).isdisjoint(dims) for e in ref.index)
 
 
-def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[Loop]:
+def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGroup]:
     """The loops, and what of them is ordered, seldom, told to somebody or in a loop in them.
 
     A byte that is held where none was is worth `held` times its traffic.
@@ -300,7 +301,7 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[Loop]:
     rare = guards(graph, cx.sizes).keys() | by_data.keys()
     rare |= {r.name for n in rare for r, _ in graph.readers[n]}
     ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
-    beside: dict[tuple[Phase, str], list[Loop]] = {}
+    beside: dict[tuple[Phase, str], list[LoopGroup]] = {}
     for around, names in inside.items():
         if not around:
             continue
@@ -316,13 +317,15 @@ def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[Loop]:
         dims = frozenset(d for _, d, _ in outer)
         merged = {n for n in ordered[dim] | rare if isinstance(graph[n].op, Merge)}
         later = frozenset(n for n in below if any(a.name in merged for a in graph[n].args))
-        loop = Loop(graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, held, prices)
+        loop = LoopGroup(
+            graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, held, prices
+        )
         beside.setdefault((around[:-1], dim), []).append(loop)
     for group in beside.values():
         yield from [_together(group)] if sum(bool(x.fixed) for x in group) <= 1 else group
 
 
-def _together(group: Sequence[Loop]) -> Loop:
+def _together(group: Sequence[LoopGroup]) -> LoopGroup:
     """Loops over one dim, one beside another, as one."""
     none = frozenset[str]()
     return replace(
@@ -348,9 +351,7 @@ def has_small_products(graph: Graph, cx: CompileContext) -> bool:
 def run_products(graph: Graph, cx: CompileContext) -> Graph:
     """Make products of few rows that wait for nothing of their loop ahead of it, at all points."""
     held = MEMORY_PRICE if cx.tuning.held is None else cx.tuning.held
-    while found := _found(graph, cx, held, (Loop.products_ahead,)):
-        graph = _moved(graph, cx, *found)
-    return graph
+    return _distributed(graph, cx, held, (LoopGroup.products_ahead,))
 
 
 def has_loops(graph: Graph, cx: CompileContext) -> bool:
@@ -364,13 +365,29 @@ def has_loops(graph: Graph, cx: CompileContext) -> bool:
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
     """Make what loops do not order ahead of them, or behind them, and hold nothing more for it."""
-    while found := _found(graph, cx, inf, (Loop.ahead, Loop.behind)):
-        graph = _moved(graph, cx, *found)
+    return _distributed(graph, cx, inf, (LoopGroup.ahead, LoopGroup.behind))
+
+
+Side = Callable[[LoopGroup], set[str]]
+
+
+def _distributed(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
+    """The graph without what leaves its loops; what would leave the rest without an order stays."""
+    while found := _found(graph, cx, held, sides):
+        dim, members = found
+        new = _moved(graph, cx, dim, members)
+        try:
+            cx.phases(new, free_dims(new, cx).all)
+        except ScheduleError:
+            return graph
+        cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
+        cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
+        graph = new
     return graph
 
 
 def _found(
-    graph: Graph, cx: CompileContext, held: float, sides: Sequence[Callable[[Loop], set[str]]]
+    graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]
 ) -> tuple[str, set[str]] | None:
     """The first dim whose loops are to be distributed, and what leaves them."""
     every = list(loops_of(graph, cx, held))
@@ -383,8 +400,6 @@ def _found(
 
 
 def _moved(graph: Graph, cx: CompileContext, dim: str, members: set[str]) -> Graph:
-    cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
-    cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
     new = vectorize(graph, dim, members, cx.sizes)
     return _shared(new, [n for n in new.nodes if n in members or n not in graph.nodes])
 

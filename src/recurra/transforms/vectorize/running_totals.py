@@ -27,7 +27,7 @@ from recurra.ops.scan import CumProd, CumSum
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.distribute import Loop, has_loops, loops_of
+from recurra.transforms.vectorize.distribute import LoopGroup, has_loops, loops_of
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _points(g: Rewriting, node: Node, total: Total, extent: Range) -> Ref:
     return g.read(name)
 
 
-def _worth(loop: Loop, total: Total) -> bool:
+def _worth(loop: LoopGroup, total: Total) -> bool:
     """Is it cheaper at once, all that it takes for all points counted?"""
     node = loop.graph[total.name]
     if not isinstance(node.type, Type) or not loop.is_box(node):
