@@ -16,7 +16,7 @@ from fuzzing import each, seeded_at_length
 from recurra.analysis import data_conditions
 from recurra.frontend.context import Context
 from recurra.frontend.tensor import RecurrentTensor as Tensor
-from recurra.transforms.vectorize import distribute, plan
+from recurra.transforms.vectorize import loop_groups, plan
 
 
 class Writer:
@@ -150,7 +150,7 @@ def all_that_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that data decide is left out where they say so, whatever it costs."""
     monkeypatch.setattr(data_conditions, "GUARD_NS", -1.0)
     monkeypatch.setattr(plan, "MIN_DECIDED_NS", -1.0)
-    monkeypatch.setattr(distribute, "MIN_DECIDED_NS", -1.0)
+    monkeypatch.setattr(loop_groups, "MIN_DECIDED_NS", -1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -83,6 +83,17 @@ def oracle(case: Case) -> list[Any]:
     return [found[o] for o in case.graph.outputs]
 
 
+# Passes that ask for the order of statements: what has no static length has no place in memory.
+OF_STATIC_LENGTHS = (
+    "products_ahead",
+    "rematerialize",
+    "tile",
+    "running_totals",
+    "distribute",
+    "keep_points",
+)
+
+
 @small_points(1)
 def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float) -> None:
     """Every pass, one after the other, keeps every output."""
@@ -90,8 +101,8 @@ def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float
     g, cx.axes = case.graph, as_written(case.graph)
     done: list[str] = []
     for name in names:
-        if ragged(g, case.sizes) and name in ("rematerialize", "tile", "distribute", "keep_points"):
-            continue  # what has no static length has no place in memory
+        if ragged(g, case.sizes) and name in OF_STATIC_LENGTHS:
+            continue
         done.append(name)
         step, cx.tuning = PASSES[name]
         cx.free = None

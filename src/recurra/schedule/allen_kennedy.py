@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import prod
 from types import MappingProxyType
 from typing import Literal
 
@@ -22,11 +21,11 @@ from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
-from recurra.ir.types import Tuple, Type
+from recurra.ir.types import Tuple
 from recurra.ops.control import Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
-from recurra.polyhedral.extent import longest_axis, varies
+from recurra.polyhedral.extent import varies
 from recurra.schedule.dependences import Dependence, real_dependences
 from recurra.schedule.lower_values import Cut, Cuts, lower_values
 from recurra.schedule.retiming import retime
@@ -409,10 +408,7 @@ class _Levels:
         s = self.graph[statement]
         if isinstance(s.type, Tuple):  # more than its items, so that none of them is taken later
             return 2.0 * sum(x.nbytes(self.sizes) for x in s.type.items)
-        if s.accumulates:
-            return 0.0
-        lengths = (longest_axis(n, s.domain, self.sizes) for n in s.type.shape)
-        return float(prod(lengths) * Type(s.type.dtype).nbytes({}))
+        return 0.0 if s.accumulates else float(s.type.nbytes(self.sizes))
 
     def no_order(self, stmts: Sequence[str], edges: list[Dependence], dims: list[str]) -> NoOrder:
         """The cycle that no loop can carry, without what a total reads of its running value."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 import recurra as rc
 from numpy_memory import counted
+from process_memory import numbers
 from recurra.codegen.widened_product import parts
 from recurra.ir.types import NUMPY_NAME
 from recurra.llm import config as configs
@@ -111,11 +110,12 @@ def test_no_matrix_is_held_in_more_bits(dtype: str, unrolled: bool, tmp_path: Pa
 
 PEAK = """
 import sys
+from process_memory import forget_peak, peak
 from recurra.llm.generate import Generator
+forget_peak()
 g = Generator(sys.argv[1], dtype="bf16", backend=sys.argv[2], unrolled=False)
 g.generate([[5, 6, 7, 8]], new=4, eos=())
-told = next(x for x in open("/proc/self/status") if x.startswith("VmHWM"))
-print(g.weights.nbytes, int(told.split()[1]) * 1024)
+print(g.weights.nbytes, peak())
 """
 
 
@@ -123,17 +123,7 @@ print(g.weights.nbytes, int(told.split()[1]) * 1024)
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_weights_are_in_memory_once(backend: str, tmp_path: Path) -> None:
     """What a process takes for more weights, beside one that runs the same program of fewer."""
-    found: list[tuple[int, int]] = []
-    for layers, words in ((2, 2000), (16, 64_000)):
-        folder = decoder(tmp_path / str(layers), layers, words)
-        told = subprocess.run(
-            [sys.executable, "-c", PEAK, str(folder), backend],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        weights, peak = map(int, told.stdout.split())
-        found.append((weights, peak))
-    (few, low), (many, high) = found
+    folders = [decoder(tmp_path / str(n), n, words) for n, words in ((2, 2000), (16, 64_000))]
+    (few, low), (many, high) = found = [numbers(PEAK, str(x), backend) for x in folders]
     assert many - few > 80e6
     assert high - low < 1.25 * (many - few), found

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from documents import ROOT, env
+from process_memory import numbers
 from recurra.llm import config as configs
 from recurra.llm.init import init, save
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="there it is not told"),
-]
+pytestmark = pytest.mark.slow
 SIZES = {"num_hidden_layers": 16, "num_attention_heads": 6, "num_key_value_heads": 2}
 WIDE = {"hidden_size": 384, "intermediate_size": 1152, "head_dim": 64}  # 27 million weights
 NARROW = {"hidden_size": 24, "intermediate_size": 48, "head_dim": 4}
 
 GENERATE = """
 import sys
-from pathlib import Path
+from process_memory import forget_peak, peak
 from recurra.llm.generate import Generator
-Path("/proc/self/clear_refs").write_text("5")  # the peak is not that of who started this
+forget_peak()
 folder, dtype, backend = sys.argv[1:]
 g = Generator(folder, dtype=dtype, backend=backend)
 g.generate([[5, 6, 7, 8, 9, 10, 11]], new=12, eos=())
-status = Path("/proc/self/status").read_text().splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
-print(g.weights.nbytes, peak)
+print(g.weights.nbytes, peak())
 """
 
 
@@ -52,21 +45,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def weights_and_peak(model: Path, dtype: str, backend: str) -> tuple[int, int]:
-    """Bytes."""
-    done = subprocess.run(
-        [sys.executable, "-c", GENERATE, str(model), dtype, backend],
-        env=env(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=True,
-    )
-    weights, peak = map(int, done.stdout.split())
-    return weights, peak
-
-
 # Reduced weights are converted where a product reads them: a layer in f32, and code for it, stay
 # as they are when there are more of them. A whole copy in f32 would be 111 MB.
 BESIDE = {"jax": 85e6, "torch": 25e6, "numpy": 8e6}
@@ -74,10 +52,10 @@ CASES = [("f32", "jax"), ("bf16", "jax"), ("i8", "jax"), ("bf16", "torch"), ("bf
 
 
 @pytest.mark.parametrize(("dtype", "backend"), CASES)
-def test_weights_are_in_memory_once(models: Path, dtype: str, backend: str) -> None:
+def test_a_process_holds_weights_once(models: Path, dtype: str, backend: str) -> None:
     """The runtime's own memory is that of a model whose weights take nothing."""
-    few, own = weights_and_peak(models / "narrow", dtype, backend)
-    weights, peak = weights_and_peak(models / "wide", dtype, backend)
+    few, own = numbers(GENERATE, str(models / "narrow"), dtype, backend)
+    weights, peak = numbers(GENERATE, str(models / "wide"), dtype, backend)
     assert weights > 25e6 > 50 * few
     beside = 0 if dtype == "f32" else BESIDE[backend]
     assert peak - own < 1.2 * (weights - few) + beside

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from built import FOLDER, build_stress
-from documents import ROOT, env
+from process_memory import numbers, resident
 from recurra.window.torch.concurrent import concurrent
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
 POLICIES = ("always", "learn")
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there it is not told")
 
 PEAK = """
 import sys, torch
 from pathlib import Path
+from process_memory import forget_peak, peak, resident
 from recurra import window
 torch.set_num_threads(1)
 
@@ -57,40 +56,25 @@ def branches():
     for _ in range(30):
         x = sum(torch.exp(-torch.tanh(x * k) - 1) for k in range(1, 5)) / 4
 
-def of(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
-
 def inside(policy, program):
     with torch.no_grad():
         if policy == "eager": return eval(program)
         with window.concurrent(policy=policy, folder=Path(sys.argv[3])): eval(program)
 
 inside(sys.argv[1], "torch.randn(8, 8) @ torch.randn(8, 8)")
-Path("/proc/self/clear_refs").write_text("5")  # not that of who started this
-before = of("VmHWM")
+forget_peak()
+before = peak()
 inside(sys.argv[1], sys.argv[2])
-print(of("VmHWM") - before, of("VmRSS") - before)
+print((peak() - before) / 2**20, (resident() - before) / 2**20)
 """
 
 
-def megabytes(policy: str, program: str, **variables: str) -> tuple[float, float]:
+def megabytes(policy: str, program: str, **variables: str) -> list[float]:
     """The peak of a process above what it began with, and what is left of that."""
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, policy, program, str(FOLDER)],
-        env=env() | variables,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    peak, left = map(float, done.stdout.split())
-    return peak, left
+    return numbers(PEAK, policy, program, str(FOLDER), **variables)
 
 
 @pytest.mark.slow
-@on_linux
 @pytest.mark.parametrize(
     "program",
     ["chain(512, 60)", "chain(1500, 8)", "read()", "requests()", "train()", "branches()"],
@@ -106,24 +90,18 @@ def test_the_peak_is_that_of_eager(program: str) -> None:
         assert left < 40 + in_flight[policy], policy  # a tenth of the process is kept
 
 
-def resident() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
-
-
-@on_linux
 @pytest.mark.parametrize("policy", POLICIES)
 def test_results_are_freed_after_the_block_in_any_thread(policy: Any) -> None:
     before = resident()
     with concurrent(2, policy=policy):
         x = torch.ones(2**20)
         made = [x * k for k in range(200)]
-    assert resident() - before > 700
+    assert resident() - before > 700 * 2**20
     assert all(int(y[-1]) == k for k, y in enumerate(made))
     freeing = threading.Thread(target=made.clear)
     freeing.start()
     freeing.join()
-    assert resident() - before < 200  # a tenth of the process
+    assert resident() - before < 200 * 2**20  # a tenth of the process
 
 
 def test_results_grow_after_the_block() -> None:
@@ -138,7 +116,6 @@ def test_results_grow_after_the_block() -> None:
     assert x.sum() == 2 * 100_000 + 5 * 2_900_000
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, if it was imported before
 def test_a_child_has_and_frees_what_was_made_before(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def _cost(
         rows = n.domain.points(sizes, batch)
         moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
         more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
-        total += PRICES.statement * (1 + more)  # a guess for backends that call each
+        # XLA's price on every backend: what diagonals take on NumPy is told 7 % too high as yet
+        total += PRICES.statement * (1 + more)
         total += wide * rows * (compute_ns(graph, n, sizes, prices) + more * prices.plain)
     return steps * total
 

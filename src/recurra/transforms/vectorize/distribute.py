@@ -13,335 +13,26 @@ decided what is kept for learning, and all else when `tile` has taken what it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import inf, prod
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 
-from recurra.analysis.data_conditions import worth_asking
-from recurra.analysis.guards import guards
-from recurra.cost.model import compute_ns, fuses, keep_ns, step_ns
-from recurra.cost.prices import Prices
-from recurra.cost.thresholds import (
-    MAX_CACHED_BYTES,
-    MAX_PEELED_BYTES,
-    MEMORY_PRICE,
-    MIN_DECIDED_NS,
-    MIN_VECTOR_ROWS,
-)
-from recurra.errors import ScheduleError
-from recurra.ir.cut import ONE, OTHER, UNBOUNDED, Network
-from recurra.ir.expr import Sym, symbols
-from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.cost.thresholds import MEMORY_PRICE, MIN_VECTOR_ROWS
+from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.order import components
-from recurra.ir.types import Type, is_shift
-from recurra.ops.contraction import Einsum
-from recurra.ops.control import Merge
-from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
-from recurra.transforms.compile_context import CompileContext, Pass, Phase
+from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
-from recurra.transforms.strip_mine.tiled_dims import joins
-from recurra.transforms.vectorize.plan import Decision, free_dims, loops, more_axes
-from recurra.transforms.vectorize.vectorize import candidates, vectorize
-
-
-@dataclass(frozen=True)
-class LoopGroup:
-    """The equations of one loop over `dim`, innermost; those of `batch` dims are axes in it.
-
-    `around`: the dims of loops around it. `parts`: its equations and those of loops in it, of each
-    loop over `dim` that stands there. `fixed`: of all these, what stays where it is. `later`: what
-    reads recurrences of other loops; of these there may be as many points as learning has samples,
-    so it does not go ahead.
-    """
-
-    graph: Graph
-    sizes: Mapping[str, int]
-    dim: str
-    around: frozenset[str]
-    members: frozenset[str]
-    parts: tuple[frozenset[str], ...]
-    fixed: frozenset[str]
-    later: frozenset[str]
-    batch: frozenset[str]
-    held: float
-    prices: Prices
-
-    @cached_property
-    def below(self) -> frozenset[str]:
-        return frozenset[str]().union(*self.parts)
-
-    def rows(self, node: Node) -> int:
-        """The points of an equation at a step of the loop."""
-        return node.domain.points(self.sizes, self.batch)
-
-    def steps(self, node: Node) -> int:
-        return node.domain[self.dim].size(self.sizes)
-
-    def nbytes(self, node: Node) -> int:
-        """What all points of an equation take."""
-        assert isinstance(node.type, Type)
-        return self.rows(node) * self.steps(node) * node.type.nbytes(self.sizes)
-
-    def spills(self, node: Node) -> bool:
-        return self.nbytes(node) > MAX_CACHED_BYTES
-
-    def free(self, waiting: Collection[str]) -> set[str]:
-        """The equations that can be said for all points at once, but those that wait."""
-        but = {n for n in self.graph.nodes if n in waiting or not self.may_go(n)}
-        return candidates(self.graph, self.dim, self.sizes, but)
-
-    def may_go(self, name: str) -> bool:
-        """Is it a pure equation, at as many points wherever the loop is?
-
-        What is drawn is made where it is used: it takes much more memory than the result.
-        """
-        n = self.graph[name]
-        if name not in self.members or n.op.drawn:
-            return False
-        if isinstance(n.op, Merge) and self.dim in n.op.mentions():
-            return False
-        return is_static(n, self.sizes) and self.nbytes(n) <= MAX_PEELED_BYTES
-
-    def saved(self, node: Node) -> float:
-        """Nanoseconds that an equation takes longer where it is made at every step."""
-        steps = self.steps(node)
-        joined = self.is_joined(node.name)  # by a statement of its own
-        stored = self.prices.statement if joined or self.is_held(node) else 0.0
-        calls = (steps - 1) * max(stored, step_ns(node, self.prices))
-        return self.saved_rows(node) + calls
-
-    def saved_rows(self, node: Node) -> float:
-        """The same of a product alone, of few rows at a step."""
-        steps = self.steps(node)
-        now = _product_rows(self.graph, node, self.sizes, self.dim, self.batch)
-        if not 0 < now < MIN_VECTOR_ROWS or steps < 2:
-            return 0.0
-        more = MIN_VECTOR_ROWS - max(now, MIN_VECTOR_ROWS / steps)
-        row = compute_ns(self.graph, node, self.sizes, self.prices) * self.rows(node) / now
-        return steps * more * row
-
-    def spilled(self, node: Node) -> float:
-        """Nanoseconds to write all points of an equation, and read them, beyond the cache."""
-        more = self.spills(node) and not self.is_held(node) and not fuses(node, self.prices)
-        return self.prices.traffic * self.nbytes(node) if more else 0.0
-
-    def is_box(self, node: Node) -> bool:
-        """Are its points a box, none of whose sides depends on another, of known lengths?"""
-        dims = set(node.domain.dims)
-        return is_static(node, self.sizes) and not any(r.mentions() & dims for r in node.domain)
-
-    def kept(self, name: str) -> float:
-        """Nanoseconds to hold an equation for the loop, or from it, if it is not held as it is."""
-        n = self.graph[name]
-        if self.dim not in n.domain or self.is_held(n):
-            return 0.0
-        if not is_static(n, self.sizes) or self.held == inf:
-            return UNBOUNDED
-        return self.keeping(n, self.held) - self.spilled(n)
-
-    def keeping(self, node: Node, held: float) -> float:
-        points = self.rows(node) * self.steps(node)
-        return points * keep_ns(node, self.sizes, held, self.prices)
-
-    def beside(self, name: str) -> float:
-        """Nanoseconds that all points of an equation are worth while they are there."""
-        n = self.graph[name]
-        return self.keeping(n, MEMORY_PRICE) if self.is_joined(name) else self.spilled(n)
-
-    def border(self, name: str) -> float:
-        """Nanoseconds to read, or to write, one point of an equation at each step of the loop."""
-        return self.steps(self.graph[name]) * self.prices.statement
-
-    def is_held(self, node: Node) -> bool:
-        """Does somebody else, or a step of a loop around, read all points that the loop makes?"""
-        return node.name in self.graph.outputs or any(
-            self._reads_all(node, r, r.args[k].index)
-            for r, k in self.graph.readers[node.name]
-            if not joins(self.graph, r, k, self.dim, self.sizes)
-        )
-
-    def _reads_all(self, node: Node, reader: Node, index: Sequence[Index]) -> bool:
-        inside = any(node.name in x and reader.name in x for x in self.parts)
-        at = node.domain.dims.index(self.dim)
-        mine = index[at]
-        if isinstance(mine, Slice):  # a window moves with the loop, other ranges grow or stand
-            return not (inside and self.dim in symbols(mine.lo) & symbols(mine.hi))
-        others = (e for k, e in enumerate(index) if k != at)
-        names = (d for d in node.domain.dims if d != self.dim)
-        again = any(e != Sym(d) for e, d in zip(others, names, strict=True))
-        return self.dim in symbols(mine) and (again or not inside)
-
-    def is_joined(self, name: str) -> bool:
-        """Does somebody behind the loop join all points as they are made, and not as a product?"""
-        found = () if isinstance(self.graph[name].op, Einsum) else self.graph.readers[name]
-        return any(joins(self.graph, r, k, self.dim, self.sizes) for r, k in found)
-
-    def is_read_elsewhere(self, name: str) -> bool:
-        """Does another loop read it point by point?"""
-        at = self.graph[name].domain.dims.index(self.dim)
-        found = ((r.name, r.args[k].index[at]) for r, k in self.graph.readers[name])
-        by_point = (r for r, e in found if not isinstance(e, Slice) and self.dim in symbols(e))
-        return any(r not in self.below for r in by_point)
-
-    def sources(self, name: str) -> Iterable[str]:
-        """What an equation waits for in the same run of the loop."""
-        return {a.name: None for a in self.graph[name].args if self._is_of_this_run(a)}
-
-    def readers(self, name: str) -> Iterable[str]:
-        """What waits for an equation in the same run of the loop."""
-        found = ((r, r.args[k]) for r, k in self.graph.readers[name] if r.name in self.below)
-        return {r.name: None for r, a in found if self._is_of_this_run(a)}
-
-    def _is_of_this_run(self, ref: Ref) -> bool:
-        """Is this a value of the loop, and not of an earlier step of a loop around it?"""
-        if ref.name not in self.below:
-            return False
-        pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
-        shifts = (is_shift(e, d) for d, e in pairs if d in self.around and not isinstance(e, Slice))
-        return all(c in (0, None) for c in shifts)
-
-    def ahead(self) -> set[str]:
-        """The equations to make ahead, which wait for nothing of the loop: a minimum cut."""
-        free = self.free(_closed(self.fixed | self.later, self.readers))
-        network = Network()
-        for name in free:  # (name,): it is held for the loop
-            n = self.graph[name]
-            network.edge(ONE, name, self.saved(n))
-            network.edge(name, OTHER, self.beside(name))
-            network.edge(name, (name,), self.kept(name) + self.border(name))
-            if self.is_read_elsewhere(name):
-                network.edge((name,), OTHER)
-            for reader in self.readers(name):
-                network.edge((name,), reader if reader in free else OTHER)
-            for source in self.sources(name):
-                network.edge(name, source if source in free else OTHER)
-        return free & network.one_side()[0]
-
-    def products_ahead(self) -> set[str]:
-        """The same, of a loop that orders something, if products of few rows are among them."""
-        found = self.ahead() if self.fixed else set[str]()
-        return found if any(self.saved_rows(self.graph[n]) for n in found) else set()
-
-    def behind(self) -> set[str]:
-        """The equations to make behind, which nothing of the loop waits for: a minimum cut."""
-        free = self.free(_closed(self.fixed, self.sources))
-        network = Network()
-        for name in free:
-            n = self.graph[name]
-            network.edge(ONE, name, self.saved(n))
-            network.edge(name, OTHER, self.beside(name))
-            network.edge(name, OTHER, self.border(name) if self.is_read_elsewhere(name) else 0.0)
-            for reader in self.readers(name):
-                network.edge(name, reader if reader in free else OTHER)
-            for source in self.sources(name):
-                network.edge(name, (source,))
-        for source in {x for name in free for x in self.sources(name)}:
-            kept = self.kept(source)
-            cost = kept + self.border(source) if kept else 0.0
-            network.edge((source,), source if source in free else OTHER, cost)
-        return free & network.one_side()[0]
-
-
-def _closed(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
-    """These, and all that follow them."""
-    out, todo = {*names}, [*names]
-    while todo:
-        new = {*following(todo.pop())} - out
-        out |= new
-        todo += new
-    return out
-
-
-def _product_rows(
-    graph: Graph, node: Node, sizes: Mapping[str, int], dim: str, batch: Collection[str]
-) -> int:
-    """The rows that a step multiplies by one matrix; 0 where no operand stays the same."""
-    if not isinstance(node.op, Einsum) or not is_static(node, sizes):
-        return 0
-    ins, out = node.op.parts()
-    fixed = [
-        axes
-        for axes, a in zip(ins, node.args, strict=True)
-        if axes and not _varies(graph, a, {dim, *batch})
-    ]
-    if not fixed:
-        return 0
-    size = dict(zip(out, node.type.sizes(sizes), strict=True))  # pyright: ignore
-    own = [n for c, n in size.items() if not any(c in axes for axes in fixed)]
-    return prod(own) * node.domain.points(sizes, batch)
-
-
-def is_static(node: Node, sizes: Mapping[str, int]) -> bool:
-    """Are its points a box, and its axes of one length?"""
-    if not isinstance(node.type, Type):
-        return False
-    return not (node.type.mentions() | node.domain.mentions()) - sizes.keys()
-
-
-def _varies(graph: Graph, ref: Ref, dims: Collection[str]) -> bool:
-    return any(not index_symbols(e).isdisjoint(dims) for e in ref.index)
-
-
-def loops_of(graph: Graph, cx: CompileContext, held: float) -> Iterator[LoopGroup]:
-    """The loops, and what of them is ordered, seldom, told to somebody or in a loop in them.
-
-    A byte that is held where none was is worth `held` times its traffic.
-    """
-    axes = frozenset(free_dims(graph, cx).all)
-    phases = cx.phases(graph, axes)
-    inside: dict[Phase, list[str]] = {}
-    for name, phase in phases.items():
-        if not isinstance(graph[name].op, Input):
-            inside.setdefault(phase[:-1], []).append(name)
-    ordered = loops(graph)
-    by_data = worth_asking(graph, cx.sizes, MIN_DECIDED_NS)
-    rare = guards(graph, cx.sizes).keys() | by_data.keys()
-    rare |= {r.name for n in rare for r, _ in graph.readers[n]}
-    ends = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
-    beside: dict[tuple[Phase, str], list[LoopGroup]] = {}
-    for around, names in inside.items():
-        if not around:
-            continue
-        *outer, (_, dim, _) = cast("tuple[tuple[int, str, int], ...]", around)
-        if dim in ends or graph.points_of(dim) is not None:  # tiles, and groups that take turns
-            continue
-        members = frozenset(names)
-        below = frozenset(n for x, y in inside.items() if x[: len(around)] == around for n in y)
-        impure = {n for n in below if not graph[n].op.pure}
-        fixed = (below & (ordered[dim] | rare | impure)) | (below - members)
-        fixed |= members & set(graph.outputs) if fixed else set()  # told as the loop goes on
-        prices = cx.target.prices
-        dims = frozenset(d for _, d, _ in outer)
-        merged = {n for n in ordered[dim] | rare if isinstance(graph[n].op, Merge)}
-        later = frozenset(n for n in below if any(a.name in merged for a in graph[n].args))
-        loop = LoopGroup(
-            graph, cx.sizes, dim, dims, members, (below,), fixed, later, axes, held, prices
-        )
-        beside.setdefault((around[:-1], dim), []).append(loop)
-    for group in beside.values():
-        yield from [_together(group)] if sum(bool(x.fixed) for x in group) <= 1 else group
-
-
-def _together(group: Sequence[LoopGroup]) -> LoopGroup:
-    """Loops over one dim, one beside another, as one."""
-    none = frozenset[str]()
-    return replace(
-        group[0],
-        members=none.union(*(x.members for x in group)),
-        parts=tuple(x.below for x in group),
-        fixed=none.union(*(x.fixed for x in group)),
-        later=none.union(*(x.later for x in group)),
-    )
+from recurra.transforms.vectorize.loop_groups import LoopGroup, loops_of, product_rows
+from recurra.transforms.vectorize.plan import Decision, free_dims, more_axes
+from recurra.transforms.vectorize.vectorize import vectorize
 
 
 def has_small_products(graph: Graph, cx: CompileContext) -> bool:
     """Tell whether loops have products of few rows, and nothing is to go to slow memory."""
     axes = free_dims(graph, cx).all
     return cx.offloads is None and any(
-        0 < _product_rows(graph, n, cx.sizes, d, axes) < MIN_VECTOR_ROWS
+        0 < product_rows(graph, n, cx.sizes, d, axes) < MIN_VECTOR_ROWS
         for n in graph.nodes.values()
         for d in n.domain.dims
         if d not in axes
@@ -372,17 +63,12 @@ Side = Callable[[LoopGroup], set[str]]
 
 
 def _distributed(graph: Graph, cx: CompileContext, held: float, sides: Sequence[Side]) -> Graph:
-    """The graph without what leaves its loops; what would leave the rest without an order stays."""
     while found := _found(graph, cx, held, sides):
         dim, members = found
-        new = _moved(graph, cx, dim, members)
-        try:
-            cx.phases(new, free_dims(new, cx).all)
-        except ScheduleError:
-            return graph
         cx.axes = more_axes(cx.axes, graph, (Decision(dim, frozenset(members), False, ""),))
         cx.remark(f"{dim}: {', '.join(graph.in_order(members))} for all points of the loop at once")
-        graph = new
+        new = vectorize(graph, dim, members, cx.sizes)
+        graph = _shared(new, [n for n in new.nodes if n in members or n not in graph.nodes])
     return graph
 
 
@@ -397,11 +83,6 @@ def _found(
             if moved and fuel().burn("what a loop does not order → all points at once", dim):
                 return dim, moved
     return None
-
-
-def _moved(graph: Graph, cx: CompileContext, dim: str, members: set[str]) -> Graph:
-    new = vectorize(graph, dim, members, cx.sizes)
-    return _shared(new, [n for n in new.nodes if n in members or n not in graph.nodes])
 
 
 def _shared(graph: Graph, names: Sequence[str]) -> Graph:

@@ -27,7 +27,8 @@ from recurra.ops.scan import CumProd, CumSum
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.distribute import LoopGroup, has_loops, loops_of
+from recurra.transforms.vectorize.distribute import has_loops
+from recurra.transforms.vectorize.loop_groups import LoopGroup, loops_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _worth(loop: LoopGroup, total: Total) -> bool:
         return False
     prices, elements = loop.prices, loop.rows(node) * prod(node.type.sizes(loop.sizes))
     at_once = loop.steps(node) * elements * prices.of(total.op.name)
-    held = sum(loop.kept(n) for n in (total.name, total.point.name) if n in loop.below)
+    held = sum(loop.held_ns(n) for n in (total.name, total.point.name) if n in loop.below)
     return len(total.members) * loop.steps(node) * prices.fused > at_once + held
 
 

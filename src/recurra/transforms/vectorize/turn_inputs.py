@@ -25,7 +25,7 @@ from recurra.ops.source import Input
 from recurra.transforms.compile_context import CompileContext, Pass
 from recurra.transforms.rewriter.optimization_fuel import fuel
 from recurra.transforms.rewriter.rewriting import Rewriting
-from recurra.transforms.vectorize.distribute import is_static
+from recurra.transforms.vectorize.loop_groups import is_static
 from recurra.transforms.vectorize.vectorize import candidates, vectorize
 
 

@@ -217,7 +217,8 @@ class _Vectorize:
         """What `node` reads now, and whether that has the new axis."""
         source = self.before[ref.name]
         member = node.name in self.members
-        ref = self.whole(ref, source)
+        if member or ref.name in self.members:
+            ref = self.whole(ref, source)
         if ref.name in self.members:
             return self._axis_of_source(node, ref, source, domain, member)
         if member and any(self.dim in index_symbols(e) for e in ref.index):
