@@ -14,7 +14,7 @@ from recurra.support import atomic_write, cpu, json_text
 
 SCHEMA = "recurra-prices/3"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
-ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a plain one
+ELEMENTS: dict[str, float] = {  # of those operators that cost more than a plain one
     "tanh": 0.6,
     "exp": 0.6,
     "log": 0.8,
@@ -32,6 +32,7 @@ ELEMENTS: Mapping[str, float] = {  # of those operators that cost more than a pl
     "sort": 150.0,
     "argsort": 150.0,
     "topk": 2.5,
+    "where": 0.06,
     "uniform": 2.6,
     "permutation": 16.0,
     "foreign": 50.0,
@@ -70,8 +71,8 @@ class Prices:
 
 PRICES = Prices()
 UNFUSED: Mapping[str, Prices] = {
-    "numpy": Prices(statement=430.0, fused=430.0),
-    "torch": Prices(statement=1100.0, fused=1100.0),
+    "numpy": Prices(statement=430.0, fused=430.0, plain=0.13, elements=ELEMENTS | {"where": 0.8}),
+    "torch": Prices(statement=1100.0, fused=1100.0, plain=0.1, elements=ELEMENTS | {"where": 0.7}),
 }
 """Those of backends on which every equation is a call (AMD EPYC)."""
 

@@ -133,8 +133,6 @@ CHUNK_COST_POINTS = 16
 
 MAX_ROUND_TURNS = 12
 """Turns of a round: a guess, between what is saved and that each turn is compiled."""
-MIN_SKEW_GAIN = 2.0
-"""Times that diagonals of a table are cheaper before it is skewed: a guess, for a margin."""
 MIN_PREFIX_RATIO = 2
 """Points of all for each of the first points, which then have a store of their own: a guess."""
 MIN_KEPT_BYTES = 1 << 10

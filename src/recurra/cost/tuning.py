@@ -9,7 +9,7 @@ from typing import TypedDict
 from recurra.cost.attention import AttentionKernel
 from recurra.cost.prices import Prices
 from recurra.cost.target import Target
-from recurra.cost.thresholds import MIN_PEELED_POINTS, MIN_SKEW_GAIN
+from recurra.cost.thresholds import MIN_PEELED_POINTS
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Tuning:
     given: int = MIN_PEELED_POINTS
     """Points that wait for nothing of their loop are computed at once if they are this many
     (0: never)."""
-    diagonals: float = MIN_SKEW_GAIN
+    diagonals: float = 1.0
     """Tables are computed by diagonals where that is this many times cheaper (0: always)."""
     rows: int | None = None
     """Rows of a batch that fill a tile (0: no tiles); the backend's own by default."""

@@ -17,7 +17,6 @@ from typing import Any
 from recurra.ir.frozen import Frozen
 
 Env = Mapping[str, Any]
-Int = "int | Expr"
 
 
 NONE = frozenset[str]()
@@ -283,6 +282,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def compare(op: str, left: Expr | int, right: Expr | int) -> Expr:
@@ -425,8 +425,8 @@ def evaluate(e: Any, env: Env, xp: Any = None) -> Any:
             if all(isinstance(v, int) for v in vals):
                 return (min if op == "min" else max)(vals)
             return reduce(xp.minimum if op == "min" else xp.maximum, vals)
-        case Cmp(op=op, a=a, b=b):
-            return _COMPARE[op](ev(a, env, xp), ev(b, env, xp))
+        case Cmp():
+            return _evaluate_comparison(e, env, xp)
         case _:
             return _evaluate_logic(e, env, xp)
 
@@ -434,12 +434,24 @@ def evaluate(e: Any, env: Env, xp: Any = None) -> Any:
 ev = evaluate
 
 
+def _evaluate_comparison(e: Cmp, env: Env, xp: Any) -> Any:
+    """With arrays on the left, and numbers on the right, where they are added up first."""
+    sides = ((_terms(e.a), 1), (_terms(e.b), -1)) if xp is not None else ()
+    terms = [(ev(x, env, xp), k * sign) for side, sign in sides for x, k in side]
+    wide = [(v, k) for v, k in terms if getattr(v, "shape", ())]
+    if not wide:
+        return _COMPARE[e.op](ev(e.a, env, xp), ev(e.b, env, xp))
+    op, sign = (_TURNED[e.op], -1) if wide[0][1] < 0 else (e.op, 1)
+    left = reduce(operator.add, (v if k == sign else v * (k * sign) for v, k in wide))
+    return _COMPARE[op](left, sum(v * -k * sign for v, k in terms if not getattr(v, "shape", ())))
+
+
 def _evaluate_logic(e: Any, env: Env, xp: Any) -> Any:
     assert isinstance(e, Logic), e
     vals = [ev(a, env, xp) for a in e.args]
     if e.op == "~":
         return (not vals[0]) if isinstance(vals[0], bool) else ~vals[0]
-    return reduce(operator.and_ if e.op == "&" else operator.or_, vals, e.op == "&")
+    return reduce(operator.and_ if e.op == "&" else operator.or_, vals) if vals else e.op == "&"
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {

@@ -30,7 +30,7 @@ class Pick(Axis):
             zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
             return xp.zeros(zeros, dtype=x.dtype)
         if isinstance(at, int):
-            return xp.take(x, xp.asarray(at), axis=self.axis)
+            return x[tuple(at if k == self.axis else slice(None) for k in range(len(x.shape)))]
         y = xp.take(x, xp.clip(at, 0, n - 1), axis=self.axis)
         return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
 

@@ -78,8 +78,16 @@ def _points(sink: Domain, what: Expr) -> list[Expr]:
     return [*inside, *(compare(">=", Sym(n), 1) for n in sorted(bounds))]
 
 
-def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
-    """Is the index inside the source at every point of the sink, whatever the bounds?"""
+def always_inside(
+    index: Sequence[Index],
+    source: Domain,
+    sink: Domain,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> bool:
+    """Is the index inside the source at every point of the sink?
+
+    For the bounds that are given, and whatever the others.
+    """
     ends = [(r.dim, r.lo, r.hi) for r in sink]
     for e, r in zip(index, source, strict=True):
         if (r.dim, r.lo, r.hi) in ends and e == r.sym:
@@ -88,7 +96,7 @@ def always_inside(index: Sequence[Index], source: Domain, sink: Domain) -> bool:
         if any(isinstance(x, Product) for y in (first, last) for x in walk(y)):
             return False
         wrong = either(compare("<", first, r.lo), compare(">", last, r.hi))
-        if isl.satisfiable(both(*_points(sink, wrong), wrong)):
+        if isl.satisfiable(substitute(both(*_points(sink, wrong), wrong), sizes)):
             return False
     return True
 

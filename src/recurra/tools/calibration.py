@@ -24,7 +24,7 @@ from recurra.cost import prices as priced
 from recurra.cost.prices import PRICES, Prices
 from recurra.frontend.context import Context
 from recurra.frontend.dims import Index
-from recurra.frontend.functions import constant, like, output, uniform
+from recurra.frontend.functions import constant, like, output, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.types import Type
 from recurra.runtime.executable import Executable
@@ -53,6 +53,7 @@ OPERATORS: Mapping[str, Equation] = {  # what else a step does keeps x in range,
     "cumsum": lambda x, t: x.cumsum(1) * 0.02,
     "uniform": lambda x, t: abs(x - uniform((t,), (ROWS, WIDTH))),
     "take": lambda x, t: x.take(constant(np.arange(ROWS, dtype=np.int32)[::-1].copy())),
+    "where": lambda x, t: where(x < 0.5, x + 0.3, x - 0.3),
     "sort": lambda x, t: x.sort(1) * 0.9,
     "argsort": lambda x, t: x.argsort(1).cast("f32") * 0.01,
     "topk": lambda x, t: x + 1e-6 * x.topk(4)[1].max(),

@@ -12,6 +12,7 @@ import numpy as np
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.count import ANY, Count, extreme, range_of
 from recurra.backends.numpy.code import Line
+from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
 from recurra.backends.source_text import clamped_start, joined, moves
@@ -24,6 +25,7 @@ from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.contraction import numpy_einsum
 from recurra.ops.control import Foreign
+from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
 from recurra.ops.random import Uniform, threefry_rounds
@@ -136,6 +138,10 @@ class NumpyNamespace:
         name = self.writer.function(widened)
         return self.writer.called(name, widened, (labels, dtype, *xs), {})
 
+    def pad(self, x: Any, widths: Sequence[tuple[int, int]], constant_values: float) -> Any:
+        name = self.writer.function(padded)
+        return self.writer.called(name, padded, (x, widths, constant_values), {})
+
     def take(self, x: Any, at: Any, **options: Any) -> Any:
         if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
             return self.writer.called("np.take", _take, (x, at), options)
@@ -191,13 +197,18 @@ class WritingMachine:
 
     def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
         if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
-            return self.part(args[0], op.axis, at, evaluate(op.size, env))
+            size = evaluate(op.size, env)
+            return self.part(args[0], op.axis, slice(at, at + size), (size,))
+        if isinstance(op, Pick) and isinstance(at := evaluate(op.at_, env, self.xp), Count):
+            first, last = at.range
+            if first >= 0 and last < args[0].shape[op.axis]:  # else it may be zero
+                return self.part(args[0], op.axis, at, ())
         return op.run(self.xp, env, *args)
 
-    def part(self, x: Any, axis: int, at: Count, size: int) -> StandIn:
-        """So many places of an axis, whose number does not vary with where they begin."""
-        key = self.writer.key((*(slice(None),) * axis, slice(at, at + size)))
-        like = blank((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    def part(self, x: Any, axis: int, at: Count | slice, sizes: tuple[int, ...]) -> StandIn:
+        """Places of an axis, whose number does not vary with where they begin."""
+        key = self.writer.key((*(slice(None),) * axis, at))
+        like = blank((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]), x.dtype)
         memory = memory_of(np.ndarray.__getitem__, (x,))
         return self.writer.assign(f"{self.writer.show(x)}[{key}]", like, memory=memory)
 

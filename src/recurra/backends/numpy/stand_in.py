@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recurra.backends.count import Count
+from recurra.backends.numpy.small_arrays import padded
 
 OPERATORS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "bitwise_xor": "^",
@@ -23,7 +24,7 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
-NEW = {np.where, np.take, np.concatenate, np.pad, np.sort, np.argsort, np.cumsum, np.cumprod}
+NEW = {np.where, np.take, np.concatenate, padded, np.sort, np.argsort, np.cumsum, np.cumprod}
 
 
 class Unwritten(TypeError):

@@ -87,10 +87,14 @@ def _cost(
         n = graph[name]
         rows = n.domain.points(sizes, batch)
         moves = [a for a in n.args if a.name not in front.members or a.index != n.domain.identity]
-        more = len(moves) + len(n.args) * isinstance(n.op, Merge) if diagonal else 0
-        # XLA's price on every backend: what diagonals take on NumPy is told 7 % too high as yet
-        total += PRICES.statement * (1 + more)
-        total += wide * rows * (compute_ns(graph, n, sizes, prices) + more * prices.plain)
+        chosen = len(n.args) * isinstance(n.op, Merge)
+        calls, more = 1, 0.0
+        if diagonal:
+            calls += 2 * len(moves) + 3 * chosen  # cut and pad; two comparisons and a choice
+            more = len(moves) * prices.plain + chosen * prices.of("where")
+        total += prices.statement * calls + wide * rows * (
+            compute_ns(graph, n, sizes, prices) + more
+        )
     return steps * total
 
 

@@ -40,7 +40,7 @@ from recurra.ir.types import Domain, Range, Type
 from recurra.ops import elementwise as el
 from recurra.ops.control import Merge
 from recurra.ops.indexing import Pick, Take
-from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape
+from recurra.ops.movement import Cut, Expand, Flip, Pad, Reshape, Transpose
 from recurra.ops.random import Uniform
 from recurra.ops.reduction import identity
 from recurra.ops.source import Const, Value
@@ -296,10 +296,9 @@ class _Skew:
         x = Ref(ref.name, tuple(index))
         if not all(evaluate(n, self.sizes) > 0 for n in lengths):
             return self.zeros(self.type(source), within)
-        if len(lengths) == 1:
-            better = self.aligned(ref, x, within) or self.passing(ref, x, within)
-            if better is not None:
-                return better
+        better = self.moved(ref, x, within)
+        if better is not None:
+            return better
         if len(lengths) > 1:
             x = self.g.emit(Reshape(shape=(total, *shape)), (x,), within, f"{ref.name}_flat")
         i = Value(expr=at).batch_symbol(self.f.axis.dim, self.f.length, False)
@@ -308,34 +307,72 @@ class _Skew:
         op = Take(labels=f"Y{rest},Z->Z{rest}", axis="Y")
         return self.g.emit(op, (x, places), within, f"{ref.name}_cells")
 
-    def shift(self, ref: Ref, every: Ref, dim: Range) -> tuple[int, Range, Any]:
-        """Which dim is read at a point for each cell; c of dim + c, None if it is no such sum."""
-        (k,) = [k for k, e in enumerate(every.index) if isinstance(e, Slice)]
-        e = ref.index[k]
-        c = None if isinstance(e, Slice) else lin([(e, 1), (dim.sym, -1)])
-        known = c is not None and not symbols(c) - set(self.sizes)
-        return k, self.graph[ref.name].domain.ranges[k], c if known else None
-
-    def aligned(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
-        """What varies along the axis alone: all of it, zeros where there is none."""
-        f = self.f
-        _, r, c = self.shift(ref, every, f.axis)
-        if c is None:
+    def moved(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
+        """What is read a fixed number of points from each cell, along one dim or both."""
+        f, axes = self.f, dict[str, tuple[int, Range, Any]]()
+        for e, r in zip(ref.index, self.graph[ref.name].domain, strict=True):
+            if isinstance(e, Slice):
+                continue
+            for d in (f.axis, f.other):
+                c = lin([(e, 1), (d.sym, -1)])
+                if not symbols(c) - set(self.sizes):
+                    axes[d.dim] = len(axes), r, c
+        if len(axes) < len(every.slices) or not every.slices:
             return None
+        if f.other.dim not in axes:
+            return self.fitted(every, *axes[f.axis.dim][1:], within)
+        if f.axis.dim not in axes:
+            return self.passing(every, *axes[f.other.dim][1:], within)
+        return self.tilted(every, axes, within)
+
+    def fitted(self, x: Ref, r: Range, c: Any, within: Domain) -> Ref:
+        """Of points along the axis, that of each cell; zeros where there is none."""
+        f = self.f
         before = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
         after = lin([(f.length, 1), (before, -1), (length_of(r), -1)])
-        if before == 0 and after == 0:
-            return every
-        if min(evaluate(before, self.sizes), evaluate(after, self.sizes)) < 0:
-            return None
-        return self.g.emit(Pad(axis=0, before=before, after=after), (every,), within, "cells")
+        first, last = (min(evaluate(n, self.sizes), 0) for n in (before, after))
+        if first < 0 or last < 0:
+            size = r.size(self.sizes) + first + last
+            if size <= 0:
+                return self.g.emit(
+                    Const(
+                        value=0,
+                        dtype=self.g.type(x).dtype,
+                        shape=(f.length, *self.g.type(x).shape[1:]),
+                    ),
+                    (),
+                    within,
+                    "zero",
+                )
+            x = self.g.emit(Cut(axis=0, start=-first, size=size), (x,), within, "cells")
+        more = (0 if first < 0 else before, 0 if last < 0 else after)
+        if more == (0, 0):
+            return x
+        return self.g.emit(Pad(axis=0, before=more[0], after=more[1]), (x,), within, "cells")
 
-    def passing(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
+    def tilted(self, every: Ref, axes: Mapping[str, tuple[int, Range, Any]], within: Domain) -> Ref:
+        """Of a table, one diagonal: rows that start one element later each have it as a column."""
+        (k, r, c), (_, columns, past) = (axes[d.dim] for d in (self.f.axis, self.f.other))
+        x, rest = every, self.graph.read_type(every).shape[2:]
+        if k:
+            turned = (1, 0, *range(2, 2 + len(rest)))
+            x = self.g.emit(Transpose(order=turned), (x,), within, "turned")
+        height, width = length_of(r), length_of(columns)
+        long: Any = lin([(height, 1), (width, 1), (1, -1)])
+        x = self.g.emit(Pad(axis=1, before=0, after=height), (x,), within, "wide")
+        x = self.g.emit(Reshape(shape=((long + 1) * height, *rest)), (x,), within, "flat")
+        x = self.g.emit(Cut(axis=0, start=0, size=long * height), (x,), within, "flat")
+        x = self.g.emit(Reshape(shape=(height, long, *rest)), (x,), within, "tilted")
+        x = self.g.emit(Transpose(order=(1, 0, *range(2, 2 + len(rest)))), (x,), within, "tilted")
+        first = substitute(self.cell[self.f.other.dim], {self.f.axis.dim: 0})
+        at = lin([(first, 1), (past, 1), (columns.lo, -1), (self.f.axis.lo, 1), (c, 1), (r.lo, -1)])
+        at = maximum(minimum(at, long - 1), 0)
+        x = self.g.emit(Pick(axis=0, at_=at), (x,), within, "diagonal")
+        return self.fitted(x, r, c, within)
+
+    def passing(self, every: Ref, r: Range, c: Any, within: Domain) -> Ref:
         """What varies along the other dim alone: turned round, it passes by the diagonals."""
         f = self.f
-        _, r, c = self.shift(ref, every, f.other)
-        if c is None:
-            return None
         # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
         first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + c
         start = lin([(r.hi, 1), (-1, 1), (first, -1)])
@@ -378,7 +415,7 @@ class _Skew:
             if a.slices:
                 args[k] = self.joined(node, a) or a
                 continue
-            if not always_inside(a.index, self.graph[a.name].domain, node.domain):
+            if not always_inside(a.index, self.graph[a.name].domain, node.domain, self.sizes):
                 continue
             if a.name in self.f.cells:
                 args[k] = self.picked(a, node.domain)
