@@ -26,18 +26,16 @@ def inputs(rng, V, E):
 
 
 def recurra_program(backend, V, E):
-    ctx = rc.Context(num_dims=3)
-    with ctx as ((k, rounds), (v, nodes), (e, edges)):
+    ctx = rc.Context(num_dims=2)
+    with ctx as ((k, rounds), (e, edges)):
         source, target = rc.input(rc.i32, (e,)), rc.input(rc.i32, (e,))
         weight = rc.input(rc.f32, (e,))
-        distance = rc.like(rc.f32, (k, v))
-        along = distance[k, 0:nodes].take(source) + weight
-        arriving = rc.where(target == rc.value(v, "i32"), along, FAR)
-        distance[0, 0] = 0.0
-        distance[0, v] = FAR
-        distance[k + 1, v] = rc.minimum(distance, arriving[k, v, 0:edges].min())
-        rc.output(distance=distance[rounds - 1, v])
-    return ctx.compile({rounds: V, nodes: V, edges: E}, backend=backend)
+        distance = rc.like(rc.f32[V], (k,))
+        along = distance.take(source) + weight
+        distance[0] = np.where(np.arange(V) == 0, np.float32(0.0), np.float32(FAR))
+        distance[k + 1] = distance.scatter(0, target[0:edges], along[k, 0:edges], reduce="min")
+        rc.output(distance=distance[rounds - 1])
+    return ctx.compile({rounds: V, edges: E}, backend=backend)
 
 
 def by_hand(V, E):

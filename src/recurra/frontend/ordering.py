@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -132,10 +132,12 @@ def gather(x: Tensor, axis: int, index: object) -> Tensor:
 
 @operator("x.scatter(axis=0, index=i, value=y)", "np.put_along_axis", "torch.scatter")
 def scatter(
-    x: Tensor, axis: int, index: object, value: object, reduce: Literal["", "add"] = ""
+    x: Tensor, axis: int, index: object, value: object, reduce: ordering.Reduce = ""
 ) -> Tensor:
-    """x, but v[.., k, ..] at i[.., k, ..] along an axis: the last, or x + all by reduce="add".
+    """x, but v[.., k, ..] at i[.., k, ..] along an axis; by reduce="add", "min" or "max" all.
 
+    Of several at one place it is the last; with `reduce` x is joined to all of them, and of equals
+    each has its share of the gradient, as in torch.
     One place, or a row of them, is the same for all other axes: x.scatter(0, k, row) replaces row k
     of a matrix. What is off the axis is left out.
     """
@@ -151,7 +153,7 @@ def scatter(
         v = broadcast_to(v, index.shape) if v.shape else v
     axis, i = _axis_and_places("scatter(axis, i, v)", x, axis, index)
     v = v if v.shape else broadcast_to(v, i.shape)
-    return x.apply(ordering.Scatter(axis=axis, add=reduce == "add"), x, i, v)
+    return x.apply(ordering.Scatter(axis=axis, reduce=reduce), x, i, v)
 
 
 def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:

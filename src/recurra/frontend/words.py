@@ -55,7 +55,9 @@ ALIKE = (  # words, and the line that each of them is written as
     ("clone contiguous copy Identity real values", "x"),
     ("collect Rollout rollout RolloutBuffer", "x[0:T]"),
     ("bincount segment_sum", 'rc.einsum("ab,abc->c", x, i.one_hot(2))'),
-    ("index_add scatter_add", 'x.scatter(axis=0, index=i, value=y, reduce="add")'),
+    ("index_add scatter_add segment_sum", 'x.scatter(axis=0, index=i, value=y, reduce="add")'),
+    ("scatter_min segment_min", 'x.scatter(axis=0, index=i, value=y, reduce="min")'),
+    ("scatter_max segment_max", 'x.scatter(axis=0, index=i, value=y, reduce="max")'),
     ("if_ select_n", "rc.where(x > 0.0, x, 0.0)"),
     ("Conv1d conv1d", "rc.nn.Conv2d(2, 4, (1, 3), domain=())(x.reshape(2, 1, 3))"),
     (

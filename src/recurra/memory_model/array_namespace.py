@@ -170,7 +170,8 @@ class AllocatingNamespace:
     def joined_at(
         self, join: str, x: ArrayView, i: ArrayView, v: ArrayView, axis: int
     ) -> ArrayView:
-        return self.new(x.shape, x.dtype)
+        room = self.new(_with(x, {axis: x.shape[axis] + 1}), x.dtype)
+        return room[(*(slice(None),) * axis, slice(0, x.shape[axis]))]
 
     def concat(self, xs: Sequence[ArrayView], axis: int) -> ArrayView:
         axis %= xs[0].ndim

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 
@@ -85,16 +86,21 @@ class CumMax(Axis):
         found, _ = select(x == y, positions(x, self.axis))
         last = found.apply(self, found)
         nothing = filled(x, 0.0, g.type.dtype)
-        return (g.apply(Scatter(axis=self.axis, add=True), nothing, last, g),)
+        return (g.apply(Scatter(axis=self.axis, reduce="add"), nothing, last, g),)
+
+
+Reduce = Literal["", "add", "min", "max"]
+MONOIDS: Mapping[Reduce, str] = {"add": "add", "min": "minimum", "max": "maximum"}
 
 
 class Scatter(Axis):
-    """y = x, but v[.., k, ..] at place i[.., k, ..] of an axis, of several the last; `add`: x + v
+    """y = x, but v[.., k, ..] at place i[.., k, ..] of an axis, of several the last
 
-    Places off the axis are left out.
+    With `reduce`, x joined to all of them: their sum, the least or the largest. Places off the axis
+    are left out.
     """
 
-    add: bool = False
+    reduce: Reduce = ""
 
     def infer(self, source: Type, places: Type, values: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         if is_float(places.dtype) or places.dtype == "bool":
@@ -116,15 +122,12 @@ class Scatter(Axis):
             return x
         i = xp.asarray(i, dtype=i.dtype if str(i.dtype).endswith("64") else "int32")
         i = xp.where((i >= 0) & (i < n), i, xp.full((), n, dtype=i.dtype))  # behind the end
-        front = tuple(slice(n) if k == axis else slice(None) for k in range(rank))
-        if self.add:
-            room = xp.pad(x, tuple((0, int(k == axis)) for k in range(rank)), constant_values=0)
-            return joined_at(xp, "add", room, i, v, axis)[front]
+        if self.reduce or i.shape[axis] == 1:
+            return joined_at(xp, MONOIDS.get(self.reduce, "set"), x, i, v, axis)
         column = tuple(-1 if k == axis else 1 for k in range(rank))
         order = xp.reshape(xp.arange(i.shape[axis], dtype="int32"), column)
-        room = tuple(s + int(k == axis) for k, s in enumerate(x.shape))
-        none = xp.full(room, -1, dtype="int32")
-        last = joined_at(xp, "maximum", none, i, xp.broadcast_to(order, i.shape), axis)[front]
+        none = xp.full(x.shape, -1, dtype="int32")
+        last = joined_at(xp, "maximum", none, i, xp.broadcast_to(order, i.shape), axis)
         found = xp.take_along_axis(v, xp.maximum(last, xp.zeros_like(last)), axis=axis)
         return xp.where(last >= 0, found, x)
 
@@ -132,18 +135,26 @@ class Scatter(Axis):
         n = x.shape[self.axis]
         end = n if isinstance(n, int) else i.apply(Value(expr=n, dtype=i.dtype))
         heard, near = (i >= 0) & (i < end), nearest(i, n)
-        at = along(g, near, self.axis)
-        if self.add:
-            return g, None, select(heard, at)[0]
+        if self.reduce == "add":
+            return g, None, select(heard, along(g, near, self.axis))[0]
+        if self.reduce:  # equals share it, as in torch
+            mine, here = x == y, heard & (along(y, near, self.axis) == v)
+            one, ones = mine.cast(g.type.dtype), here.cast(g.type.dtype)
+            g = g / one.apply(Scatter(axis=self.axis, reduce="add"), one, i, ones)
+            return select(mine, g)[0], None, select(here, along(g, near, self.axis))[0]
         order = positions(i, self.axis)
         none = x.cast("i32") * 0 - 1  # made of x: where rows end, it ends as they do
         last = order.apply(self, none, i, order)
         heard = heard & (along(last, near, self.axis) == order)
-        return select(last < 0, g)[0], None, select(heard, at)[0]
+        return select(last < 0, g)[0], None, select(heard, along(g, near, self.axis))[0]
 
 
 def joined_at(xp: ArrayNamespace, join: str, x: Array, i: Array, v: Array, axis: int) -> Array:
-    """`x` where each of `v` is joined to what lies at its place along an axis: add, or maximum."""
+    """`x` where each of `v` is joined to what lies at its place along an axis.
+
+    join: "add", "minimum", "maximum", or "set", of places that all differ. What has the place
+    behind the end is left out.
+    """
     own = getattr(xp, "joined_at", scattered)
     return own(join, x, i, v, axis)
 
@@ -151,6 +162,12 @@ def joined_at(xp: ArrayNamespace, join: str, x: Array, i: Array, v: Array, axis:
 def scattered(join: str, x: np.ndarray, i: np.ndarray, v: np.ndarray, axis: int) -> np.ndarray:
     """`joined_at` of NumPy's arrays."""
     at: list[Any] = list(np.indices(i.shape, sparse=True))
-    at[axis], y = i, x.copy()
-    getattr(np, join).at(y, tuple(at), v)
-    return y
+    at[axis] = i
+    front = (*(slice(None),) * axis, slice(x.shape[axis]))
+    y = np.empty([n + int(k == axis) for k, n in enumerate(x.shape)], x.dtype)
+    y[front] = x
+    if join == "set":
+        y[tuple(at)] = v
+    else:
+        getattr(np, join).at(y, tuple(at), v)
+    return y[front]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import recurra as rc
 from recurra.errors import DomainError, ShapeError
@@ -197,3 +198,28 @@ def test_written_places_off_the_axis_are_left_out_of_slopes_too(backend: str):
     assert got["y"].tolist() == [7.0, 2.0, 3.0]
     assert got["dx"].tolist() == [0.0, 4.0, 6.0]
     assert got["dv"].tolist() == [14.0, 0.0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("reduce", "theirs"), [("add", "sum"), ("min", "amin"), ("max", "amax")])
+def test_values_of_one_place_are_joined_as_in_torch(backend: str, reduce: Any, theirs: str):
+    """Equals share the gradient; places off the axis are left out."""
+    rng = np.random.default_rng(0)
+    x0, v0 = (rng.integers(0, 3, shape).astype("f4") for shape in ((4, 3), (5, 3)))
+    at, weight = rng.integers(-1, 6, (5, 3), "i4"), rng.standard_normal((4, 3), "f4")
+    tx, tv = (torch.tensor(z, requires_grad=True) for z in (x0, v0))
+    places = torch.tensor(np.where((at >= 0) & (at < 4), at, 4)).long()
+    room = torch.cat([tx, torch.zeros(1, 3)])
+    want = room.scatter_reduce(0, places, tv, theirs)[:4]
+    (want * torch.tensor(weight)).sum().backward()
+
+    ctx = rc.Context(num_dims=0)
+    with ctx:
+        x, v = rc.constant(x0), rc.constant(v0)
+        y = x.scatter(0, at, v, reduce=reduce)
+        (y * weight).sum().backward(wrt=[x, v])
+        rc.output(y=y, dx=x.grad, dv=v.grad)
+    got = ctx.run({}, backend=backend)
+    np.testing.assert_array_equal(got["y"], want.detach().numpy())
+    np.testing.assert_allclose(got["dx"], tx.grad, rtol=1e-6)
+    np.testing.assert_allclose(got["dv"], tv.grad, rtol=1e-6)

@@ -116,8 +116,17 @@ class JaxNamespace:
     def repeated(self, times: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
         return lax.fori_loop(0, times, body, state)
 
-    def take(self, x: Any, at: Any, **options: Any) -> Any:
-        return moved(lambda bits: jnp.take(bits, at, **options), x)
+    def take(self, x: Any, at: Any, axis: int, mode: str = "raise") -> Any:
+        """All places are there: none is counted from the end, and nothing asks whether it is."""
+        at = jnp.clip(at, 0, x.shape[axis] - 1) if mode == "clip" else jnp.asarray(at)
+        key = (*(slice(None),) * axis, at.astype(np.uint32))
+        return moved(lambda bits: bits.at[key].get(mode="promise_in_bounds"), x)
+
+    def take_along_axis(self, x: Any, at: Any, axis: int) -> Any:
+        at = at.astype(np.uint32)
+        return moved(
+            lambda bits: jnp.take_along_axis(bits, at, axis=axis, mode="promise_in_bounds"), x
+        )
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         return moved(lambda x, y: jnp.where(condition, x, y), x, y)
@@ -175,7 +184,10 @@ class JaxNamespace:
         at: list[Any] = list(jnp.indices(i.shape, sparse=True))
         at[axis] = i
         places = x.at[tuple(at)]
-        return places.add(v) if join == "add" else places.max(v)
+        if join == "set":
+            return places.set(v, mode="drop", unique_indices=True)
+        how = {"add": places.add, "minimum": places.min, "maximum": places.max}[join]
+        return how(v, mode="drop")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(jnp, name)

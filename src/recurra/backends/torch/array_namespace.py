@@ -214,8 +214,12 @@ class TorchNamespace:
         return torch.cummax(x, axis)[0]
 
     def joined_at(self, join: str, x: Tensor, i: Tensor, v: Tensor, axis: int) -> Tensor:
-        how = {"add": "sum", "maximum": "amax"}[join]
-        return torch.scatter_reduce(x, axis, i.to(torch.int64), v, how)
+        i, front = i.to(torch.int64), (*(slice(None),) * axis, slice(x.shape[axis]))
+        x = self.pad(x, [(0, int(k == axis)) for k in range(x.ndim)], 0)
+        if join == "set":
+            return torch.scatter(x, axis, i, v)[front]
+        how = {"add": "sum", "minimum": "amin", "maximum": "amax"}[join]
+        return torch.scatter_reduce(x, axis, i, v, how)[front]
 
     def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
         return widened(labels, dtype, *xs)
