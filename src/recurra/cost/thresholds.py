@@ -210,9 +210,6 @@ MAX_SINGLE_LAUNCH_NS = 1e9
 interrupts a launch, and whoever asks to stop is to wait for a few seconds at most."""
 LAUNCH_NS = 2.5e3
 """Nanoseconds of a launch beside its work; the measurement is not on record."""
-MAX_PASSED_BYTES = 1 << 16
-"""Bytes of an input that goes with a call of XLA, which copies it: to lend it by DLPack takes some
-10 us, as long as to copy so many."""
 LAUNCH_ARRAY_NS = 3.5e3
 """Nanoseconds of every array that a launch is given; the measurement is not on record."""
 MIN_OVERLAPPED_NS = 1e5
