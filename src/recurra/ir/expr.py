@@ -18,7 +18,6 @@ from recurra.ir.frozen import Frozen
 
 Env = Mapping[str, Any]
 
-
 NONE = frozenset[str]()
 SEED = "the seed"  # of a run, beside dims and bounds: none of them can be called so
 
@@ -443,7 +442,8 @@ def _evaluate_comparison(e: Cmp, env: Env, xp: Any) -> Any:
         return _COMPARE[e.op](ev(e.a, env, xp), ev(e.b, env, xp))
     op, sign = (_TURNED[e.op], -1) if wide[0][1] < 0 else (e.op, 1)
     left = reduce(operator.add, (v if k == sign else v * (k * sign) for v, k in wide))
-    return _COMPARE[op](left, sum(v * -k * sign for v, k in terms if not getattr(v, "shape", ())))
+    rest = ((v, -k * sign) for v, k in terms if not getattr(v, "shape", ()))
+    return _COMPARE[op](left, sum(v if k == 1 else v * k for v, k in rest))
 
 
 def _evaluate_logic(e: Any, env: Env, xp: Any) -> Any:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
 from recurra.codegen.array_machine import Starts, Until
-from recurra.codegen.loop_segments import few
-from recurra.codegen.region import Region
-from recurra.codegen.region_function import function, times, with_local_stores
+from recurra.codegen.loop_segments import few, members
+from recurra.codegen.region import Region, stores_of
+from recurra.codegen.region_function import function, times
+from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Tuple
@@ -21,6 +22,7 @@ from recurra.memory_model.arrays import ArrayView, allocated
 from recurra.memory_model.peak_meter import Meter
 from recurra.ops.collective import SHARD
 from recurra.ops.control import Foreign
+from recurra.schedule.tree import Item
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
@@ -118,6 +120,26 @@ def _first_worker() -> Mapping[str, int]:
 
 
 @dataclass(frozen=True)
+class _LettingGo(Walk):
+    """A region whose own stores are gone behind the last of its items that uses them."""
+
+    region: Region = field(kw_only=True)
+    make: Callable[[Store], ArrayView] = field(kw_only=True)
+
+    def items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
+        if not self.region.local or items != self.region.items:
+            super().items(items, state, active)
+            return
+        for n in self.region.local:
+            state.stores[n] = self.make(self.plan.stores[n])
+        for k, it in enumerate(items):
+            super().items((it,), state, active)
+            left = stores_of(self.plan, members(items[k + 1 :]))
+            for n in {*self.region.local} - {*left}:
+                state.stores.pop(n, None)
+
+
+@dataclass(frozen=True)
 class Shapes:
     """Regions statement by statement, as NumPy runs them."""
 
@@ -125,13 +147,11 @@ class Shapes:
     machine: ShapeMachine
 
     def compile(self, plan: StoragePlan, region: Region) -> Compiled:
-        if region.local:
-            code, make = partial(self.compile, plan), partial(store, self.meter, plan)
-            return with_local_stores(plan, region, code, make)
-        run, names = (
-            function(plan, region, self.machine, here=_first_worker),
-            (*region.held, *region.carried),
-        )
+        make = partial(store, self.meter, plan)
+        walker = partial(_LettingGo, region=region, make=make)
+        alone = replace(region, local=())
+        run = function(plan, alone, self.machine, walker, here=_first_worker)
+        names = (*region.held, *region.carried)
         first = 1 + times(region)
 
         def launch(*given: Any) -> tuple[Made, ...]:
