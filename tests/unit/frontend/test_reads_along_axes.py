@@ -20,6 +20,10 @@ def program(read: str, loop: bool) -> tuple[rc.Context, dict[Any, int]]:
         at = {
             "clamped below": rc.max(i - 2, 0),
             "clamped above": rc.min(i + 3, I - 1),
+            "one below": rc.max(i - 1, 0),
+            "one above": rc.min(i + 1, I - 1),
+            "within": rc.max(rc.min(i, I - 2), 1),
+            "past one end": rc.max(rc.min(i - 1, I - 2), 1),
             "backwards": I - 1 - i,
             "by halves": i // 2,
             "in turn": (i * 3) % 4,
@@ -29,7 +33,16 @@ def program(read: str, loop: bool) -> tuple[rc.Context, dict[Any, int]]:
     return ctx, {T: 3, I: 7}
 
 
-READS = ("clamped below", "clamped above", "backwards", "by halves", "in turn")
+HELD = ("one below", "one above", "within")
+READS = (
+    "clamped below",
+    "clamped above",
+    *HELD,
+    "past one end",
+    "backwards",
+    "by halves",
+    "in turn",
+)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -42,3 +55,11 @@ def test_reads_along_an_axis_are_those_of_the_interpreter(
     expect_interpreted(ctx, bounds, backend)
     schedule = str(ctx.compile(bounds, backend=backend).compiled.schedule)
     assert "for i" not in schedule, schedule
+
+
+@pytest.mark.parametrize("read", READS)
+def test_ends_that_come_once_more_are_parts_of_the_axis(read: str) -> None:
+    """No element is looked up by its number."""
+    ctx, bounds = program(read, loop=False)
+    equations = str(ctx.compile(bounds, backend="numpy").compiled.schedule.graph)
+    assert (" take(" not in equations) == (read in HELD)

@@ -1,12 +1,15 @@
 """Reads once a dim is an axis: in its place, as a range, or by elements' numbers.
 
 x[i]  x[i-1]  x[lo:hi]      a part of the axis
-x[max(i-1,0)]  x[I-1-i]     elements of it that are taken
+x[max(i-1,0)]               a part of it, and its first element once more
+x[2*i]  x[I-1-i]            elements of it that are taken
 """
 
 from __future__ import annotations
 
-from recurra.ir.expr import Expr, Sym, lin, symbols
+from collections.abc import Mapping
+
+from recurra.ir.expr import Expr, Ext, Sym, evaluate, lin, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
 from recurra.ir.types import Range
 
@@ -90,6 +93,37 @@ def shift(e: Index, dim: str) -> Expr | int | None:
         return None
     c = lin([(e, 1), (Sym(dim), -1)])
     return c if dim not in symbols(c) else None
+
+
+def held_at_ends(
+    e: Expr | int, mine: Range, source: Range, sizes: Mapping[str, int]
+) -> tuple[bool, Expr | int, Expr | int, bool] | None:
+    """max(min(dim + c, last), first) along `mine` as a part of an axis: its start and its size.
+
+    Also whether its first element comes once more ahead of it, and its last once more behind it.
+    None where the index is another, or leaves `first` to `last` by more than one point.
+    """
+    ends: dict[str, Expr | int] = {"max": source.lo, "min": source.hi - 1}  # pyright: ignore
+    inner: Expr | int = e
+    while isinstance(inner, Ext):
+        moving = [x for x in inner.args if mine.dim in symbols(x)]
+        rest = [x for x in inner.args if mine.dim not in symbols(x)]
+        if len(moving) != 1 or len(rest) != 1:
+            return None
+        ends[inner.op], inner = rest[0], moving[0]
+    c = shift(inner, mine.dim)
+    if c is None:
+        return None
+    before = lin([(ends["max"], 1), (c, -1), (mine.lo, -1)])
+    after = lin([(c, 1), (mine.hi, 1), (ends["min"], -1), (1, -1)])
+    if (symbols(before) | symbols(after)) - sizes.keys():
+        return None
+    counts = [max(0, evaluate(n, sizes)) for n in (before, after)]
+    if max(counts) > 1 or sum(counts) >= mine.size(sizes):
+        return None
+    start = lin([(c, 1), (mine.lo, 1), (counts[0], 1), (source.lo, -1)])
+    size = lin([(mine.hi, 1), (mine.lo, -1), (sum(counts), -1)])
+    return counts[0] == 1, start, size, counts[1] == 1
 
 
 def _is_beyond(lo: Expr | int, hi: Expr | int, extent: Range) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from recurra.ir.expr import TRUE, Expr, Sym, lin, maximum, minimum, substitute, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
@@ -28,6 +28,7 @@ from recurra.polyhedral.boxes import split_boxes
 from recurra.polyhedral.dependence import always_inside
 from recurra.transforms.rewriter.rewriting import Rewriting
 from recurra.transforms.vectorize.axis_reads import (
+    held_at_ends,
     is_read_along,
     loose_range,
     reads_along,
@@ -244,8 +245,7 @@ class _Vectorize:
         ref = Ref(a.name, (*a.index[:k], part, *a.index[k + 1 :]))
         at = sum(isinstance(e, Slice) for e in a.index[:k])
         if c is None:
-            point: Any = a.index[k]
-            return self._taken(ref, at, lin([(point, 1), (every.lo, -1)]), r, domain)
+            return self._taken(ref, at, cast("Expr | int", a.index[k]), every, domain, r)
         rank = self.g.type(ref).rank
         return self.move(ref, at, rank - 1 if self.last else 0, domain)
 
@@ -266,20 +266,33 @@ class _Vectorize:
             mine = node.domain[self.dim]
             c: Any = shift(e, self.dim)
             if c is None:
-                point = e
-                return self._taken(ref, axis, lin([(point, 1), (r.lo, -1)]), mine, domain), True
+                return self._taken(ref, axis, e, r, domain, mine), True
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
         return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
 
-    def _taken(self, ref: Ref, axis: int, at: Expr | int, extent: Range, domain: Domain) -> Ref:
+    def _taken(
+        self, ref: Ref, axis: int, e: Expr | int, source: Range, domain: Domain, mine: Range
+    ) -> Ref:
         """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
+        held = held_at_ends(e, mine, source, self.g.sizes)
+        if held is not None:
+            first, start, size, last = held
+            part = self._cut(ref, axis, start, size, source, domain)
+            ends = [
+                self.emit(Cut(axis=axis, start=at, size=1), (part,), domain, "end")
+                for at in (0, size - 1)
+            ]
+            made = (*ends[:first], part, *ends[2 - last :])
+            ref = self.emit(Concat(axis=axis), made, domain, "held") if len(made) > 1 else part
+            return self.move(ref, axis, self.g.type(ref).rank - 1 if self.last else 0, domain)
         axes = LETTERS[: self.g.type(ref).rank]
         out = axes[:axis] + axes[axis + 1 :]
         out = out + "Z" if self.last else "Z" + out
         op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
-        return self.emit(op, (ref, self.symbol(at, extent, domain, "i32")), domain, "taken")
+        at = lin([(e, 1), (source.lo, -1)])
+        return self.emit(op, (ref, self.symbol(at, mine, domain, "i32")), domain, "taken")
 
     def _cut(
         self,
