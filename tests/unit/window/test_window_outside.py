@@ -126,6 +126,23 @@ def test_what_is_given_away_inside(seen: Callable[[torch.Tensor], Any]) -> None:
                 assert numbers[0, 0] == k + 1
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_what_is_written_silently_is_written_after_it_was_read(history: bool) -> None:
+    """The learned statistics, also where the operator waits only because of its other arguments."""
+
+    def program() -> list[torch.Tensor]:
+        mean, var, found = torch.zeros(400), torch.ones(400), list[torch.Tensor]()
+        x = BIG.clone().requires_grad_(history)
+        x.detach().numpy()
+        for _ in range(8):
+            found.append(mean + in_flight()[0] * 0)
+            with torch.set_grad_enabled(history):
+                torch.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5)
+        return found
+
+    expect_bits_of_eager(program)
+
+
 BOUND = {
     "numpy": torch.Tensor.numpy,
     "tolist": torch.Tensor.tolist,
