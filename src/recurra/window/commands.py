@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
@@ -45,6 +45,10 @@ class WindowRunCommand:
 
     Example: recurra window run infer.py --threads 2 -- --images 100
     """
+
+    SCRIPT_WORDS: ClassVar = (
+        "hint: the script's own options come behind --, as in infer.py -- --n 3"
+    )
 
     script: Positional[Path]
     """A Python file."""

@@ -118,6 +118,15 @@ def test_a_script_that_is_typed_or_piped() -> None:
     assert (done.returncode, done.stdout) == (0, "it ran\n"), done.stderr
 
 
+def test_options_of_a_script_that_stand_before_the_dashes_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["window", "run", "infer.py", "--images", "3"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err.endswith("options come behind --, as in infer.py -- --n 3\n")
+
+
 def test_scripts_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path, tmp_path / "nothing.py"):
         assert main(["window", "run", str(path)]) == 2
