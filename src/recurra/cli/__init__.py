@@ -224,7 +224,13 @@ def run(options: Callable[..., Any], program: str, words: Sequence[str]) -> int:
 
     config = (tyro.conf.FlagCreatePairsOff,)
     parsed = partial(tyro.cli, options, prog=program, args=words, config=config)
-    command = parsed()
+    try:
+        command = parsed()
+    except SystemExit as left:
+        hint = getattr(options, "SCRIPT_WORDS", "")
+        if left.code and hint and "--" not in words:
+            print(hint, file=sys.stderr)
+        raise
     default = command.otherwise() if hasattr(command, "otherwise") else None
     return (command if default is None else parsed(default=default))()
 

@@ -61,9 +61,9 @@ class RunCommand:
     bounds: at the first read by data that leaves its axis."""
 
     def __call__(self) -> int:
-        path = _file(self.script)
-        sys.argv = [str(path)]
-        sys.path.insert(0, str(path.parent))
+        path = _file(self.script).absolute()
+        sys.argv = [str(self.script)]
+        sys.path.insert(0, str(path.resolve().parent))
         try:
             with self.mode():
                 runpy.run_path(str(path), run_name="__main__")

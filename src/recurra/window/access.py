@@ -13,6 +13,8 @@ from typing import Any
 from recurra.window.mapped_files import FileMap, number_of
 from recurra.window.task import Segment, WindowError
 
+BARRIER = "leave reads and writes out, so that the kernel is a barrier"
+
 
 def segments(arrays: Iterable[object]) -> tuple[Segment, ...]:
     """Of NumPy arrays, PyTorch tensors on the CPU, and segments; empty ones touch nothing."""
@@ -24,7 +26,8 @@ def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
     return tuple(
         segment
         for array in arrays
-        if (segment := segment_of(array)).size == getattr(array, "nbytes", segment.size)
+        if (segment := segment_of(array)).size == getattr(array, "nbytes", 0)
+        or isinstance(array, Segment)
     )
 
 
@@ -36,14 +39,23 @@ def segment_of(array: object) -> Segment:
     if isinstance(array, Segment):
         return array
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None:
+    if interface is not None and isinstance(interface["data"], tuple):  # others give a copy
         return _numpy(array, interface)
     if hasattr(array, "untyped_storage"):
         return _torch(array)
     raise WindowError(
         f"{type(array).__name__} has no address",
         facts="a kernel touches NumPy arrays, PyTorch tensors on the CPU, or Segments",
-        hint="leave reads and writes out, so that the kernel is a barrier",
+        hint=BARRIER,
+    )
+
+
+def _elsewhere(what: str, parts: str) -> WindowError:
+    """Of what has parts that lie somewhere else."""
+    return WindowError(
+        f"{what} lies in several places",
+        facts="reads= and writes= give arrays whose elements are numbers",
+        hint=f"give {parts}, or {BARRIER}",
     )
 
 
@@ -54,13 +66,19 @@ def is_scalar(value: object) -> bool:
 
 
 def _numpy(array: Any, interface: dict[str, Any]) -> Segment:
-    if array.size == 0 or is_scalar(array):
+    numpy = sys.modules.get("numpy")
+    view = array if hasattr(array, "strides") or numpy is None else numpy.asarray(array)
+    if view.size == 0 or is_scalar(array):
         return Segment(0, 0)
+    if view.dtype.hasobject:
+        raise _elsewhere("an array of objects", "the arrays in it")
+    if hasattr(array, "filled"):
+        raise _elsewhere("a masked array", "x.data and x.mask")
     low = high = interface["data"][0]
-    for length, stride in zip(array.shape, array.strides, strict=True):
+    for length, stride in zip(view.shape, view.strides, strict=True):
         reach = (length - 1) * stride
         low, high = low + min(reach, 0), high + max(reach, 0)
-    return Segment(_byte(array, low), high - low + array.itemsize)
+    return Segment(_byte(view, low), high - low + view.itemsize)
 
 
 def _byte(array: object, address: int) -> int:
@@ -91,6 +109,8 @@ def _torch(tensor: Any) -> Segment:
         raise WindowError(
             f"a tensor on {tensor.device}", facts="these threads run kernels on the CPU only"
         )
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        raise _elsewhere(f"a tensor of layout {tensor.layout}", "x.indices() and x.values()")
     if tensor.numel() == 0:
         return Segment(0, 0)
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

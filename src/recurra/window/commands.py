@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 import os
-import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
@@ -46,6 +46,10 @@ class WindowRunCommand:
     Example: recurra window run infer.py --threads 2 -- --images 100
     """
 
+    SCRIPT_WORDS: ClassVar = (
+        "hint: the script's own options come behind --, as in infer.py -- --n 3"
+    )
+
     script: Positional[Path]
     """A Python file."""
     arguments: Positional[tuple[str, ...]] = ()
@@ -77,19 +81,20 @@ class WindowRunCommand:
         with needed_by("recurra window run", WindowError):
             from recurra.window.torch.concurrent import load_native, without_gradients
         load_native(self.threads, self.slots, None)  # if that fails, no script has run
+        script = self.script.absolute()
         sys.argv = [str(self.script), *self.arguments]
-        sys.path.insert(0, str(self.script.parent))
+        sys.path.insert(0, str(script.resolve().parent))
         policy = "always" if self.always else "learn"
         explain = self.explain or self.timeline is not None
         try:
             with without_gradients(
                 self.threads, self.slots, policy=policy, explain=explain, check=self.check
             ) as block:
-                left = _run_script(self.script)
+                left = _run_script(script)
         except WindowError:
             raise
         except Exception as error:
-            print(_without_our_frames(error, self.script), end="", file=sys.stderr)
+            print(_without_our_frames(error, script), end="", file=sys.stderr)
             print("(it ran without gradients, inside window.concurrent())", file=sys.stderr)
             return 1
         self._tell(block)
@@ -106,26 +111,17 @@ class WindowRunCommand:
 
 
 def _run_script(script: Path) -> SystemExit | None:
-    """How it ended by itself, if it asked to."""
-    try:
-        if script.is_file():
-            runpy.run_path(str(script), run_name="__main__")
-        else:
-            _run_once_read(script)
-    except SystemExit as left:
-        return left
-    return None
-
-
-def _run_once_read(script: Path) -> None:
-    """Run what a pipe holds: `runpy` reads a script twice."""
-    code = compile(script.read_bytes(), str(script), "exec")
+    """Run it once read, since it may be a pipe; return how it ended by itself, if it asked to."""
     main, before = ModuleType("__main__"), sys.modules["__main__"]
+    vars(main).update(__file__=str(script), __builtins__=builtins)
     sys.modules["__main__"] = main
     try:
-        exec(code, vars(main))
+        exec(compile(script.read_bytes(), str(script), "exec", dont_inherit=True), vars(main))
+    except SystemExit as left:
+        return left
     finally:
         sys.modules["__main__"] = before
+    return None
 
 
 def _without_our_frames(error: Exception, script: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from random_torch import bits, expect_bits_of_eager
 from recurra.window import WindowError
@@ -22,6 +23,8 @@ W = torch.randn(64, 64, generator=GENERATOR)
 AT = torch.randint(0, 32, (8,), generator=GENERATOR)
 PAST = torch.randn(2, 64, 64, generator=GENERATOR)
 LINEAR = torch.nn.Linear(64, 64, bias=False)
+CELL = torch.nn.GRUCell(64, 64)
+HEADS = torch.randn(2, 4, 32, 16, generator=GENERATOR)
 
 
 def in_autocast(k: int) -> torch.Tensor:
@@ -39,6 +42,9 @@ PROGRAMS: dict[str, tuple[int, Callable[[int], torch.Tensor]]] = {  # operators 
     "clamp in place": (2, lambda k: (W * 1).clamp_(max=k + 0.5)),
     "pow": (2, lambda k: W.abs().pow(1.0 + k / 100)),
     "autocast": (5, in_autocast),
+    "attention": (1, lambda k: scaled_dot_product_attention(HEADS, HEADS, HEADS, is_causal=k > 9)),
+    "a cell": (12, lambda k: CELL(W, W)),
+    "numbers made tensors": (1, lambda k: W * torch.tensor(k + 0.5)),
 }
 
 
@@ -56,6 +62,18 @@ def test_it_is_deferred(name: str) -> None:
         found = program()
     assert bits([x.float() for x in found]) == bits([x.float() for x in expected])
     assert block.counts["deferred"] >= operators * (CALLS - 1)
+
+
+def test_what_waits_does_not_wait_for_others() -> None:
+    """No operator of these programs waits for everything that is in flight."""
+    for name in ("attention", "a cell", "numbers made tensors"):
+        call = PROGRAMS[name][1]
+        with concurrent(2, policy="always"):
+            call(0), call(20)
+        with concurrent(2, policy="always", explain=True) as block:
+            for k in range(CALLS):
+                call(k)
+        assert not [fate for fate in block.fates if fate.what == "caller"]
 
 
 def growing(k: int) -> list[torch.Tensor]:

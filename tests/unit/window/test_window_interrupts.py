@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch._dynamo import eval_frame
 
+from built import FOLDER
 from random_torch import bits
+from recurra.window.native.build import TORCH
+from recurra.window.native.twin import load
 from recurra.window.torch.concurrent import DOORS, READERS, SETTERS, concurrent
 
 pytestmark = [
@@ -66,6 +69,7 @@ def test_nothing_is_left_of_a_block_that_was_interrupted(
     """Where a block has no operators, what begins and ends it is interrupted."""
     dice = random.Random(rounds)
     expected = bits([program()])
+    module = load(FOLDER, TORCH)
     before = [getattr(owner, name) for owner, name in REPLACED]
     stance = eval_frame._stance  # pyright: ignore
     interrupted = 0
@@ -83,6 +87,7 @@ def test_nothing_is_left_of_a_block_that_was_interrupted(
             interrupted += 1
         assert all(bits([y]) == expected for y in results)
         assert [getattr(owner, name) for owner, name in REPLACED] == before
+        assert module.functions_replaced() == 0
         assert eval_frame._stance == stance  # pyright: ignore
         defers()
     assert interrupted > 10

@@ -126,8 +126,27 @@ def test_what_is_given_away_inside(seen: Callable[[torch.Tensor], Any]) -> None:
                 assert numbers[0, 0] == k + 1
 
 
+@pytest.mark.parametrize("history", [False, True])
+def test_what_is_written_silently_is_written_after_it_was_read(history: bool) -> None:
+    """The learned statistics, also where the operator waits only because of its other arguments."""
+
+    def program() -> list[torch.Tensor]:
+        mean, var, found = torch.zeros(400), torch.ones(400), list[torch.Tensor]()
+        x = BIG.clone().requires_grad_(history)
+        x.detach().numpy()
+        for _ in range(8):
+            found.append(mean + in_flight()[0] * 0)
+            with torch.set_grad_enabled(history):
+                torch.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5)
+        return found
+
+    expect_bits_of_eager(program)
+
+
 BOUND = {
     "numpy": torch.Tensor.numpy,
+    "tolist": torch.Tensor.tolist,
+    "to_dlpack": lambda x, give=torch.utils.dlpack.to_dlpack: torch.from_dlpack(give(x)),
     "data_ptr": lambda x, address=torch.Tensor.data_ptr: np.ctypeslib.as_array(
         ctypes.cast(address(x), ctypes.POINTER(ctypes.c_float)), x.shape
     ),
@@ -136,13 +155,36 @@ BOUND = {
 
 @pytest.mark.parametrize("name", BOUND)
 def test_readers_that_were_looked_up_before_the_block(name: str) -> None:
-    expected = in_flight().numpy().copy()
+    expected, numbers = in_flight().numpy().copy(), BIG.numpy().copy()
+    x = BIG.clone()
     with concurrent(2, policy="always"):
         for _ in range(4):
             y = in_flight()
             assert np.array_equal(BOUND[name](y), expected)
             y.add_(in_flight() * 0 + 1)
             assert np.array_equal(BOUND[name](y), expected + 1)
+            x.add_(in_flight() * 0 + 1)
+            numbers = numbers + 1
+            assert np.array_equal(BOUND[name](x), numbers)
+            x = x.clone()  # which nobody else sees
+
+
+def test_who_is_told_of_functions_is_told_of_those_that_there_are() -> None:
+    """A class that knows functions of PyTorch from before the block knows them inside."""
+
+    class Masked(torch.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func in known:
+                return known[func]
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    known = {torch.Tensor.numpy: "numbers", torch.Tensor.tolist: "a list"}
+    with concurrent(2, policy="always"):
+        x = in_flight().as_subclass(Masked)
+        assert (x.numpy(), x.tolist()) == ("numbers", "a list")
 
 
 def test_what_has_no_value_says_so_for_ever() -> None:

@@ -29,9 +29,33 @@ def test_a_script_has_arguments_exit_codes_and_tracebacks_of_its_own(
     assert main(["window", "run", str(path)]) == 1
     told = capsys.readouterr().err
     assert "window/commands.py" not in told
-    assert "runpy" not in told
     assert told.startswith(f'Traceback (most recent call last):\n  File "{path}", line 4, in <mod')
     assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told
+    path.write_text("x = (")
+    assert main(["window", "run", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f'  File "{path}", line 1\n')
+
+
+@pytest.mark.parametrize("words", [("window", "run"), ("run",)])
+def test_a_script_finds_what_lies_beside_it_wherever_it_goes(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its folder is told by no name that depends on where it was called."""
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    Path("beside_infer.py").write_text("THERE = 'it is'")
+    Path("infer.py").write_text(
+        "import os\nos.chdir('/')\nimport beside_infer\n"
+        "def f(x: int): ...\nprint(__file__, beside_infer.THERE, f.__annotations__)"
+    )
+    assert main([*words, "infer.py"]) == 0
+    told = capsys.readouterr().out
+    assert told == f"{tmp_path / 'infer.py'} it is {{'x': <class 'int'>}}\n"
+    sys.modules.pop("beside_infer")
 
 
 def test_a_script_that_exits_is_told_of_too(
@@ -92,6 +116,15 @@ def test_without_a_compiler_no_script_has_run(tmp_path: Path) -> None:
 def test_a_script_that_is_typed_or_piped() -> None:
     done = command("/dev/stdin", given="print('it ran')\n")
     assert (done.returncode, done.stdout) == (0, "it ran\n"), done.stderr
+
+
+def test_options_of_a_script_that_stand_before_the_dashes_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["window", "run", "infer.py", "--images", "3"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err.endswith("options come behind --, as in infer.py -- --n 3\n")
 
 
 def test_scripts_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

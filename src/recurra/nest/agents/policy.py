@@ -152,6 +152,8 @@ def proposed(problem: NestProblem, on: VectorTarget | None = None) -> Nest:
         raise RecurraError(
             f"{problem.statement} has too many loops for the policy",
             facts=f"{n} untiled, at most {policy.actions.max_loops}",
+            hint="search for one, recurra.nest.tuned(problem), or take the standard one,"
+            " recurra.nest.compile(problem)",
         )
     return policy.path(problem)[-1]
 

@@ -427,19 +427,19 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   const std::size_t count = op.schema().arguments().size(), base = stack->size() - count;
   Touched touched;
   for (std::size_t k = 0; k < count; ++k) touch(touched, (*stack)[base + k], kind.writes[k]);
+  const bool otherwise = kind.unless >= 0 && (*stack)[base + static_cast<std::size_t>(kind.unless)]
+                                                 .toScalar().toBool();
+  const bool only_reads = kind.only_reads && !otherwise;
   if (touched.gradient && c10::GradMode::is_enabled()) {  // its result has a history
-    return run_alone(op, keys, stack, touched, kind.only_reads, "its result has a history");
+    return run_alone(op, keys, stack, touched, only_reads, "its result has a history");
   }
   if (!touched.any || kind.way == Kind::shapes) {
     const c10::impl::ExcludeDispatchKeyGuard without(kKey);
     return op.redispatchBoxed(below(keys), stack);
   }
   std::uint64_t signature = reinterpret_cast<std::uint64_t>(&op.schema());
-  bool known_shapes =
-      kind.way == Kind::defers && touched.plain && !touched.shared && usual_modes();
-  if (kind.silent >= 0) {
-    known_shapes = known_shapes && !(*stack)[base + static_cast<std::size_t>(kind.silent)].toBool();
-  }
+  bool known_shapes = kind.way == Kind::defers && !otherwise && touched.plain &&
+                      !touched.shared && usual_modes();
   const bool masked = kind.masks && std::any_of(stack->begin() + static_cast<long>(base + 1),
                                                 stack->end(), has_mask);
   known_shapes = known_shapes && !masked;
@@ -456,11 +456,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   if (!known_shapes) {
     const bool known = kind.way == Kind::caller || touched.shared || masked;
     const char* why = kind.way == Kind::caller ? kind.why
+                      : otherwise      ? kind.otherwise
                       : !touched.plain ? "its arguments are not plain tensors on the CPU"
                       : touched.shared ? "somebody else sees memory of its arguments"
                       : masked         ? "the shape of its result depends on a mask"
                                        : "its arguments, or the modes of its caller, are unusual";
-    return run_alone(op, keys, stack, touched, known && kind.only_reads, why);
+    return run_alone(op, keys, stack, touched, known && only_reads, why);
   }
   mix(signature, static_cast<std::uint64_t>(c10::get_default_dtype_as_scalartype()));
   if (memory.size() > kMost) {  // shapes that never come again

@@ -118,9 +118,10 @@ class Call {
 
   // It has run. What nobody else holds is given back at once, by any thread. What Python has seen
   // can only be freed with Python's lock: a tensor of which it has forgotten all is left to `clear`
-  // without its storage.
-  void give_back() {
+  // without its storage. Returns the bytes of those that Python has: it may forget them soon.
+  std::size_t give_back() {
     outputs.clear(), writes.clear();
+    std::size_t kept = 0;
     std::uint64_t bit = 1;
     each_argument([&](at::Tensor& t) {
       const bool seen = of_python_ & bit;
@@ -133,8 +134,11 @@ class Call {
         t.reset();
       } else if (seen && only_ours() && slot->has_unique_reference() && only_ours()) {
         StorageOf::of(*tensor) = {};
+      } else if (t.has_storage()) {
+        kept += t.storage().nbytes();
       }
     });
+    return kept;
   }
 
  private:
@@ -171,6 +175,13 @@ inline unsigned float_modes() {
 inline void set_float_modes(unsigned modes) {
 #if defined(__x86_64__)
   __builtin_ia32_ldmxcsr(modes);
+#endif
+}
+
+// This thread looks for something in a loop.
+inline void spin() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
 #endif
 }
 

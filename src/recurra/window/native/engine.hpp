@@ -67,8 +67,7 @@ class Engine {
   void change() { ++changes_; }
 
   // The results of what is in flight take about so many bytes at most: those of calls since the
-  // oldest one that has not ended. So much more memory than in order is asked for, and the results
-  // of one call.
+  // oldest one that has not ended, and those of one call that are as many at most.
   void allow(std::size_t bytes) {
     const auto lock = locked();
     budget_ = bytes;
@@ -92,6 +91,7 @@ class Engine {
     std::uint64_t bytes = 0;
     for (const Promise& one : call->outputs) bytes += one.like->bytes;
     auto lock = locked();
+    while (bytes > budget_ && !window_.empty()) help(lock, [this] { return shows(kReady | kEmpty); });
     while (!within_budget()) help(lock, [this] { return shows(kReady | kRoom); });
     const Word upstream = fresh ? window_.before_reads(accesses) : window_.upstream_of(accesses);
     offered_bytes_ += bytes;
@@ -228,12 +228,13 @@ class Engine {
   static constexpr double kLongestBundle = 40;  // µs
   static constexpr std::size_t kMostCalls = 12;
   static constexpr int kForgets = 4;
+  static constexpr std::size_t kHeavy = std::size_t{1} << 20;  // bytes, forgotten at once
 
   // To sleep for a lock costs more than anything that is done under it.
   std::unique_lock<std::mutex> locked() {
     for (int k = 0; k < 400; ++k) {
       if (mutex_.try_lock()) return {mutex_, std::adopt_lock};
-      pause();
+      spin();
     }
     return std::unique_lock(mutex_);
   }
@@ -241,12 +242,6 @@ class Engine {
   // The lock is held: one writer at a time.
   static void count(std::atomic<std::uint64_t>& events) {
     events.store(events.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
-
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
   }
 
   // The lock is held: what others may see without it.
@@ -320,7 +315,7 @@ class Engine {
     const auto begin = Clock::now();
     bool found = false;
     do {
-      for (int k = 0; k < 32 && !found; ++k) pause(), found = there();
+      for (int k = 0; k < 32 && !found; ++k) spin(), found = there();
       if (!found) std::this_thread::yield();
     } while (!found && open_ && us_since(begin) < most);
     lock = locked();
@@ -335,10 +330,11 @@ class Engine {
     publish();
     lock.unlock();
     run_all(*bundle);
-    for (std::size_t k = 0; k < bundle->count; ++k) bundle->calls[k]->give_back();
+    std::size_t kept = 0;
+    for (std::size_t k = 0; k < bundle->count; ++k) kept += bundle->calls[k]->give_back();
     lock = locked();
     done_bundles_.push_back(std::move(bundle));
-    ran_.store(static_cast<int>(done_bundles_.size()), std::memory_order_relaxed);
+    ran_ += kept < kHeavy ? 1 : kForgets;
     window_.retire_slot(slot);
     ++retired_;
     if (window_.empty()) backlog_us_ = 0;
@@ -490,7 +486,7 @@ class Engine {
   int size_;
   std::unique_ptr<Bundle> bundles_[kSlots];  // by slot
   std::vector<std::unique_ptr<Bundle>> done_bundles_, spare_;
-  std::atomic<int> ran_{0};  // as many
+  std::atomic<int> ran_{0};
   std::unordered_map<const c10::StorageImpl*, Spoiled> spoiled_;
   std::shared_ptr<const Failure> untold_;
   bool closing_ = false;

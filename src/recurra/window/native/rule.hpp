@@ -38,7 +38,8 @@ struct Kind {
   bool mutates = false;      // any of them
   std::optional<c10::OperatorHandle> op;
   std::size_t returns = 0;
-  int silent = -1;          // the argument that, if true, makes it write more than its schema says
+  int unless = -1;  // all that is so, unless this argument is true, or not zero: then it is `otherwise`
+  const char* otherwise = "";
   bool only_reads = false;  // nothing but its arguments has to be there
 };
 
@@ -53,15 +54,16 @@ inline const std::unordered_map<std::string, int> kSilentWriters = {  // pytorch
     {"aten::native_batch_norm", 5},
     {"aten::batch_norm_update_stats", -1}};
 // Their results are views of their arguments.
-inline const std::unordered_set<std::string> kSilentViews = {"aten::_unsafe_view."};
+inline const std::unordered_set<std::string> kSilentViews = {
+    "aten::_unsafe_view.", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes."};
 // The shapes of their results depend on data only where an index is a mask.
 inline const std::unordered_set<std::string> kMasks = {
     "aten::index.Tensor", "aten::_unsafe_index.Tensor", "aten::index_put_.", "aten::index_put.",
     "aten::_unsafe_index_put."};
-// They look at nothing but shapes.
+// They look at nothing but shapes, or at histories.
 inline const std::unordered_set<std::string> kOnlyShapes = {
-    "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
-    "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
+    "aten::detach_",   "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
+    "aten::new_zeros", "aten::new_ones",   "aten::new_full"};
 // They consist of others, and look at data between them; or their shapes depend on data, and no tag
 // says so.
 inline const std::unordered_set<std::string> kReadsData = {
@@ -99,21 +101,25 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
     const bool writes = a.alias_info() && a.alias_info()->isWrite();
     kind.writes.push_back(writes);
     kind.mutates |= writes;
+    if (a.name() == "dropout_p") kind.unless = static_cast<int>(kind.numbers.size());
     kind.numbers.push_back(is_number(*a.real_type()));
   }
+  const bool draws_by_chance = kind.unless >= 0;
+  kind.otherwise = "it draws";
   for (const auto& r : schema.returns()) {
     (r.alias_info() ? aliases : fresh) = true;
     tensors &= r.type()->kind() == c10::TypeKind::TensorType;
   }
   bool always_writes = false;
   if (auto silent = kSilentWriters.find(schema.name()); silent != kSilentWriters.end()) {
-    kind.silent = silent->second;
+    kind.unless = silent->second;
+    kind.otherwise = "it writes what its schema does not name";
     always_writes = silent->second < 0;
   }
   bool depends = false, reshapes = false, draws = false;
   for (const at::Tag tag : op.getTags()) {
     reshapes |= tag == at::Tag::inplace_view;
-    draws |= tag == at::Tag::nondeterministic_seeded;
+    draws |= tag == at::Tag::nondeterministic_seeded && !draws_by_chance;
     depends |= tag == at::Tag::dynamic_output_shape || tag == at::Tag::data_dependent_output;
   }
   kind.masks = kMasks.count(name) != 0;
@@ -147,7 +153,7 @@ inline Kind kind_of(const c10::OperatorHandle& op) {
   if (draws) return is(Kind::caller, "it draws");
   if (!tensors) return is(Kind::caller, "it gives something else than tensors");
   if (!runs_here) return is(Kind::caller, "it has no kernel for the CPU");
-  if (always_writes) return is(Kind::caller, "it writes what its schema does not name");
+  if (always_writes) return is(Kind::caller, kind.otherwise);
   return is(Kind::defers, kind.mutates ? "in place" : "it gives new tensors");
 }
 

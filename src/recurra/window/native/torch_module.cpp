@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "block.hpp"
+#include "c_functions.hpp"
 
 using namespace recurra;
 
@@ -115,12 +116,15 @@ NB_MODULE(_recurra_torch, m) {
     for (nb::handle one : attributes) {
       const auto row = nb::cast<nb::tuple>(one);
       PyObject* value = row.size() == 3 ? nb::object(row[2]).ptr() : nullptr;
+      if (CFunctions::replace(row[0], row[1], value)) continue;
       if (PyObject_SetAttr(nb::object(row[0]).ptr(), nb::object(row[1]).ptr(), value)) {
         if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
         PyErr_Clear();  // it was not put
       }
     }
   });
+  m.def("original", CFunctions::original);
+  m.def("functions_replaced", CFunctions::replaced);
   m.def("listen", listen);
   m.def("account", [] {
     const WithoutPython free;

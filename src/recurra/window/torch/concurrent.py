@@ -42,18 +42,9 @@ from recurra.window.torch.sites import Site, site_of
 
 # What looks at a tensor's memory without the dispatcher (storages that NumPy sees say so: they
 # cannot be resized any more), ..
-LOOKS = ("tolist", "apply_", "map_", "map2_", "__reduce_ex__", "numpy", "__array__")
-# .. and what gives it away.
-GIVES = (
-    "data_ptr",
-    "untyped_storage",
-    "_typed_storage",
-    "storage",
-    "storage_type",
-    "__dlpack__",
-    "share_memory_",
-    "pin_memory",
-)
+LOOKS = ("tolist", "apply_", "map_", "map2_", "numpy")
+# .. and what gives it away. Other ways, such as share_memory_() or pickle, come here.
+GIVES = ("data_ptr", "untyped_storage", "pin_memory")
 READERS = (*LOOKS, *GIVES)
 HOLDERS = "_use_count"  # counts who holds a tensor, as what is in flight does
 _C: ModuleType = torch._C  # pyright: ignore[reportPrivateUsage]
@@ -285,14 +276,14 @@ def without_gradients(
 
 @contextmanager
 def _replaced(module: ModuleType) -> Generator[None]:
-    """Inside, what PyTorch does without operators goes by us; an attribute that a class inherits is
-    inherited again at the end."""
+    """Inside, what PyTorch does without operators goes by us: its functions in C, whoever looked
+    them up before, and attributes. One that a class inherits is inherited again at the end."""
     before: list[tuple[object, ...]] = []
 
     def replace(replacements: Iterable[Replacement]) -> None:
         ours: list[tuple[object, ...]] = []
         for owner, name, replaced in replacements:
-            method = getattr(owner, name)
+            method = module.original(owner, name)
             ours.append((owner, name, replaced(method)))
             before.append((owner, name, method) if name in vars(owner) else (owner, name))
         module.put(ours)
