@@ -27,8 +27,8 @@ class Trainable(Recipe):
     def otherwise(self) -> Recipe | None:
         """Settings that stand where none are given: with --resume those of the run."""
         from recurra.report.runs import RunFolder
-        from recurra.rl.flags import flag
         from recurra.rl.train import configured
+        from recurra.support.flags import flag
 
         if self.resume is None:
             return None

@@ -27,10 +27,11 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder
-from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.rl.flags import expect_sound, in_flags
 from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
+from recurra.support.flags import flag
 from recurra.support.free_memory import free_bytes
 
 if TYPE_CHECKING:
