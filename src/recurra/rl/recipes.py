@@ -37,7 +37,7 @@ class Trainable(Recipe):
         except RecurraError as error:
             told = filter(None, (error.facts, f"given as {flag('resume', self.resume)}"))
             raise RecurraError(error.what, facts="\n  ".join(told), hint=error.hint) from None
-        return replace(configured(type(self)(resume=self.resume), config), config=config)
+        return replace(configured(self, config), config=config)
 
     def __call__(self) -> int:
         """The command."""
