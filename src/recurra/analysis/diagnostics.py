@@ -126,11 +126,13 @@ def uncovered(
             hint="choose by where it can be read: rc.where(t >= 1, x[t - 1], x[0])",
             loc=node.loc,
         )
+    last = [r.dim for r in node.domain if compare("==", r.sym, r.hi - 1) in when][:1]
+    last = "".join(f"\n  the place -1 is the last point of {dim}" for dim in last)
     return DomainError(
         f"{node.name} is not defined at every point of its domain",
         facts=f"its domain is {every or 'one point'}, its branches hold where "
         f"{' or '.join(f'({c})' if len(when) > 1 else str(c) for c in when)}; "
-        f"{at(point, bounds, named)}none does",
+        f"{at(point, bounds, named)}none does{last}",
         hint=_definition_of_the_rest(node, when),
         loc=node.loc,
     )
@@ -142,8 +144,7 @@ def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
     for r in node.domain:
         for end in (r.lo, r.hi - 1):
             there = compare("==", r.sym, end)
-            alone = isl.always(covered, node.domain, (negate(there),))
-            if alone and isl.always(negate(covered), node.domain, (there,)):
+            if isl.always(covered, node.domain, (negate(there),)):
                 place = ", ".join(map(str, node.domain.point(r.dim, end)))
                 return f"define it there, too: {node.name}[{place}] = ..."
     place = ", ".join(node.domain.dims) or "..."

@@ -21,6 +21,7 @@ from typing import Any, TextIO, cast
 import recurra
 from recurra.errors import Interrupted, RecurraError
 from recurra.support.atomic_write import WRONG_PATHS
+from recurra.support.flags import in_flags
 from recurra.support.optional_packages import missing_package
 
 # name → (where its options are, or a program of the benchmarks; what it does)
@@ -232,7 +233,9 @@ def run(options: Callable[..., Any], program: str, words: Sequence[str]) -> int:
             print(hint, file=sys.stderr)
         raise
     default = command.otherwise() if hasattr(command, "otherwise") else None
-    return (command if default is None else parsed(default=default))()
+    command = command if default is None else parsed(default=default)
+    with in_flags(command):
+        return command()
 
 
 def usage(names: Sequence[str], group: str) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from numpy.typing import ArrayLike
 
@@ -224,6 +224,14 @@ class Context:
                 hint=f"write ctx.compile({{{', '.join(f'{end}: 10' for end in ends)}}})",
                 loc=here(),
             )
+        tensor = next((k for k in bounds if isinstance(k, Read)), None)
+        if tensor is not None:
+            raise DomainError(
+                f"a tensor is no bound: {tensor!r}",
+                facts=f"the program calls it {tensor.called}",
+                hint="call it otherwise, if that was the name of a bound",
+                loc=here(),
+            )
         sizes = {str(unwrap(k)): until(v) if isinstance(v, Read) else v for k, v in bounds.items()}
         for d in self.tracer.dims:
             if d.name in sizes:
@@ -400,11 +408,7 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> No
     One that has such a name and is held by no variable makes room; of those that are, only for an
     input, which a run is given by its name.
     """
-    held = {
-        k: x
-        for k, x in variables.items()
-        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
-    }
+    held = _held(tracer, variables)
     fixed = tracer.final | {x.name for k, x in held.items() if x.name == k}
     others = tracer.nodes.keys() - {x.name for x in held.values()} - fixed
     names: dict[str, str] = {}
@@ -419,6 +423,18 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> No
         names[name] = next(n for k in count(2) if (n := f"{name}_{k}") not in taken)
         taken.add(names[name])
     tracer.rename(names)
+
+
+def _held(tracer: Tracer, variables: Mapping[str, object]) -> dict[str, RecurrentTensor]:
+    """The program's tensors by the variables that hold them, and its inputs by keys of dicts."""
+    dicts = [cast("dict[object, object]", x) for x in variables.values() if isinstance(x, dict)]
+    found = {
+        k: x
+        for k, x in chain(*(d.items() for d in dicts), variables.items())
+        if isinstance(x, RecurrentTensor) and x.tracer is tracer and x.name in tracer.nodes
+        if k in variables or isinstance(tracer.nodes[x.name].op, Input)
+    }
+    return {k: x for k, x in found.items() if isinstance(k, str) and k.isidentifier()}
 
 
 @partial(

@@ -13,7 +13,7 @@ from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import counted
 from recurra.frontend.dims import Dims
 from recurra.frontend.dtypes import Dtype
-from recurra.frontend.functions import dims_of, uniform
+from recurra.frontend.functions import box_of, uniform
 from recurra.frontend.operators import operator
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import MAX_POINTS
@@ -110,6 +110,6 @@ def bernoulli(
             hint="of logits write rc.bernoulli(x.sigmoid())",
             loc=here(),
         )
-    box = chance.domain if domain is None else dims_of(domain)
+    box = chance.domain if domain is None else box_of(domain)
     own: Any = chance.shape if shape is None else shape
     return uniform(box, own) < chance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from keyword import iskeyword
 from math import prod
 from string import ascii_letters
@@ -68,6 +68,24 @@ def dims_of(domain: object) -> Domain:
     return tracer.domain(set(names))
 
 
+def box_of(domain: Dims) -> Domain:
+    """The box that a tensor is made over.
+
+    Raises RecurraError if dims stand in another order than they have in brackets and in arrays.
+    """
+    box, known = dims_of(domain), current().dim_names()
+    names, ordered = ", ".join(map(str, domain)), ", ".join(box.dims)
+    if names != ordered:
+        raise RecurraError(
+            f"dims stand in another order than in the context: ({names})",
+            facts=f"there it is {', '.join(known)}, and so it is in brackets and among the axes of "
+            "an array",
+            hint=f"write ({ordered}), and its places in brackets in that order",
+            loc=here(),
+        )
+    return box
+
+
 def type_of(of: object) -> Type:
     """A type, or that of a dtype (a scalar) or of a space."""
     found = of if isinstance(of, Type) else getattr(of, "type", None)
@@ -106,7 +124,7 @@ def named(of: object, domain: Dims, name: str) -> RecurrentTensor:
 def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
     """A tensor that is yet to be defined, called like `stem` until a variable holds it."""
     tracer = current()
-    node = tracer.declare(stem, dims_of(domain), type_of(of))
+    node = tracer.declare(stem, box_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
@@ -148,29 +166,13 @@ def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTe
     variable's. Raises RecurraError if another input has it.
     """
     tracer, given = current(), type_of(of)
-    _expect_order(tracer, domain)
     if name is not None:
         _expect_input_name(tracer, name)
         tracer.free(name)
     op = Input(dtype=given.dtype, shape=given.shape)
-    node = tracer.emit(op, (), dims_of(domain), "input" if name is None else name)
+    node = tracer.emit(op, (), box_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
-
-
-def _expect_order(tracer: Tracer, domain: Dims) -> None:
-    """Raises RecurraError if dims stand in another order than the axes of the array will have."""
-    names = list(map(str, domain)) if isinstance(domain, (tuple, list)) else []
-    known = tracer.dim_names()
-    ordered = sorted(names, key=lambda d: known.index(d) if d in known else 0)
-    if names != ordered:
-        raise RecurraError(
-            f"an input cannot have the domain ({', '.join(names)})",
-            facts=f"its array is [*dims, *shape], with dims in the order of the context, "
-            f"{', '.join(known)}",
-            hint=f"write ({', '.join(ordered)}), and give the array with its axes in that order",
-            loc=here(),
-        )
 
 
 def _expect_input_name(tracer: Tracer, name: str) -> None:
@@ -212,15 +214,15 @@ def where(cond: object, a: object, b: object) -> RecurrentTensor:
 
 
 @operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")
-def maximum(a: object, b: object) -> RecurrentTensor:
-    """The greater of two tensors, element by element; `rc.max` is for index expressions."""
-    return elementwise(el.Maximum, a, b)
+def maximum(a: object, b: object, *more: object) -> RecurrentTensor:
+    """The greatest of tensors, element by element; `rc.max` is for index expressions."""
+    return reduce(partial(elementwise, el.Maximum), more, elementwise(el.Maximum, a, b))
 
 
 @operator("rc.minimum(x, y)", "np.minimum", "torch.minimum")
-def minimum(a: object, b: object) -> RecurrentTensor:
-    """The lesser of two tensors, element by element; `rc.min` is for index expressions."""
-    return elementwise(el.Minimum, a, b)
+def minimum(a: object, b: object, *more: object) -> RecurrentTensor:
+    """The least of tensors, element by element; `rc.min` is for index expressions."""
+    return reduce(partial(elementwise, el.Minimum), more, elementwise(el.Minimum, a, b))
 
 
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
@@ -300,7 +302,7 @@ def uniform(
     so that one key serves a whole batch of rows.
     """
     tracer = current()
-    box = domain if isinstance(domain, Domain) else dims_of(domain)
+    box = domain if isinstance(domain, Domain) else box_of(domain)
     box = box if len(box) else tracer.domain(set(tracer.members))
     shape = (shape,) if isinstance(shape, int) else shape
     sizes: tuple[Any, ...] = shape

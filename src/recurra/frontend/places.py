@@ -50,6 +50,10 @@ def _by_data(key: object, extent: Range) -> str:
         return "a new axis is one of the value: x.reshape(1, *x.shape)"
     if getattr(key, "dtype", None) == "bool" or condition(key) is not None:
         return "nothing is left out, but another value chosen: rc.where(x > 0.0, x, 0.0)"
+    name = getattr(key, "called", None)
+    if name in (extent.dim, str(extent.hi)):
+        before = "a dim" if name == extent.dim else f"the bound of {extent.dim}"
+        return f"call that tensor otherwise: {name} was {before} until then"
     return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
 
 

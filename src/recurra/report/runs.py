@@ -50,7 +50,8 @@ def expect_free(tag: str, loc: Loc | None = None) -> None:
 def _nearest(path: Path) -> str:
     """Which run is meant, perhaps: the newest in a folder, or that of a file."""
     around = path.parent if path.is_file() else path
-    found = [p.parent for p in (*around.glob("config.json"), *around.glob("*/config.json"))]
+    runs = ("config.json", "*/config.json", "../config.json")
+    found = [Path(os.path.normpath(p.parent)) for way in runs for p in around.glob(way)]
     if not found:
         return "`ls runs/` shows them"
     return f"the newest there is {max(found, key=lambda p: p.stat().st_mtime)}"
@@ -286,7 +287,11 @@ def _read_rows(path: Path) -> list[tuple[Row, bytes]]:
         except ValueError as error:
             if number == len(lines):
                 break
-            raise RecurraError(f"{path}:{number} is not a metrics row", facts=str(error)) from None
+            raise RecurraError(
+                f"{path}:{number} is not a metrics row",
+                facts=str(error),
+                hint="remove that line; or move the file away: metrics then begin here",
+            ) from None
         if "resume" in row:
             rows = [r for r in rows if r[0]["step"] <= row["resume"]]
         else:

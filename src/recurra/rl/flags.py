@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from recurra.errors import RecurraError
 from recurra.ir.dims import MAX_POINTS
+from recurra.support.flags import flag, spelled
 
 if TYPE_CHECKING:
     from recurra.rl.recipe import Recipe
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 # What numbers may be, where that is not at least 1 for counts, and at least 0 for others.
 LIMITS = {"seed": (0, 2**32 - 1), "gamma": (0.0, 1.0), "gae": (0.0, 1.0)}
 LARGE = 10**6  # from here on a mistake that says a setting's number means that setting
-
-
-def flag(name: str, value: object = None) -> str:
-    """A setting as the command spells it."""
-    spelled = "--" + name.replace("_", "-")
-    values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return " ".join([spelled, *map(str, values)])
 
 
 def expect_sound(settings: Recipe) -> None:
@@ -63,13 +57,11 @@ def _is_said(value: object, what: str, facts: str) -> bool:
 
 def in_flags(settings: Recipe, error: RecurraError) -> RecurraError:
     """A mistake that the compiler tells in its words, in those of the command."""
-    names = "|".join(f.name for f in fields(settings))
-    spelled = re.compile(rf"\b({names})=('[^']*'|\"[^\"]*\"|[\w.+-]+)")
-    counted = re.compile(rf"\b(\d+) ({names})\b")
+    names = [f.name for f in fields(settings)]
+    counted = re.compile(rf"\b(\d+) ({'|'.join(names)})\b")
 
     def said(text: str) -> str:
-        text = spelled.sub(lambda m: flag(m[1], m[2].strip("\"'")), text)
-        return counted.sub(lambda m: flag(m[2], m[1]), text)
+        return counted.sub(lambda m: flag(m[2], m[1]), spelled(text, names))
 
     what, facts, hint = map(said, (error.what, error.facts, error.hint))
     whole = f"{what} {facts} {hint}"

@@ -118,7 +118,13 @@ class Leaf:
         raw = numbers_of(raw)
         if self.start != 0:
             raw = raw - np.asarray(self.start)
-        return np.asarray(raw, self.wanted)
+        seen = np.asarray(raw, self.wanted)
+        return _expect_numbers(seen, self.called) if seen.dtype.kind == "f" else seen
+
+    @property
+    def called(self) -> str:
+        """That part of an observation."""
+        return "the observation" + "".join(f"[{k!r}]" for k in self.path)
 
     def index(self, raw: Any, classes: int) -> Array:
         """The number of a class, from 0 on; raises RecurraError where it is none."""
@@ -210,6 +216,7 @@ class SavedPolicy:
         """Forget what earlier steps have left: the next call begins an episode in every row."""
         self.state = None
 
+    @np.errstate(all="ignore")  # 1 / 0 is inf, as in a program
     def act(self, obs: object, *, greedy: bool = False, begins: ArrayLike | None = None) -> Any:
         """The action for an observation, or for a batch of them along a first axis.
 
@@ -237,9 +244,8 @@ class SavedPolicy:
             shape = leaf.shape if leaf.classes is None else (leaf.classes,)
             lead = x.ndim - len(shape)
             if lead not in (0, 1) or x.shape[lead:] != shape:
-                at = "".join(f"[{k!r}]" for k in leaf.path)
                 raise RecurraError(
-                    f"the observation{at} has the shape {list(x.shape)}",
+                    f"{leaf.called} has the shape {list(x.shape)}",
                     facts=f"{self.env} shows {list(shape)}, in a batch [rows, ..]",
                     hint="give it as the environment does: policy.act(observation)",
                     loc=here(),
@@ -276,11 +282,10 @@ class SavedPolicy:
     # ---- the function
 
     def _compiled(self, rows: int | None, greedy: bool) -> Callable[..., tuple[Array, ...]]:
-        with np.errstate(all="ignore"):
-            text, scope = self.source(rows, greedy)
+        text, scope = self.source(rows, greedy)
         names: dict[str, Any] = {"np": np, **scope}
         exec(compile(text, f"<policy of {self.env}>", "exec"), names)
-        return np.errstate(all="ignore")(names["act"])  # 1 / 0 is inf, as in a program
+        return names["act"]
 
     def source(
         self, rows: int | None = None, greedy: bool = False
@@ -409,26 +414,45 @@ def _sample_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
     gumbel = random.gumbel
 
     def draw(logits: Array) -> Array:
-        return (logits + gumbel(size=logits.shape)).argmax(-1).astype(np.int32)
+        return _largest(logits + gumbel(size=logits.shape))
 
     return draw
 
 
 def _likely_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
-    return lambda logits: logits.argmax(-1).astype(np.int32)
+    return _largest
+
+
+def _largest(logits: Array) -> Array:
+    return _expect_numbers(logits).argmax(-1).astype(np.int32)
+
+
+def _expect_numbers(x: Array, what: str = "what an action is drawn from") -> Array:
+    """The array; raises RecurraError if it has a NaN, of which the largest is any action."""
+    flat = x.ravel()
+    length = flat.dot(flat)  # squares are NaN together if one is
+    if length != length:
+        at = f" at {np.argwhere(np.isnan(x))[0].tolist()}" if x.ndim else ""
+        raise RecurraError(
+            f"{what} is NaN{at}",
+            facts="an observation, what the policy remembers, or its parameters are not finite",
+            hint="act by what the environment shows: np.isfinite(observation).all()",
+            loc=here(),
+        )
+    return x
 
 
 def _sample_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
     normal = random.standard_normal
 
     def draw(mean: Array, log_std: Array) -> Array:
-        return mean + np.exp(log_std) * normal(shape, np.float32)
+        return _expect_numbers(mean + np.exp(log_std) * normal(shape, np.float32))
 
     return draw
 
 
 def _likely_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
-    return lambda mean, _: mean if mean.shape == shape else np.broadcast_to(mean, shape)
+    return lambda mean, _: np.broadcast_to(_expect_numbers(mean), shape)
 
 
 def _sample_uniform(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:

@@ -27,8 +27,8 @@ class Trainable(Recipe):
     def otherwise(self) -> Recipe | None:
         """Settings that stand where none are given: with --resume those of the run."""
         from recurra.report.runs import RunFolder
-        from recurra.rl.flags import flag
         from recurra.rl.train import configured
+        from recurra.support.flags import flag
 
         if self.resume is None:
             return None
@@ -37,7 +37,7 @@ class Trainable(Recipe):
         except RecurraError as error:
             told = filter(None, (error.facts, f"given as {flag('resume', self.resume)}"))
             raise RecurraError(error.what, facts="\n  ".join(told), hint=error.hint) from None
-        return replace(configured(type(self)(resume=self.resume), config), config=config)
+        return replace(configured(self, config), config=config)
 
     def __call__(self) -> int:
         """The command."""

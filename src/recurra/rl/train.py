@@ -27,10 +27,11 @@ from recurra.report.run_page import (
     write_page,
 )
 from recurra.report.runs import RunFolder
-from recurra.rl.flags import expect_sound, flag, in_flags
+from recurra.rl.flags import expect_sound, in_flags
 from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
 from recurra.support.byte_units import rounded_up
+from recurra.support.flags import flag
 from recurra.support.free_memory import free_bytes
 
 if TYPE_CHECKING:
@@ -142,9 +143,9 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
             program = (compile or partial(_compile, settings.backend))(ctx, bounds)
         if not settings.memory:
             _expect_room(program)
+        newest = None if folder is None else _newest(folder, program)
     except RecurraError as error:
         raise in_flags(settings, error) from None
-    newest = None if folder is None else _newest(folder, program)
     lived = 0 if folder is None or newest is None else _steps_until(folder, newest[0])
     if folder is None:
         run = RunFolder.create(
@@ -284,9 +285,11 @@ def configured(settings: R, config: Mapping[str, object]) -> R:
     """
     path, algo = settings.resume, config.get("algo", settings.name)
     if algo != settings.name:
+        n = settings.iterations
+        more = () if n == type(settings)().iterations else ("--iterations", str(n))
         raise RecurraError(
             f"the run in {path} is one of {algo}, not of {settings.name}",
-            hint=f"go on with: {settings.command('--resume', str(path), algo=str(algo))}",
+            hint=f"go on with: {settings.command('--resume', str(path), *more, algo=str(algo))}",
         )
     found: dict[str, object] = {}
     for f in fields(settings):
@@ -327,6 +330,12 @@ def _steps_until(run: RunFolder, iteration: int) -> int:
     """How many steps the environment of a run has made by then, as its metrics say."""
     rows = [row for row in run.rows() if row["step"] <= iteration]
     steps = rows[-1].get("global_step", 0) if rows else 0
+    if not rows or rows[-1]["step"] < iteration or "global_step" not in rows[-1]:
+        print(
+            f"{run.metrics} does not tell the steps of the environment until iteration "
+            f"{iteration}: global_step goes on from {steps}",
+            file=sys.stderr,
+        )
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
         raise RecurraError(
             f"{run.metrics} is damaged",

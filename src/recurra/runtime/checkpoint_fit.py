@@ -30,6 +30,10 @@ def _is_counters(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and all(map(_is_count, value.values()))
 
 
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_count, value.values()))
+
+
 def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
@@ -46,10 +50,11 @@ TOLD: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "workers": (_is_count, "how many workers there were"),
     "decisions": (_is_texts, "a list of lines"),
     "numbers": (_is_texts, "a list of numbers as text"),
+    "bounds": (_is_counts, 'the bounds of the program, such as {"T": 4}'),
     "hosts": (lambda x: isinstance(x, dict), "the state of each host function, by its name"),
     "lost": (_is_notes, "why the state of a host function is not there, by its name"),
 }
-OPTIONAL = ("workers", "numbers")  # earlier versions did not say them
+OPTIONAL = ("workers", "numbers", "bounds")  # earlier versions did not say them
 
 
 def expect_told(found: LoadedCheckpoint, dim: str) -> None:
@@ -70,6 +75,14 @@ def iterations_done(meta: Mapping[str, Any]) -> int:
     """How many iterations are done, if a checkpoint's meta says so; otherwise 0."""
     counters: Any = meta.get("counters")
     return sum(counters.values()) if _is_counters(counters) else 0
+
+
+def other_bounds(found: LoadedCheckpoint, sizes: Mapping[str, int]) -> list[str]:
+    """The bounds that a checkpoint was saved with, where they are others here, in words."""
+    theirs = found.meta.get("bounds", {})
+    return [
+        f"{b}={n} there, {b}={sizes[b]} here" for b, n in theirs.items() if n != sizes.get(b, n)
+    ]
 
 
 def fit(program: Program, workers: int, found: LoadedCheckpoint, variables: Values) -> Values:
@@ -106,7 +119,7 @@ class _Array:
     def _expect_shape(self, given: np.ndarray, shape: tuple[int, ...]) -> None:
         if given.shape != shape:
             facts = f"{self.name} is {list(given.shape)} in the file, and {list(shape)} here"
-            _refuse(self.found, facts)
+            _refuse(self.found, "; ".join([facts, *other_bounds(self.found, self.sizes)]))
 
     def _lengthened(self, store: Store, given: np.ndarray, hi: int) -> np.ndarray:
         """A store, as long as it is here: the run may have other iterations now.

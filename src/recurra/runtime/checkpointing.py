@@ -33,7 +33,7 @@ from recurra.cost.thresholds import MIN_LAUNCH_STEPS
 from recurra.errors import RecurraError
 from recurra.ir.effects import Checkpoint, Export, ProgramPart
 from recurra.ir.expr import evaluate, symbols
-from recurra.ir.graph import Graph, Node
+from recurra.ir.graph import Graph, Node, index_symbols
 from recurra.ops.control import Call, Merge
 from recurra.reference.interpreter import Oracle
 from recurra.report.runs import differs, expect_no_run
@@ -127,6 +127,17 @@ class Saver:
     def sizes(self) -> Mapping[str, int]:
         """The bounds."""
         return self.program.plan.sizes
+
+    @cached_property
+    def bounds(self) -> dict[str, int]:
+        """Those on which results depend: how many iterations there are, only if that is read."""
+        main, graph = self.program.main, self.source
+        iterations = set() if main is None else symbols(graph.declared[main.loop.dim].range.hi)
+        nodes = graph.nodes.values()
+        read = set().union(*(n.op.mentions() for n in nodes))
+        read = read.union(*(index_symbols(e) for n in nodes for a in n.args for e in a.index))
+        known = graph.symbols - (iterations - read)
+        return {b: n for b, n in self.sizes.items() if b in known}
 
     @cached_property
     def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:
@@ -236,6 +247,7 @@ class Saver:
         meta: dict[str, object] = {
             "graph_hash": self.hash,
             "numbers": self.numbers,
+            "bounds": self.bounds,
             "counters": {step.dim: step.hi},
             "seed": int(seed),
             "backend": self.backend,
@@ -318,6 +330,7 @@ class Saver:
         ]
         pairs = zip(found.meta.get("numbers", ()), self.numbers, strict=False)
         changed = list(dict.fromkeys(f"{a} there, {b} here" for a, b in pairs if a != b))
+        changed += checkpoint_fit.other_bounds(found, self.sizes)
         if changed:
             out.append(
                 f"resumed with other numbers than it was saved with ({', '.join(changed)}; such as "

@@ -19,6 +19,7 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Literal, TypeVar, get_args
 
+from recurra.errors import here
 from recurra.report.html import table_html
 from recurra.window import lifetime
 from recurra.window.access import segments
@@ -211,11 +212,15 @@ class Executor:
         """Returns when everything launched that writes any of them is done; see `read`."""
         if self._outer is not None:
             return self._outer.wait(*arrays)
+        try:
+            wanted = segments(arrays)
+        except WindowError as error:
+            hint = "name its arrays one by one, or wait for all that was launched: run.drain()"
+            raise WindowError(error.what, facts=error.facts, hint=hint, loc=here()) from None
         self._after_straight(lambda: None)
         crew = self._crew
         if not (crew.launches or crew.spoiled):
             return None
-        wanted = segments(arrays)
         inside = self._within()  # all that it may read is done
         with crew.lock:
             pending = [x for x in crew.launches.values() if overlap(x.task.writes, wanted)]

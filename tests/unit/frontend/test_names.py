@@ -196,3 +196,13 @@ def test_the_name_of_an_input_is_the_one_it_is_given() -> None:
     assert (
         ctx.run({T: 3}, inputs={"z": ones, "rest": ones}, backend="numpy")["y"].tolist() == [3] * 3
     )
+
+
+def test_inputs_in_a_dict_have_its_keys() -> None:
+    ctx = rc.Context(dims="t")
+    with ctx as ((t, T),):
+        given = {"a": rc.input(rc.f32, (t,)), "b": rc.input(rc.f32, (t,)), "no word": T}
+        rc.output(y=given["a"] - given["b"])
+    ones = np.ones(3, np.float32)
+    y = ctx.run({T: 3}, inputs={"b": ones, "a": 3 * ones}, backend="numpy")["y"]
+    assert y.tolist() == [2.0] * 3

@@ -23,9 +23,11 @@ X = np.arange(12, dtype="f4").reshape(4, 3)
         (lambda x: x.sum(dim=[0, 1]), X.sum()),
         (lambda x: x.max(axis=[-1]), X.max(-1)),
         (lambda x: x.topk(2).values, X[:, :0:-1]),
+        (lambda x: rc.minimum(x, 5.0, 9.0 - x), np.minimum(X, 5.0).clip(max=9.0 - X)),
+        (lambda x: rc.maximum(x, 5.0, 9.0 - x), np.maximum(X, 5.0).clip(min=9.0 - X)),
         (lambda x: x.topk(2, axis=0).indices, np.array([[3] * 3, [2] * 3])),
     ],
-    ids=["flip", "flip of two", "sum of two", "max", "values", "indices"],
+    ids=["flip", "flip of two", "sum of two", "max", "values", "least", "greatest", "indices"],
 )
 def test_they_give_what_they_give_there(write: Callable[[Any], Any], want: Any) -> None:
     ctx = rc.Context(dims="t")

@@ -52,7 +52,8 @@ def test_an_interrupt_saves_every_round(tmp_path: Path) -> None:
     code, said = trained(tmp_path, 12)
     assert code == 130, said
     assert "Traceback" not in said
-    assert "go on with the same command and --resume" in said
+    options = f"--agent policy --seconds 600.0 --demonstrate 0.0 --folder {tmp_path} --resume"
+    assert f"go on with: recurra map train ppo_step {options}" in said
     first = done(tmp_path / "checkpoint.npz")
     assert first > 0
     best = answer(tmp_path)

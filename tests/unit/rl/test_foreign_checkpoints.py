@@ -63,6 +63,7 @@ WORDS = {
     "seed": ("one", """its entry 'seed' is 'one'; a run saves a whole number"""),
     "hosts": ([], """its entry 'hosts' is []; a run saves the state of each host function"""),
     "lost": ({"x": 1}, """its entry 'lost' is {'x': 1}; a run saves why"""),
+    "bounds": ({"T": -1}, """its entry 'bounds' is {'T': -1}; a run saves the bounds"""),
     "workers": (2.5, """its entry 'workers' is 2.5; a run saves how many"""),
 }
 
@@ -77,6 +78,6 @@ def test_other_words_are_told(run: Path, capsys: pytest.CaptureFixture[str], nam
 
 
 def test_the_run_that_is_meant_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for given in (run.parent, run / "config.json"):
+    for given in (run.parent, run / "config.json", run / "checkpoints"):
         assert main(["train", "reinforce", "--resume", str(given), "--iterations", "4"]) == 2
         assert f"hint: the newest there is {run}\n" in capsys.readouterr().err

@@ -127,6 +127,28 @@ def test_settings_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(learned(Path(run))) == 5
     assert main(["train", "ppo", "--resume", run]) == 2
     assert told(capsys.readouterr().err) == ["train", "reinforce", "--resume", run]
+    assert main(["train", "ppo", "--resume", run, "--iterations", "7"]) == 2
+    assert main(told(capsys.readouterr().err)) == 0
+    assert len(learned(Path(run))) == 7
+
+
+@pytest.mark.parametrize("lost", ["the file", "its last row", "the tag"])
+def test_steps_that_metrics_do_not_tell_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str
+):
+    how = ["--backend", "numpy", "--iterations", "3", "--checkpoint-every", "1"]
+    assert main(train("reinforce", tmp_path, *how)) == 0
+    run = folder_of(tmp_path)
+    rows = run.joinpath("metrics.jsonl").read_text()
+    left = {
+        "the file": "",
+        "its last row": "".join(rows.splitlines(keepends=True)[:-1]),
+        "the tag": rows.replace("global_step", "steps"),
+    }[lost]
+    run.joinpath("metrics.jsonl").write_text(left)
+    capsys.readouterr()
+    assert main(["train", "reinforce", "--resume", str(run), "--iterations", "4"]) == 0
+    assert "does not tell the steps of the environment until iteration 3" in capsys.readouterr().err
 
 
 DAMAGES = {

@@ -106,3 +106,36 @@ def test_numbers_are_no_part_of_a_program(one: str, other: str, is_same: bool):
     if is_same:
         assert first.numbers() != second.numbers()
         assert len(first.numbers()) == len(second.numbers()) == 1
+
+
+def falling(saved: Path, iterations: int, length: int) -> Executable:
+    """A line that learns at a rate that falls to the last iteration, from so many points."""
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        net = rc.nn.Linear(1, 1, domain=(i,))
+        loss = net(rc.uniform((i, t), (1,))).square()[i, 0:T].mean()
+        loss.backward()
+        rate = 0.1 * (1.0 - rc.value(i, "f32") / rc.value(I, "f32"))
+        rc.optim.SGD(net.params, lr=rate).step()
+        net[i % 2 == 0].checkpoint(saved)
+        rc.log(loss=loss)
+    return ctx.compile({I: iterations, T: length}, backend="numpy")
+
+
+@pytest.mark.parametrize(
+    ("iterations", "length", "told"),
+    [(6, 4, ""), (9, 4, "I=6 there, I=9 here"), (6, 8, "T=4 there, T=8 here")],
+)
+def test_other_bounds_are_said(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    iterations: int,
+    length: int,
+    told: str,
+):
+    falling(tmp_path, 6, 4).run(seed=3)
+    capsys.readouterr()
+    falling(tmp_path, iterations, length).run(resume=tmp_path)
+    said = capsys.readouterr().err
+    assert told in said
+    assert ("metrics will not be those" in said) == bool(told)

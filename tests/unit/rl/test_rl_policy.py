@@ -291,6 +291,27 @@ def test_observations_that_are_no_numbers(tmp_path: Path):
     np.testing.assert_array_equal(policy.act(tensor, greedy=True), action)
 
 
+def by_draws(o: Any, dims: Dims, T_: Any) -> Any:
+    two = rc.nn.Linear(2, 2, domain=(dims[1],))(o)
+    mean = rc.nn.Linear(2, 1, domain=(dims[1],))(o)
+    return rc.nn.Categorical(two).sample().cast("f32") + rc.nn.Gaussian(mean, mean).sample()
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_nothing_is_done_where_an_observation_is_nan(tmp_path: Path, greedy: bool):
+    """An inf may be squashed; what an action is drawn from is no number if it was not."""
+    squashed = acted(tmp_path / "a", by_the_last_action, "absorbing")[-1]
+    assert np.isfinite(squashed.act(np.array([np.inf, 0.0]))).all()
+    assert "the observation is NaN at [1]" in refused(lambda: squashed.act([0.0, np.nan]))
+    drawn = acted(tmp_path / "b", by_draws, "absorbing")[-1]
+    batch = np.zeros((3, 2))
+    batch[2, 0] = np.nan
+    why = refused(lambda: drawn.act(batch, greedy=greedy))
+    assert "the observation is NaN at [2, 0]" in why
+    why = refused(lambda: drawn.act([np.inf, -np.inf], greedy=greedy))
+    assert "what an action is drawn from is NaN" in why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 def test_a_program_that_saves_its_module_saves_its_policy(tmp_path: Path, backend: str):

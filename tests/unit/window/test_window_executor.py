@@ -208,6 +208,16 @@ def test_what_has_no_address() -> None:
         segment_of(torch.zeros(3, device="meta"))
 
 
+@pytest.mark.parametrize("launched", [False, True])
+def test_what_no_kernel_can_write_is_not_read(launched: bool) -> None:
+    x = np.zeros(3)
+    with Executor(threads=2) as run:
+        if launched:
+            run.launch(copy, x, np.zeros(3))
+        with pytest.raises(WindowError, match=r"list has no address\n.*\n.*\n.*run.drain\(\)"):
+            run.read([x])
+
+
 def test_other_policies_are_refused() -> None:
     other: Any = "sometimes"
     with pytest.raises(

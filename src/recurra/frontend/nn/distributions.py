@@ -16,7 +16,7 @@ from recurra.analysis.tracer import Drawn, current
 from recurra.errors import ShapeError, here
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap
-from recurra.frontend.functions import constant, dims_of, normal, stack, uniform, where
+from recurra.frontend.functions import box_of, constant, normal, stack, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.types import Domain, is_float
@@ -41,7 +41,7 @@ def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
 
 def _drawn_over(domain: Dims | None, x: RecurrentTensor) -> Domain:
     """Where draws differ from each other: by default where what they are drawn from does."""
-    return x.domain if domain is None else dims_of(domain)
+    return x.domain if domain is None else box_of(domain)
 
 
 def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:

@@ -20,6 +20,7 @@ from recurra.mapping.search import Search, solver
 from recurra.mapping.validate import validate
 from recurra.storage.mapping_problem import Problem, Solution
 from recurra.support import atomic_write
+from recurra.support.flags import typed
 from recurra.support.workers.cluster import checked
 from recurra.support.workers.supervisor import Where
 
@@ -130,7 +131,7 @@ class MapTrainCommand:
         return Interrupted(
             "interrupted",
             facts=f"what was learned, and the best answer so far, are in {self.folder}",
-            hint="go on with the same command and --resume",
+            hint=f"go on with: {typed('recurra map train', replace(self, resume=True))}",
         )
 
     def settings(self) -> AgentSettings:

@@ -1,0 +1,58 @@
+"""Options of a command as a shell has them: in its messages, and in a line that is to be typed.
+
+hint: backend='jax'   →   hint: --backend jax
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING
+
+from recurra.errors import RecurraError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def flag(name: str, value: object = None) -> str:
+    """A setting as the command spells it."""
+    spelled = "--" + name.replace("_", "-")
+    values = value if isinstance(value, tuple) else () if value is None else (value,)
+    return " ".join([spelled, *map(str, values)])
+
+
+def typed(program: str, command: DataclassInstance) -> str:
+    """The line that gives a command its settings, but those that are as by default."""
+    words = program.split()
+    for f in fields(command):
+        value = getattr(command, f.name)
+        if f.default is MISSING:
+            words.append(str(value))
+        elif value != f.default:
+            words += [flag(f.name)] if value is True else [flag(f.name), str(value)]
+    return shlex.join(words)
+
+
+def spelled(text: str, names: Collection[str]) -> str:
+    """A text in which the settings of those names are spelled as the command does."""
+    any_name = "|".join(map(re.escape, names))
+    values = rf"(?<![\w.-])({any_name})=('[^']*'|\"[^\"]*\"|[\w.+-]+)"
+    text = re.sub(values, lambda m: flag(m[1], m[2].strip("\"'")), text)
+    return re.sub(rf"^({any_name}) (?=is |are )", lambda m: f"{flag(m[1])} ", text)
+
+
+@contextmanager
+def in_flags(command: object) -> Generator[None]:
+    """A mistake that is told without a line of a program is told in the flags of the command."""
+    try:
+        yield
+    except RecurraError as error:
+        if error.loc is None and is_dataclass(command):
+            names = [f.name for f in fields(command)]
+            what, facts, hint = (spelled(x, names) for x in (error.what, error.facts, error.hint))
+            RecurraError.__init__(error, what, facts=facts, hint=hint)
+        raise
