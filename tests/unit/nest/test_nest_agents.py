@@ -277,7 +277,7 @@ def test_no_policy() -> None:
     with pytest.raises(RecurraError, match="no policy for neon comes with the package"):
         proposed(catalogue.matmul(8, 8, 8), replace(AVX2, name="neon"))
     many = from_sizes("abcdef,abcdef->abcdef", (2,) * 6)
-    with pytest.raises(RecurraError, match="too many loops for the policy\n  12 .*\n  hint: "):
+    with pytest.raises(RecurraError, match=r"too many loops for the policy\n  12 .*\n  hint: "):
         proposed(many, AVX512)
 
 
