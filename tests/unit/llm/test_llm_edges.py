@@ -194,7 +194,7 @@ def test_standard_input(
 
 def test_a_seed_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert command(folder, "--prompt", "a", "--temperature", "1", "--seed", "-1") == 2
-    assert capsys.readouterr().err.startswith("seed is -1, and must be from 0")
+    assert capsys.readouterr().err.startswith("--seed is -1, and must be from 0")
 
 
 def changed(folder: Path, out: Path, **keys: Any) -> Path:

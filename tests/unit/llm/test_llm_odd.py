@@ -50,12 +50,12 @@ def command(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, 
     ("options", "said"),
     [
         (["--prompt", ""], "the prompt is empty\n"),
-        (["--prompt", "a", "--eos", "-1"], "eos is -1, which no row ends by\n  tokens of "),
-        (["--prompt", "a", "--eos", "5", "1000000"], "eos is 1000000, which no row ends by\n"),
-        (["--prompt", "a", "--top-k", "10000000000"], "top_k is 10000000000, and must be whole"),
-        (["--prompt", "a", "--temperature", "1e300"], "temperature is 1e+300, and must be 0 or "),
-        (["--prompt", "a", "--temperature", "nan"], "temperature is nan, and must be 0 or more"),
-        (["--prompt", "a", "--logprobs"], "logprobs are shown as JSON only\n"),
+        (["--prompt", "a", "--eos", "-1"], "--eos is -1, which no row ends by\n  tokens of "),
+        (["--prompt", "a", "--eos", "5", "1000000"], "--eos is 1000000, which no row ends by\n"),
+        (["--prompt", "a", "--top-k", "10000000000"], "--top-k is 10000000000, and must be whole"),
+        (["--prompt", "a", "--temperature", "1e300"], "--temperature is 1e+300, and must be 0 or "),
+        (["--prompt", "a", "--temperature", "nan"], "--temperature is nan, and must be 0 or more"),
+        (["--prompt", "a", "--logprobs"], "--logprobs are shown as JSON only\n"),
         (["--prompt", "a", "--attention", "causal," * 4 + "linear"], "there are 5 attention pat"),
         (["--prompt", "a", "--attention", "window:0"], "'window:0' is no attention pattern"),
         (["--prompt", "x" * 510], "a prompt has 511 tokens, and with 2 new ones 513\n"),
@@ -301,7 +301,7 @@ def test_init_where_no_folder_can_be(
 
 def test_init_of_a_seed_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["llm", "init", str(tmp_path / "m"), "--seed", "-1"]) == 2
-    assert capsys.readouterr().err.startswith("seed is -1, and must be 0 or more\n")
+    assert capsys.readouterr().err.startswith("--seed is -1, and must be 0 or more\n")
 
 
 @pytest.mark.slow
