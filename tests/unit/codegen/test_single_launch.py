@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -87,16 +90,25 @@ def test_inputs_are_taken_in_any_layout(layout: str, backend: str) -> None:
     np.testing.assert_allclose(program.run(inputs={"x": given})["h"], want, rtol=1e-6)
 
 
+def beginning_at(byte: int, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of f32 that begins so many bytes behind a multiple of 64."""
+    room = np.empty(4 * int(np.prod(shape)) + 128, np.uint8)
+    first = -room.ctypes.data % 64 + byte
+    return room[first : first + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("columns", [2, 20_000])  # copied with the call, and lent
-def test_results_share_no_memory(native: bool, columns: int, backend: str) -> None:
+@pytest.mark.parametrize("columns", [2, 20_000])
+@pytest.mark.parametrize("aligned", [False, True])  # on JAX copied with the call, or read in place
+def test_results_share_no_memory(native: bool, columns: int, aligned: bool, backend: str) -> None:
     ctx = rc.Context(dims="t")
     with ctx as ((t, steps),):
         x = rc.input(rc.f32[columns], (t,))
         rc.output(same=x, turned=x[steps - 1 - t], twice=x * 2.0)
     program = ctx.compile({steps: 2}, backend=backend)
-    given = np.random.default_rng(1).random((2, columns), np.float32)
+    given = beginning_at(4 if not aligned else 0, (2, columns))
+    given[:] = np.random.default_rng(1).random((2, columns), np.float32)
     kept = given.copy()
     first = program.run(inputs={"x": given}, native=native)
     before = {name: np.asarray(y).copy() for name, y in first.items()}
@@ -118,9 +130,48 @@ def test_results_share_no_memory(native: bool, columns: int, backend: str) -> No
 def test_threads_run_one_program_at_once(backend: str) -> None:
     program = averages(backend=backend)
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda k: program.run(inputs={"x": X * k})["h"], range(24)))
+        made = list(pool.map(lambda k: program.run(inputs={"x": X * k})["h"], range(160)))
     for k, h in enumerate(made):
         np.testing.assert_allclose(h, by_hand(X * np.float32(k)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_program_runs_within_a_run_of_itself(backend: str) -> None:
+    program, inner = averages(backend=backend, chunk=3), list[np.ndarray]()
+
+    def watch(first: int, metrics: object) -> None:
+        inner.append(program.run(inputs={"x": X * 2.0})["h"])
+
+    outer = program.run(inputs={"x": X}, on_step=watch)["h"]
+    assert len(inner) > 1
+    np.testing.assert_allclose(outer, by_hand(X), rtol=1e-6)
+    for h in inner:
+        np.testing.assert_allclose(h, by_hand(X * np.float32(2.0)), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_runs_leave_nothing_behind(backend: str) -> None:
+    """Of 1,500 runs no array, no object and no byte of Python's is left."""
+    program = averages(backend=backend)
+
+    def left() -> tuple[int, int, int]:
+        gc.collect()
+        return len(jax.live_arrays()), len(gc.get_objects()), tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        found = list[tuple[int, int, int]]()
+        for count in (50, 1500):
+            for _ in range(count):
+                program.run(inputs={"x": X})
+            found.append(left())
+    finally:
+        tracemalloc.stop()
+    (arrays, objects, size), after = found
+    assert after[0] <= arrays
+    assert after[1] < objects + 50  # those of this test
+    assert after[2] < size + 10_000
 
 
 def test_a_host_call_cuts_a_run_into_launches() -> None:
