@@ -45,6 +45,7 @@ from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
 Array = np.ndarray
 (ROWS,) = ROW.ranges
+DRAWN_FROM = "what an action is drawn from"
 FEW = {ROWS.dim.upper(): 2, str(ROWS.hi): 2}  # any number will do where none is left in the code
 
 
@@ -119,7 +120,11 @@ class Leaf:
         if self.start != 0:
             raw = raw - np.asarray(self.start)
         seen = np.asarray(raw, self.wanted)
-        return _expect_numbers(seen, self.called) if seen.dtype.kind == "f" else seen
+        if seen.dtype.kind == "f":
+            flat = seen if seen.ndim == 1 else seen.ravel()
+            if (length := flat.dot(flat)) != length:  # squares are NaN together if one is
+                raise _not_a_number(seen, self.called)
+        return seen
 
     @property
     def called(self) -> str:
@@ -424,22 +429,32 @@ def _likely_class(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:
 
 
 def _largest(logits: Array) -> Array:
-    return _expect_numbers(logits).argmax(-1).astype(np.int32)
+    """The place of the largest; raises RecurraError if one is NaN, which NumPy takes for it."""
+    place = logits.argmax(-1)
+    if logits.ndim == 1:
+        if logits[place] != logits[place]:
+            raise _not_a_number(logits, DRAWN_FROM)
+    else:
+        _expect_numbers(logits)
+    return place.astype(np.int32)
 
 
-def _expect_numbers(x: Array, what: str = "what an action is drawn from") -> Array:
-    """The array; raises RecurraError if it has a NaN, of which the largest is any action."""
-    flat = x.ravel()
-    length = flat.dot(flat)  # squares are NaN together if one is
-    if length != length:
-        at = f" at {np.argwhere(np.isnan(x))[0].tolist()}" if x.ndim else ""
-        raise RecurraError(
-            f"{what} is NaN{at}",
-            facts="an observation, what the policy remembers, or its parameters are not finite",
-            hint="act by what the environment shows: np.isfinite(observation).all()",
-            loc=here(),
-        )
+def _expect_numbers(x: Array) -> Array:
+    """The array; raises RecurraError if it has a NaN."""
+    if np.isnan(x).any():
+        raise _not_a_number(x, DRAWN_FROM)
     return x
+
+
+def _not_a_number(x: Array, what: str) -> RecurraError:
+    """The error that names the first place of a NaN."""
+    at = f" at {np.argwhere(np.isnan(x))[0].tolist()}" if x.ndim else ""
+    return RecurraError(
+        f"{what} is NaN{at}",
+        facts="an observation, what the policy remembers, or its parameters are not finite",
+        hint="act by what the environment shows: np.isfinite(observation).all()",
+        loc=here(),
+    )
 
 
 def _sample_normal(random: np.random.Generator, shape: tuple[int, ...]) -> Draw:

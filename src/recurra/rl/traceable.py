@@ -59,7 +59,7 @@ class TraceableEnv(HasLast):
     def reset(self, domain: Sequence[Index]) -> RecurrentTensor:
         """The first observation of one episode per point: f32[obs] over `domain`."""
         self._domain, self._last = dims_of(domain), None
-        self._start = self._reset(uniform(domain, (self.draws,)))
+        self._start = self._reset(uniform(self._domain, (self.draws,)))
         return self._start
 
     def step(self, a: RecurrentTensor) -> Stepped:
@@ -129,7 +129,7 @@ class StatefulEnv(HasLast):
         """
         self._box, self._last = dims_of(domain), None
         self._along = str(unwrap(domain[-1])) if len(domain) > 1 else None
-        start = [x.detach() for x in self._first(uniform(domain, (self.draws,)))]
+        start = [x.detach() for x in self._first(uniform(self._box, (self.draws,)))]
         self._begin = self._going_on(start, self._box) if self.carried else start
         return self._tree_of_seen(self._begin)
 

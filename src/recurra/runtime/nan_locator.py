@@ -177,7 +177,7 @@ class Check:
     resumable: bool = False  # may the last launch be run again alone?
     launches: int = 0  # since the state that a replay begins with
     ended: bool = False
-    given: BadElement | None = None  # the first inf that an environment gave in this launch
+    given: BadElement | None = None  # the first that an environment gave in this launch
 
     def __post_init__(self) -> None:
         self.resumable = _hands_on_variables(self.program)
@@ -193,7 +193,7 @@ class Check:
             def recorded(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
                 found = call(times, *given)
                 self.answers.append(tuple(map(execution.backend.numpy, found)))
-                self.given = self.given or self.infinite(statement, point, times)
+                self.given = self.given or self.not_finite(statement, point, times)
                 return found
 
             return recorded
@@ -215,19 +215,19 @@ class Check:
 
         return point
 
-    def infinite(
+    def not_finite(
         self, statement: str, point: Callable[[tuple[int, ...]], Env], times: tuple[int, ...]
     ) -> BadElement | None:
-        """The first inf of the newest answer, if its results have names, as an environment's.
+        """The first of the newest answer, if its results have names, as an environment's.
 
-        A NaN is seen in all that is made of it; an inf may be gone, as tanh and min see to.
+        It may be gone in what is made of it: tanh and min see to an inf, a draw to a NaN.
         """
         node = self.program.plan.statements[statement]
         if not isinstance(node.op, Call) or not node.op.fn.results:
             return None
         for k, y in enumerate(self.answers[-1]):
-            if is_floating(y.dtype) and np.isinf(y).any():
-                at = tuple(map(int, np.argwhere(np.isinf(y))[0]))
+            if (bad := _not_finite(y)).any():
+                at = tuple(map(int, np.argwhere(bad)[0]))
                 return BadElement(node, dict(point(times)), at, float(y[at]), (), k)
         return None
 

@@ -397,7 +397,7 @@ def test_models_that_are_wrong_are_one_sentence(
         ("generate --model FOLDER --prompt a --attention windw:3", "is no attention pattern"),
         (
             "generate --model FOLDER --prompt a --top-p 2 --temperature 1",
-            "top_p is 2.0, and must be",
+            "--top-p is 2.0, and must be",
         ),
         ("generate --model FOLDER --prompt a --max-new-tokens 900", "--max-new-tokens 510"),
         ("generate --model FOLDER --prompt a --memory 1KiB", "hint: --memory 66KiB"),

@@ -478,6 +478,11 @@ def test_wrong_wishes_are_told(tmp_path: Path, monkeypatch: Any) -> None:
         MapTrainCommand("ppo_step", demonstrate=2)()
     with pytest.raises(RecurraError, match="nothing to go on with"):
         MapTrainCommand("ppo_step", folder=tmp_path / "none", resume=True)()
+    (tmp_path / "checkpoint.npz").write_text("of a week")
+    lost = "what was learned before is in .*\n  checkpoint.npz .* lost\n  hint: .* --resume; or"
+    with pytest.raises(RecurraError, match=lost):
+        MapTrainCommand("ppo_step", folder=tmp_path)()
+    assert (tmp_path / "checkpoint.npz").read_text() == "of a week"
     monkeypatch.setitem(sys.modules, "mctx", None)
     with pytest.raises(RecurraError, match="an agent that plans needs the package mctx"):
         mctx_module()

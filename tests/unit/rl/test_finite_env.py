@@ -51,7 +51,7 @@ for _kind in ("reward", "flat", "part", "reset", "infinite"):
     )
 
 
-def told(kind: str, backend: str, episodes: str, **options: Any) -> str:
+def told(kind: str, backend: str, episodes: str, of_all: bool = True, **options: Any) -> str:
     ctx = rc.Context(dims="b i t")
     with ctx as ((b, B), (i, I), (t, T)):
         make = {"episodes": episodes, "vectorization_mode": "sync"}
@@ -60,11 +60,19 @@ def told(kind: str, backend: str, episodes: str, **options: Any) -> str:
         o[b, i, 0] = env.reset(domain=(b, i))
         x = o["far"] if kind == "part" else o
         o[b, i, t + 1], r, _ = env.step((x.sum() > 0.0).cast("i32"))
-        rc.log(score=(r + x.sum())[0:B, i, 0:T].mean())
+        score = r + x.sum() if of_all else r
+        rc.log(score=score[0:B, i, 0:T].mean())
     program = ctx.compile({B: 2, I: 2, T: 8}, backend=backend, check="nan", **options)
     with pytest.raises(NotFiniteError) as e:
         program.run(seed=0)
     return str(e.value)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
+@pytest.mark.parametrize("kind", ["flat", "part"])
+def test_an_observation_by_which_an_action_is_chosen_and_nothing_else(kind: str, backend: str):
+    text = told(kind, backend, "autoreset", of_all=False)
+    assert ".step gives nan as the observation" in text.splitlines()[0]
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

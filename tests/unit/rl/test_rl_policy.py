@@ -235,7 +235,10 @@ def test_normals_are_drawn_with_their_deviation(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_action_takes_few_calls(tmp_path: Path, greedy: bool):
-    """Two layers of 64 take some 10 µs: as many calls as by hand, and a few around them."""
+    """Two layers of 64 take some 10 µs: as many calls as by hand, and a few around them.
+
+    One of these looks for a NaN.
+    """
     policy = rc.rl.load(trained(tmp_path, "ppo", "--hidden", "64", "64"))
     o, calls = np.zeros(4, np.float32), list[str]()
     policy.act(o, greedy=greedy)
@@ -244,7 +247,7 @@ def test_an_action_takes_few_calls(tmp_path: Path, greedy: bool):
         policy.act(o, greedy=greedy)
     finally:
         sys.setprofile(None)
-    assert len(calls) <= 30
+    assert len(calls) <= 31
 
 
 def refused(f: Callable[[], Any]) -> str:

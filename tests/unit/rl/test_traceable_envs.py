@@ -134,7 +134,7 @@ def test_episodes_go_on_along_the_last_dim_that_is_written(dims: str) -> None:
     with ctx as pairs:
         (b, B), (i, I), (t, T) = sorted(pairs, key=lambda pair: str(pair[0]))
         env = rc.rl.env.from_gymnax(Walk(), Params(), episodes="autoreset")
-        o = rc.like(env.observation_space, domain=(b, i, t), name="o")
+        o = rc.like(env.observation_space, domain=tuple(d for d, _ in pairs), name="o")
         begin = env.reset(domain=(b, i))
         first, after = o["at"], rc.value(t + 1)
         for name in ("at", "time"):

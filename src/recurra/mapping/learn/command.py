@@ -152,7 +152,7 @@ class MapTrainCommand:
         return s
 
     def begun(self) -> tuple[Path, Path]:
-        """The files of curve and checkpoint; without --resume both begin anew."""
+        """The files of curve and checkpoint; raises RecurraError where others would be lost."""
         curve, checkpoint = self.folder / "curve.jsonl", self.folder / "checkpoint.npz"
         if self.resume and not checkpoint.exists():
             raise RecurraError(
@@ -160,10 +160,16 @@ class MapTrainCommand:
                 facts="checkpoint.npz is not there",
                 hint="leave out --resume",
             )
+        if not self.resume and checkpoint.exists():
+            again = typed("recurra map train", replace(self, resume=True))
+            raise RecurraError(
+                f"what was learned before is in {self.folder}",
+                facts=f"{checkpoint.name} is there, and would be lost",
+                hint=f"go on with it: {again}; or name another --folder",
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self.resume:
-                checkpoint.unlink(missing_ok=True)
                 curve.write_text("")
         except OSError as error:
             raise RecurraError(f"{self.folder} cannot be written", facts=str(error)) from None
