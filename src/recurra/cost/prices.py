@@ -14,7 +14,7 @@ from recurra.support import atomic_write, cpu, json_text
 
 SCHEMA = "recurra-prices/3"
 AGAIN = "`recurra calibrate --out {path}` measures this machine"
-ELEMENTS: dict[str, float] = {  # of those operators that cost more than a plain one
+ELEMENTS: dict[str, float] = {  # of those that cost more than a plain one, on some backend
     "tanh": 0.6,
     "exp": 0.6,
     "log": 0.8,
@@ -74,7 +74,7 @@ UNFUSED: Mapping[str, Prices] = {
     "numpy": Prices(statement=430.0, fused=430.0, plain=0.13, elements=ELEMENTS | {"where": 0.8}),
     "torch": Prices(statement=1100.0, fused=1100.0, plain=0.1, elements=ELEMENTS | {"where": 0.7}),
 }
-"""Those of backends on which every equation is a call (AMD EPYC)."""
+"""Those of backends on which every equation is a call (AMD EPYC; elements: Intel Xeon)."""
 
 
 def of_machine(backend: str) -> Prices:

@@ -26,12 +26,12 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_counters(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and all(map(_is_count, value.values()))
-
-
 def _is_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_count, value.values()))
+
+
+def _is_counters(value: Any) -> bool:
+    return _is_counts(value) and len(value) == 1
 
 
 def _is_texts(value: object) -> bool:

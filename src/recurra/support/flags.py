@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 def flag(name: str, value: object = None) -> str:
     """A setting as the command spells it."""
-    spelled = "--" + name.replace("_", "-")
+    return " ".join(_words(name, value))
+
+
+def _words(name: str, value: object) -> list[str]:
     values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return " ".join([spelled, *map(str, values)])
+    return ["--" + name.replace("_", "-"), *map(str, values)]
 
 
 def typed(program: str, command: DataclassInstance) -> str:
@@ -33,7 +36,7 @@ def typed(program: str, command: DataclassInstance) -> str:
         if f.default is MISSING:
             words.append(str(value))
         elif value != f.default:
-            words += [flag(f.name)] if value is True else [flag(f.name), str(value)]
+            words += _words(f.name, None if value is True else value)
     return shlex.join(words)
 
 

@@ -334,16 +334,8 @@ class _Skew:
         if first < 0 or last < 0:
             size = r.size(self.sizes) + first + last
             if size <= 0:
-                return self.g.emit(
-                    Const(
-                        value=0,
-                        dtype=self.g.type(x).dtype,
-                        shape=(f.length, *self.g.type(x).shape[1:]),
-                    ),
-                    (),
-                    within,
-                    "zero",
-                )
+                of = self.g.type(x)
+                return self.zeros(Type(of.dtype, (f.length, *of.shape[1:])), within)
             x = self.g.emit(Cut(axis=0, start=-first, size=size), (x,), within, "cells")
         more = (0 if first < 0 else before, 0 if last < 0 else after)
         if more == (0, 0):
@@ -354,16 +346,16 @@ class _Skew:
         """Of a table, one diagonal: rows that start one element later each have it as a column."""
         (k, r, c), (_, columns, past) = (axes[d.dim] for d in (self.f.axis, self.f.other))
         x, rest = every, self.graph.read_type(every).shape[2:]
+        turn = Transpose(order=(1, 0, *range(2, 2 + len(rest))))
         if k:
-            turned = (1, 0, *range(2, 2 + len(rest)))
-            x = self.g.emit(Transpose(order=turned), (x,), within, "turned")
+            x = self.g.emit(turn, (x,), within, "turned")
         height, width = length_of(r), length_of(columns)
         long: Any = lin([(height, 1), (width, 1), (1, -1)])
         x = self.g.emit(Pad(axis=1, before=0, after=height), (x,), within, "wide")
         x = self.g.emit(Reshape(shape=((long + 1) * height, *rest)), (x,), within, "flat")
         x = self.g.emit(Cut(axis=0, start=0, size=long * height), (x,), within, "flat")
         x = self.g.emit(Reshape(shape=(height, long, *rest)), (x,), within, "tilted")
-        x = self.g.emit(Transpose(order=(1, 0, *range(2, 2 + len(rest)))), (x,), within, "tilted")
+        x = self.g.emit(turn, (x,), within, "tilted")
         first = substitute(self.cell[self.f.other.dim], {self.f.axis.dim: 0})
         at = lin([(first, 1), (past, 1), (columns.lo, -1), (self.f.axis.lo, 1), (c, 1), (r.lo, -1)])
         at = maximum(minimum(at, long - 1), 0)

@@ -103,20 +103,25 @@ def held_at_ends(
     Also whether its first element comes once more ahead of it, and its last once more behind it.
     None where the index is another, or leaves `first` to `last` by more than one point.
     """
-    ends: dict[str, Expr | int] = {"max": source.lo, "min": source.hi - 1}  # pyright: ignore
-    inner: Expr | int = e
+    ends, inner = dict[str, Expr | int](), e
     while isinstance(inner, Ext):
         moving = [x for x in inner.args if mine.dim in symbols(x)]
         rest = [x for x in inner.args if mine.dim not in symbols(x)]
-        if len(moving) != 1 or len(rest) != 1:
+        if len(moving) != 1 or len(rest) != 1 or inner.op in ends:
             return None
         ends[inner.op], inner = rest[0], moving[0]
     c = shift(inner, mine.dim)
     if c is None:
         return None
-    before = lin([(ends["max"], 1), (c, -1), (mine.lo, -1)])
-    after = lin([(c, 1), (mine.hi, 1), (ends["min"], -1), (1, -1)])
-    if (symbols(before) | symbols(after)) - sizes.keys():
+    first = ends.get("max", source.lo)
+    last = ends.get("min", lin([(source.hi, 1), (1, -1)]))
+    before = lin([(first, 1), (c, -1), (mine.lo, -1)])
+    after = lin([(c, 1), (mine.hi, 1), (last, -1), (1, -1)])
+    places = (source.lo, first, last, lin([(source.hi, 1), (1, -1)]))
+    if set().union(*map(symbols, (before, after, *places))) - sizes.keys():
+        return None
+    at = [evaluate(x, sizes) for x in places]
+    if at != sorted(at):  # what a branch that is not taken reads may be past the axis
         return None
     counts = [max(0, evaluate(n, sizes)) for n in (before, after)]
     if max(counts) > 1 or sum(counts) >= mine.size(sizes):
