@@ -48,7 +48,12 @@ def contracted(xp: ArrayNamespace, labels: str, dtype: str, *xs: Array) -> Array
 
 
 def numpy_einsum(labels: str, *xs: Array) -> Array:
-    """The contraction of NumPy's arrays, which has none of bfloat16."""
+    """The contraction of NumPy's arrays, which has none of bfloat16.
+
+    Over no elements np.einsum (2.4) takes what the memory holds times 0, which may be NaN.
+    """
+    if not all(x.size for x in xs):
+        return np.zeros(result_shape(labels, *xs), xs[0].dtype)
     if xs[0].dtype.name != "bfloat16":
         return np.einsum(labels, *xs)
     wide = (x.astype(np.float32) for x in xs)

@@ -395,11 +395,11 @@ class _ExecutorRun:
         if isinstance(writer.type, Tuple):  # of a call that may not be made at first
             return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
         if is_constant(writer):
-            return self.backend.array(writer.op.run(np, dict(self.plan.sizes)))
+            return self.backend.made(np.array(writer.op.run(np, dict(self.plan.sizes))))
         return self.zeros(writer.type)
 
     def zeros(self, t: Type) -> object:
-        return self.backend.array(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
+        return self.backend.made(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
 
     def calls(self, *statements: str) -> tuple[ArrayFunction, ...]:
         made = {s: self.call(s) for s in statements}

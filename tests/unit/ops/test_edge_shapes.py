@@ -17,6 +17,7 @@ import recurra as rc
 from recurra.analysis.safety import check
 from recurra.errors import RecurraError
 from recurra.ir.types import SHORT_NAME, Type
+from recurra.ops.contraction import numpy_einsum
 
 SHAPES = [(), (0,), (1,), (0, 3), (3, 0), (2, 1), (1, 0, 2)]
 Pair = tuple[Callable[..., Any], Callable[..., Any]]
@@ -195,3 +196,24 @@ def test_numpy_has_the_same_answer(shape: tuple[int, ...], dtype: str) -> None:
             assert (found.dtype == bool) == (y.dtype == bool), f"{name} on {backend}"
             message = f"{name} on {backend}"
             np.testing.assert_allclose(found, y, rtol=2e-5, atol=1e-6, err_msg=message)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shapes"),
+    [
+        ("kgn,nkd->kgd", ((2, 2, 0), (0, 2, 8))),
+        ("bkl,bla->b", ((2, 0, 0), (2, 0, 3))),
+        ("ab,cb->", ((0, 2), (3, 2))),
+    ],
+)
+def test_products_over_no_elements_are_zero(labels: str, shapes: tuple[tuple[int, ...], ...]):
+    """Also if the memory of an operand of no elements holds no number."""
+    nan = np.full(1, np.nan, np.float32)
+    for new in itertools.product([True, False], repeat=2):
+        xs = [
+            np.lib.stride_tricks.as_strided(nan, s, [0] * len(s))  # as NumPy's own are
+            if 0 in s and fresh
+            else np.ones([max(n, 1) for n in s], np.float32)[tuple(slice(n) for n in s)]
+            for s, fresh in zip(shapes, new, strict=True)
+        ]
+        np.testing.assert_array_equal(numpy_einsum(labels, *xs), 0)

@@ -108,6 +108,9 @@ class JaxMesh(JaxBackend):
     def array(self, x: Any) -> Any:
         return self.spread([x] * self.workers)
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each device."""
         whole = words(np.stack([np.asarray(x) for x in parts]))

@@ -37,6 +37,7 @@ from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
 from recurra.cost.thresholds import (
     GPU_POLL_STEPS,
+    MAX_TWICE_COPIED_BYTES,
     MIN_OVERLAPPED_NS,
     XLA_UNTILED_STEP_NS,
 )
@@ -47,6 +48,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support import cpu as processor
+from recurra.support.aligned_array import misaligned
 
 
 class JaxMachine:
@@ -297,7 +299,9 @@ class JaxBackend:
         return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
 
     def made(self, x: np.ndarray) -> Any:
-        return self.array(x)
+        if x.nbytes > MAX_TWICE_COPIED_BYTES:
+            return self.array(x)
+        return self.lent(misaligned(x))  # jnp.array compiles a copy for each shape
 
     def lent(self, x: np.ndarray) -> Any:
         with bits_of(x):

@@ -60,6 +60,9 @@ class NumpyMesh(NumpyBackend):
     def array(self, x: Any) -> Any:
         return self.spread([x] * self.workers)
 
+    def made(self, x: np.ndarray) -> Any:
+        return self.array(x)
+
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each worker."""
         return np.stack([np.asarray(x) for x in parts])
