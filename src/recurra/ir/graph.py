@@ -149,8 +149,10 @@ class Node:
         return replace(self.type, shape=(*lead, *self.type.at(by).shape))
 
     def text(self, identity: Callable[[Ref], bool]) -> str:
-        named = [replace(a, name=spelled(a.name)) for a in self.args]
-        args = [x.name if identity(a) else str(x) for a, x in zip(self.args, named, strict=True)]
+        args = [
+            spelled(a.name) + ("" if identity(a) else str(a).removeprefix(a.name))
+            for a in self.args
+        ]
         body = ", ".join(args + self.op.attributes())
         return f"{spelled(self.name)}{self.domain}: {self.type} = {self.op.name}({body})"
 

@@ -161,13 +161,16 @@ def store_rows(compiled: Compiled) -> list[Row]:
     """Return a row per store, and per variable that travels, with its shape and bytes."""
     plan = compiled.program.plan
     places = plan.arena.places if plan.arena else {}
+    readers: dict[str, list[str]] = {}
+    for r in dependences(compiled.plan.statements):
+        readers.setdefault(r.ref.name, []).append(r.sink)
     rows: list[Row] = [
         {
             "store": s.name,
             "kind": " × ".join(a.kind for a in s.kept) or "point",
             "shape": "×".join(map(str, s.shape(plan.sizes))),
             "slots": ", ".join(map(slots_text, s.kept)),
-            "live": live_range(compiled, s.name),
+            "live": live_range(compiled, s.name, readers.get(s.name, ())),
             "class": "output" if s.output else "workspace, donated",
             "bytes": s.nbytes(plan.sizes),
             **({"offset": places.get(s.name, "")} if places else {}),
@@ -203,8 +206,8 @@ def variable_rows(compiled: Compiled) -> list[Row]:
     return rows
 
 
-def live_range(compiled: Compiled, name: str) -> str:
-    """Return the loop that writes a store → the last loop that reads it."""
+def live_range(compiled: Compiled, name: str, readers: Sequence[str]) -> str:
+    """Return the loop that writes a store → the last loop in which a statement reads it."""
     paths, statements = compiled.schedule.paths(), compiled.plan.statements
 
     def place(statement: str) -> tuple[tuple[int, ...], str]:
@@ -213,10 +216,9 @@ def live_range(compiled: Compiled, name: str) -> str:
         text = " / ".join(x.dim + ("" if x.step > 0 else " backwards") for x in around)
         return tuple(k for k, _ in path), text or "top"
 
-    found = dependences(statements)
-    readers = [place(r.sink) for r in found if r.ref.name == name and r.sink in paths]
     first = place(statements.writers[name][0].name)
-    last, written = max(readers, default=first), first[1]
+    last = max((place(r) for r in readers if r in paths), default=first)
+    written = first[1]
     return written if written == last[1] else f"{written} → {last[1]}"
 
 
