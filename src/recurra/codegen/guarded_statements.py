@@ -103,9 +103,11 @@ def asking(
 def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Guard:
     """The conditions of a statement that are known in the body of these loops, of their times."""
     s = graph[statement]
-    if s.where == TRUE:
+    asked = (s.domain[x.dim] for x in around if statement in x.asked)
+    where = both(s.where, *(c for r in asked for c in r.edges))
+    if where == TRUE:
         return NONE
-    parts = s.where.args if isinstance(s.where, Logic) and s.where.op == "&" else (s.where,)
+    parts = where.args if isinstance(where, Logic) and where.op == "&" else (where,)
     open_, at = set(s.domain.dims) - {x.dim for x in around}, _times(graph, statement, around)
     return frozenset(substitute(c, at) for c in parts if not symbols(c) & open_)
 

@@ -5,7 +5,7 @@ act at t, learn at t-4   →   0..3: act | 4..T-1: act, learn | T..T+3: learn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -80,15 +80,28 @@ def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
     return sum(x.hi - x.lo for x in segments(graph, loop, every, sizes))
 
 
+def spans_of(
+    graph: StatementGraph, loop: Loop, active: Collection[str], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, int]]:
+    """When the statements run that have a point in the loop: the first time, and past the last."""
+    found = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
+    return {s: (lo, hi) for s, (lo, hi) in found.items() if lo < hi}
+
+
 def segments(
     graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> list[LoopSegment[int]]:
-    """The loop as consecutive stretches with a fixed set of statements, none of them empty."""
-    spans = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
-    cuts = sorted({x for span in spans.values() for x in span})
+    """The loop as consecutive stretches with a fixed set of statements, none of them empty.
+
+    What is asked for at every step belongs to the stretches of all others that it has a step of.
+    """
+    spans = spans_of(graph, loop, active, sizes)
+    cuts = sorted({x for s, span in spans.items() if s not in loop.asked for x in span})
+    if not cuts or any(lo < cuts[0] or cuts[-1] < hi for lo, hi in spans.values()):
+        cuts = sorted({x for span in spans.values() for x in span})
     out: list[LoopSegment[int]] = []
     for a, b in pairwise(cuts):
-        on = frozenset(s for s, (lo, hi) in spans.items() if lo <= a and b <= hi)
+        on = frozenset(s for s, (lo, hi) in spans.items() if lo < b and a < hi)
         if on:
             out.append(LoopSegment(a, b, on))
     return out

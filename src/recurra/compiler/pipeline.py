@@ -10,6 +10,7 @@ from recurra.analysis.guards import guards
 from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.safety import check
 from recurra.analysis.taken_calls import without_untaken
+from recurra.codegen.asked_statements import with_asked
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import members
@@ -142,7 +143,7 @@ def compile_graph(
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
-    p = coalesced(without_duplicates(plan(s, cx.sizes)))
+    p = with_asked(coalesced(without_duplicates(plan(s, cx.sizes))), target.prices)
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]

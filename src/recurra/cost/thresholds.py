@@ -146,6 +146,9 @@ between the equations of pieces and the work of branches that are not taken."""
 
 GUARD_NS = 2_000.0
 """Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
+MAX_ASKED_SHARE = 0.01
+"""Share of a loop's step that it may take to ask for what begins or ends inside the loop, so that
+its body is compiled once: a body of 600 statements takes XLA 2.8 s. A guess."""
 MIN_DECIDED_NS = 20_000.0
 """Nanoseconds of work that a condition on data leaves out at one of its points before its dims stay
 loops for it, where they could be axes. A guess, between that work and that of one large product."""

@@ -22,7 +22,7 @@ from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import components, topological
 from recurra.ir.statement import Statement, StatementGraph
 from recurra.ir.types import Tuple
-from recurra.ops.control import Merge
+from recurra.ops.control import Call, Merge
 from recurra.ops.reduction import REDUCTION, Fold
 from recurra.polyhedral.dependence_distance import Lag, direction, lag
 from recurra.polyhedral.extent import varies
@@ -231,19 +231,26 @@ class _Levels:
         for wishes in ({(b, a) for a, b in self.next_step}, self.later):
             feeds = _wished(stmts, feeds, wishes)
         found = topological(sorted(stmts, key=self.place.__getitem__), feeds.__getitem__)
-        return found if not self.graph.guarded else self.gathered(found, feeds)
+        apart = self.graph.guarded or any(self.is_call(s) for s in stmts)
+        return self.gathered(found, feeds) if apart else found
 
     def gathered(self, stmts: list[str], feeds: Mapping[str, set[str]]) -> list[str]:
-        """The same order, but that statements under one condition follow each other if they can."""
+        """The same order, but that host calls that wait for none of each other follow each other if
+        they can, what is between them is one launch, and so do statements under one condition."""
         out: list[str] = []
-        left = dict.fromkeys(stmts)
+        left, calls = dict.fromkeys(stmts), True
         while left:
             ready = [s for s in left if not feeds[s] & left.keys()]
+            alike = [s for s in ready if self.is_call(s) == calls] or ready
             last = self.graph[out[-1]].conditions if out else (TRUE, ())
-            s = next((s for s in ready if self.graph[s].conditions == last), ready[0])
+            s = next((s for s in alike if self.graph[s].conditions == last), alike[0])
             out.append(s)
+            calls = self.is_call(s)
             del left[s]
         return out
+
+    def is_call(self, statement: str) -> bool:
+        return isinstance(self.graph[statement].op, Call)
 
     def groups(
         self, stmts: list[str], edges: list[Dependence], left: dict[str, set[str]], dim: str
