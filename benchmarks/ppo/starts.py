@@ -1,16 +1,16 @@
 """From nothing to the first iterations: a Python that starts, imports, compiles, and runs two.
 
-Wall seconds of the whole process, the least of three; the second start finds in RECURRA_CACHE what
-the first one left there.
+Seconds of the process on all cores, the least of three; the second start finds in RECURRA_CACHE
+what the first one left there.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -65,21 +65,27 @@ def starts(mine: Peer, peers: Sequence[Peer], work: Work, quick: bool) -> list[R
 
 
 def start(peer: Peer, work: Work, cache: Path | None = None) -> float:
-    """Wall seconds of a process that makes the program and runs its first iterations."""
+    """CPU seconds of a process that makes the program and runs its first iterations."""
     kept = "0" if cache is None else str(cache)
     env = environment(OMP_NUM_THREADS="1", RECURRA_CACHE=kept)
     arguments = [peer.make, json.dumps(asdict(work)), str(LAUNCH)]
-    since = time.perf_counter()
+    since = of_children()
     done = subprocess.run(
         [peer.python, "-c", SCRIPT, *arguments], env=env, stdout=sys.stderr, check=False
     )
-    seconds = time.perf_counter() - since
+    seconds = of_children() - since
     if done.returncode:
         raise Ended(
             f"{peer.make} does not start",
             facts=f"its process ended with code {done.returncode}; the reason is printed above",
         )
     return seconds
+
+
+def of_children() -> float:
+    """CPU seconds of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def compile_seconds(work: dict[str, int], times: int) -> float:
