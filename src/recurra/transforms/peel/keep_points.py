@@ -107,14 +107,15 @@ def _may_be_kept(graph: Graph, node: Node, sizes: Mapping[str, int]) -> bool:
     given = isinstance(node.op, Input) or isinstance(node.type, Tuple) or node.name in graph.outputs
     if given or not node.domain or any(varies(r, sizes) for r in node.domain):
         return False
-    ended = {t for n in graph.nodes.values() if isinstance(n.op, Going) for t in n.op.times}
-    if ended.intersection(node.domain.dims) or node.type.mentions() - sizes.keys():
+    if node.type.mentions() - sizes.keys():
         return False
-    return any(
+    partly = any(
         _place(e, r, sizes)
         for reader, k in graph.readers[node.name]
         for e, r in zip(reader.args[k].index, node.domain, strict=True)
     )
+    ends = (n.op.times for n in graph.nodes.values() if isinstance(n.op, Going))
+    return partly and all(set(times).isdisjoint(node.domain.dims) for times in ends)
 
 
 def _place(index: Index, extent: Range, sizes: Mapping[str, int]) -> Range | None:

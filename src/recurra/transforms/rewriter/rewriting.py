@@ -155,6 +155,8 @@ class Rewriting:
 
     def needs(self, name: str, within: Sequence[str] = ()) -> list[str]:
         """What an equation reads, but not at an earlier point of a dim in `within`."""
+        if not within:
+            return [a.name for a in self.nodes[name].args]
         out: list[str] = []
         for a in self.nodes[name].args:
             source = self.nodes[a.name].domain if a.name in self.nodes else Domain()
