@@ -57,6 +57,7 @@ from recurra.transforms.recurrences.predictive_commoning import PREDICTIVE_COMMO
 from recurra.transforms.reductions_to_accumulators import REDUCTIONS_TO_ACCUMULATORS
 from recurra.transforms.rematerialize import REMATERIALIZE
 from recurra.transforms.shard import SHARD_ROWS
+from recurra.transforms.shared_borders import SHARED_BORDERS
 from recurra.transforms.skew.skew import SKEW
 from recurra.transforms.strip_mine.strip_mine import STRIP_MINE
 from recurra.transforms.strip_mine.tile import TILE, TILE_BATCH
@@ -94,6 +95,7 @@ PASSES: tuple[Pass, ...] = (
     TURN_INPUTS,
     REDUCTIONS_TO_ACCUMULATORS,
     REMATERIALIZE,  # folds have let some statements move to another loop
+    SHARED_BORDERS,
     KEEP_POINTS,
     FUSE_CASTS,
 )

@@ -79,6 +79,11 @@ LINE_BYTES = 64
 MAX_TURNED_BYTES = 1 << 24
 """Bytes of an input of which a turned copy is held. A guess, between memory and time."""
 
+# ---- shifts of an array (transforms/shared_borders.py)
+
+MAX_BORDER_ELEMENTS = 64
+"""Elements that a shift puts before an array and behind it: a guess; neighbors are 1 or 2 away."""
+
 # ---- reductions of few elements (backends/jax/array_namespace.py)
 
 MAX_LOOP_ROW = 12

@@ -143,7 +143,12 @@ class Pad(Axis):
 
 
 class Concat(Axis):
-    """y = the operands one after another along an axis"""
+    """y = the operands one after another along an axis
+
+    It is made before anything reads a part of it, if it is asked for as a `whole`.
+    """
+
+    whole: bool = False
 
     def infer(self, *xs: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         for x in xs:
@@ -160,7 +165,9 @@ class Concat(Axis):
         )
 
     def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
-        return xp.concat(xs, axis=self.axis)
+        y = xp.concat(xs, axis=self.axis)
+        made = getattr(xp, "made", None) if self.whole else None
+        return y if made is None else made(y)
 
     def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         out, start = list[Any](), 0
