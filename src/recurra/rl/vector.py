@@ -224,11 +224,12 @@ class Rows:
         self.masked = self.mode == "Disabled" or (
             self.mode == "NextStep" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         )
-        self.waiting = np.zeros(env.num_envs, bool)  # rows whose next step is only a reset
+        self.has_unreal_steps = self.mode == "NextStep" and not self.masked
+        self.wait_for(np.zeros(env.num_envs, bool))
 
-    @property
-    def has_unreal_steps(self) -> bool:
-        return self.mode == "NextStep" and not self.masked
+    def wait_for(self, rows: Array) -> None:
+        """The next step of these rows is only a reset."""
+        self.waiting, self.real = rows, ~rows
 
     def expect_at_hand(self) -> None:
         """The state of the environment must be in this process, and in plain sight."""
@@ -251,7 +252,7 @@ class Rows:
             raise
         except RAISED as error:
             raise self.spec.failed("reset", error) from error
-        self.waiting = np.zeros(self.env.num_envs, bool)
+        self.wait_for(np.zeros(self.env.num_envs, bool))
         return self.seen.arrays(raw)
 
     def step(self, actions: Sequence[Array]) -> Stepped:
@@ -262,10 +263,10 @@ class Rows:
         except RAISED as error:
             raise self.spec.failed("step", error) from error
         o = final = self.seen.arrays(raw)
-        reward, term, trunc = np.array(reward), np.array(term, bool), np.array(trunc, bool)
-        real, ended = ~self.waiting, term | trunc
+        term, trunc = np.asarray(term, bool), np.asarray(trunc, bool)
+        ended, real = term | trunc, self.real
         if self.has_unreal_steps:
-            self.waiting = ended
+            self.real, self.waiting = ~ended, ended
             reward = np.where(real, reward, 0.0)
             term, trunc, ended = term & real, trunc & real, ended & real
         elif np.count_nonzero(ended) == 0:  # it takes a quarter of the time of any()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
+from recurra.codegen.call_results import Reader
 from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
@@ -18,12 +20,13 @@ from recurra.ir.arrays import LibraryArray
 from recurra.ir.expr import Env
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
-from recurra.ops.control import Call, Item
+from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import StoragePlan
 
 Times = tuple[int, ...]  # of the loops around a call
+Operand = np.ndarray | np.generic | Paged
 
 
 def called(
@@ -33,12 +36,13 @@ def called(
     shards: Shards | None,
     statement: str,
     seed: int,
+    readers: Sequence[Reader],
 ) -> ArrayFunction:
     """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
     node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
-    blanks = _blanks(plan, node, backend) if shards is None else []
+    handed = None if shards is not None else _handing(plan, node, backend, readers)
     located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
@@ -57,7 +61,7 @@ def called(
 
     reading, operand = backend.reading(read), partial(_operand, backend)
 
-    def operands(times: Times, given: Sequence[LibraryArray]) -> list[np.ndarray | Paged]:
+    def operands(times: Times, given: Sequence[LibraryArray]) -> list[Operand]:
         args: list[LibraryArray | Paged] = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
@@ -70,12 +74,12 @@ def called(
             raise _at(error, node, point(times, {})[1]) from error
 
     def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
-        if shards is None:
-            args = operands(times, given) if stored else list(map(operand, given))
+        if handed is not None:
+            args = operands(times, given) if stored else [operand(x) for x in given]
             results = run(times, args)
             _expect_sizes(results, node, promised)
-            made = zip(results, blanks, strict=True)
-            return tuple([backend.given(y) if x is None else x for y, x in made])
+            return handed(results)
+        assert shards is not None
         mesh = mesh_of(backend)
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
@@ -92,9 +96,7 @@ def _results(node: Node) -> tuple[Type, ...]:
     return node.type.items if isinstance(node.type, Tuple) else ()
 
 
-def _sampled(
-    sampler: Sampler | None, env: Env, operands: Sequence[np.ndarray | Paged]
-) -> np.ndarray:
+def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> np.ndarray:
     """The rows that a call takes of a store, by their numbers."""
     store, numbers = operands
     assert sampler is not None
@@ -103,8 +105,10 @@ def _sampled(
     return sampler(env, store, numbers)
 
 
-def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
-    """An array that others may read, too: the host function may not write to it."""
+def _operand(backend: Backend, x: LibraryArray) -> np.ndarray | np.generic:
+    """An array that others may read, too: the host function may not write to it; or a number."""
+    if isinstance(x, np.generic):
+        return x
     made = backend.operand(x)
     if made.flags.writeable:
         made = made.view()
@@ -112,14 +116,47 @@ def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
     return made
 
 
-def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[LibraryArray | None]:
-    """For every result zeros, if nothing reads it: what a call gives is not taken then."""
-    items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
-    read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
-    return [
-        None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
-        for k, x in enumerate(_results(node))
-    ]
+def _handing(
+    plan: StoragePlan, node: Node, backend: Backend, readers: Sequence[Reader]
+) -> Callable[[Sequence[np.ndarray]], tuple[LibraryArray, ...]]:
+    """f(results): them as those take them who read them; zeros, if nobody does.
+
+    What launches read until the next call is written where the backend's launches see it.
+    """
+    blank, written, made = list[Any](), list[_Place](), list[_Made]()
+    for k, (type_, reader) in enumerate(zip(_results(node), readers, strict=True)):
+        shape, dtype = type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
+        if reader is Reader.NOBODY:
+            blank.append(backend.given(np.zeros(shape, dtype)))
+        elif reader is Reader.LAUNCH and (staged := backend.staging(shape, dtype)) is not None:
+            written.append((k, staged[0]))
+            blank.append(staged[1])
+        else:
+            made.append((k, _own if reader is Reader.HOST else backend.given))
+            blank.append(None)
+
+    def handed(results: Sequence[np.ndarray]) -> tuple[LibraryArray, ...]:
+        out = blank.copy()
+        for k, place in written:
+            place[...] = results[k]
+        for k, make in made:
+            out[k] = make(results[k])
+        return tuple(out)
+
+    return handed
+
+
+_Place = tuple[int, np.ndarray]  # which result, and where it is written
+_Made = tuple[int, Callable[[np.ndarray], LibraryArray]]  # which result, and how it is handed on
+
+
+def _own(x: np.ndarray) -> np.ndarray:
+    """An array that nobody writes to, or a number."""
+    if isinstance(x, np.generic):
+        return x
+    made = np.array(x)
+    made.flags.writeable = False
+    return made
 
 
 def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import jax
@@ -26,7 +26,7 @@ from recurra.backends.jax.array_namespace import (
 )
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
-from recurra.backends.numpy.backend import NumpyMachine
+from recurra.backends.numpy.backend import NumpyMachine, aligned
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
@@ -305,6 +305,17 @@ class JaxBackend:
 
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(word(x), copy=True)  # to let the launch take it over costs a quarter
+
+    def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
+        """Where launches end when they return; what they give has memory of its own."""
+        kind = np.dtype(dtype)
+        if not self.threaded or kind.type in WORDS:
+            return None
+        place = aligned(prod(shape) * kind.itemsize).view(kind).reshape(shape)
+        with bits_of(place):
+            array = jax.device_put(place)
+        lent = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
+        return (place, array) if lent else None
 
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)

@@ -92,6 +92,12 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
+def aligned(nbytes: int) -> np.ndarray:
+    """Zeros, as bytes, that begin where arrays of every library may begin."""
+    block = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    return block[-block.ctypes.data % ALIGNMENT :][:nbytes]
+
+
 class NumpyArrays:
     """What every backend has whose arrays are NumPy's."""
 
@@ -118,9 +124,11 @@ class NumpyArrays:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    def staging(self, shape: tuple[int, ...], dtype: str) -> None:
+        """What a launch gives may have the memory of what it was given."""
+
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
-        block = np.zeros(nbytes + ALIGNMENT, np.uint8)
-        block = block[-block.ctypes.data % ALIGNMENT :]
+        block = aligned(nbytes)
         out: list[Any] = []
         for at, shape, dtype in views:
             size = prod(shape) * np.dtype(dtype).itemsize
