@@ -403,8 +403,13 @@ def _objects(given: object) -> Array:
 
 
 def checked(env: Vector) -> Vector:
-    """The vector; rows that are stepped one after the other are refused what is no number."""
+    """The vector; rows that are stepped one after the other are refused what is no number.
+
+    It lends what it observes, of which `Values.arrays` makes copies.
+    """
     inner = env.unwrapped
+    if isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)):
+        inner.copy = False
     if isinstance(inner, SyncVectorEnv):
         inner.envs = [GivesNumbers(x, row=k) for k, x in enumerate(inner.envs)]
     return env

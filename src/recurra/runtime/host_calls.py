@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
@@ -43,7 +42,6 @@ def called(
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
     handed = None if shards is not None else _handing(plan, node, backend, readers)
-    located = bool(node.op.mentions())  # it has to be told where it is
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
     rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
@@ -67,17 +65,14 @@ def called(
             args[k] = x
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
-    def run(times: Times, xs: Iterable[object]) -> Sequence[np.ndarray]:
-        try:
-            return node.op.run(np, point(times, {})[1] if located else {}, *xs)
-        except RecurraError as error:
-            raise _at(error, node, point(times, {})[1]) from error
+    run = _running(node, lambda times: point(times, {})[1])
 
     def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
         if handed is not None:
             args = operands(times, given) if stored else [operand(x) for x in given]
             results = run(times, args)
-            _expect_sizes(results, node, promised)
+            if [y.shape for y in results] != promised:
+                raise _of_another_size(results, node, promised)
             return handed(results)
         assert shards is not None
         mesh = mesh_of(backend)
@@ -94,6 +89,24 @@ def called(
 
 def _results(node: Node) -> tuple[Type, ...]:
     return node.type.items if isinstance(node.type, Tuple) else ()
+
+
+def _running(
+    node: Node, env: Callable[[Times], Env]
+) -> Callable[[Times, Iterable[Any]], Sequence[np.ndarray]]:
+    """f(times, operands): the results of the function, at the point that `env` finds."""
+    plain = node.op.eval if isinstance(node.op, Call) and node.op.is_plain else None
+    located = bool(node.op.mentions())  # it has to be told where it is
+
+    def run(times: Times, xs: Iterable[Any]) -> Sequence[np.ndarray]:
+        try:
+            if plain is not None:
+                return plain(np, *xs)
+            return node.op.run(np, env(times) if located else {}, *xs)
+        except RecurraError as error:
+            raise _at(error, node, env(times)) from error
+
+    return run
 
 
 def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> np.ndarray:
@@ -166,20 +179,19 @@ def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:
     return type(error)(error.what, facts=facts, hint=error.hint, loc=error.loc)
 
 
-def _expect_sizes(
-    results: Sequence[ArrayLike], node: Node, promised: Sequence[tuple[int, ...]]
-) -> None:
-    """Raises ShapeError where a result has not the sizes that its type says."""
-    shapes = [y.shape if isinstance(y, np.ndarray) else np.shape(y) for y in results]
-    if shapes != promised:
-        assert isinstance(node.op, Call)
-        assert isinstance(node.type, Tuple)
-        found, type_, shape = next(
-            x for x in zip(shapes, node.type.items, promised, strict=True) if x[0] != x[2]
-        )
-        raise ShapeError(
-            f"{node.op.fn.key} gives an array of shape {found}",
-            facts=f"it was to give {type_}, which is {shape} here",
-            hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
-            loc=node.loc,
-        )
+def _of_another_size(
+    results: Sequence[np.ndarray], node: Node, promised: Sequence[tuple[int, ...]]
+) -> ShapeError:
+    """The error of a result that has not the sizes that its type says."""
+    assert isinstance(node.op, Call)
+    found, type_, shape = next(
+        (y.shape, t, shape)
+        for y, t, shape in zip(results, _results(node), promised, strict=True)
+        if y.shape != shape
+    )
+    return ShapeError(
+        f"{node.op.fn.key} gives an array of shape {found}",
+        facts=f"it was to give {type_}, which is {shape} here",
+        hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+        loc=node.loc,
+    )
