@@ -72,6 +72,49 @@ def test_what_the_compiler_refuses(
     assert "='" not in said  # as Python spells it
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ("ppo --workers 3 --rows 4", "--workers 2"),  # of the samples, 16, for which is no flag
+        ("reinforce --workers 3 --rows 7", "--rows 9"),
+        ("reinforce --workers 3 --rows 8", "--workers 2, or --rows 9"),
+        ("ppo --placement greedy --backend jax", "leave --placement out, or --backend numpy"),
+    ],
+)
+def test_a_way_out_is_told_in_flags_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, hint: str
+):
+    """It was: compile with {N: 129}, which no flag sets."""
+    last = told(capsys, tmp_path / "runs", *options.split()).splitlines()[-1]
+    assert last.startswith(f"  hint: {hint}")
+    assert "{" not in last
+    assert "=" not in last
+
+
+def never(*_: object) -> None:
+    raise AssertionError("it is too late to be refused")
+
+
+def test_more_workers_than_points_are_refused_before_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """JAX took minutes to make its devices."""
+    monkeypatch.setattr("recurra.runtime.compilation.mesh_of", never)
+    said = told(capsys, tmp_path / "runs", "ppo", "--workers", "99999")
+    assert "cannot be split over --workers 99999" in said
+    assert "hint: --workers " in said
+
+
+def test_too_little_memory_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Parameters alone take more: no other way to compile it is tried. It took two minutes."""
+    monkeypatch.setattr("recurra.runtime.memory_budget.again", never)
+    said = told(capsys, tmp_path / "runs", "ppo", "--memory", "64")
+    assert "parameters, inputs and outputs alone take" in said
+    assert "hint: --memory " in said
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "file"
     file.write_text("a file")

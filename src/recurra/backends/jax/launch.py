@@ -36,7 +36,7 @@ def _times(device: Any, wide: bool) -> _Times:
     return _Times()
 
 
-class Launch:
+class CodeLaunch:
     """f(seed, *times, ..) of code that is made at its first call.
 
     The first `inner` of its times come again and again.
