@@ -90,6 +90,14 @@ class Spec:
                 hint="vector_kwargs={'shared_memory': False}",
                 loc=here(),
             )
+        reset = (more or {}).get("autoreset_mode", MODES[0])
+        if getattr(reset, "value", reset) not in MODES:
+            raise RecurraError(
+                f"autoreset_mode is {reset!r}",
+                facts=f"an environment resets in one of three ways: {', '.join(MODES)}",
+                hint="vector_kwargs={'autoreset_mode': 'SameStep'}",
+                loc=here(),
+            )
 
     def _cannot_make(self, error: BaseException) -> RecurraError:
         """The error of an id, or of options, that Gymnasium does not take."""

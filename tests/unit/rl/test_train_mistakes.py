@@ -120,9 +120,38 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
     file.write_text("a file")
     assert main(["train", "reinforce", *TINY, "--out", str(file)]) == 2
     said = capsys.readouterr().err
-    assert f"no folder can be made in {file}" in said
+    assert f"nothing can be saved in {file}" in said
     assert "--out" in said
     assert file.read_text() == "a file"
+
+
+def test_a_folder_that_is_only_read_is_refused_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "others"
+    folder.mkdir()
+    monkeypatch.setattr("recurra.rl.train._compile", never)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != folder)
+    said = told(capsys, folder / "runs", "reinforce")
+    assert f"{folder} may not be written to" in said
+    assert "hint: name another: --out runs" in said
+
+
+def test_a_file_where_checkpoints_go_is_told_when_a_run_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """It was told by the first save, after an hour of work."""
+    assert main(["train", "reinforce", *TINY, "--out", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    for file in (run / "checkpoints").iterdir():
+        file.unlink()
+    (run / "checkpoints").rmdir()
+    (run / "checkpoints").write_text("a file")
+    rows = (run / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main(["train", "reinforce", "--resume", str(run), "--iterations", "4"]) == 2
+    assert f"{run / 'checkpoints'} is no folder" in capsys.readouterr().err
+    assert (run / "metrics.jsonl").read_bytes() == rows
 
 
 @pytest.mark.parametrize("name", ["missing", "file", "folder"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import jax
@@ -26,7 +26,7 @@ from recurra.backends.jax.array_namespace import (
 )
 from recurra.backends.jax.attention import attention
 from recurra.backends.jax.devices import devices, ends_at_return, settle, settle_at_exit
-from recurra.backends.numpy.backend import NumpyMachine, aligned
+from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
@@ -47,6 +47,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support import cpu as processor
+from recurra.support.aligned_array import aligned
 
 
 class JaxMachine:
@@ -311,7 +312,7 @@ class JaxBackend:
         kind = np.dtype(dtype)
         if not self.threaded or kind.type in WORDS:
             return None
-        place = aligned(prod(shape) * kind.itemsize).view(kind).reshape(shape)
+        place = aligned(shape, kind)
         with bits_of(place):
             array = jax.device_put(place)
         lent = place.size and array.unsafe_buffer_pointer() == place.ctypes.data

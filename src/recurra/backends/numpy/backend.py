@@ -92,12 +92,6 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-def aligned(nbytes: int) -> np.ndarray:
-    """Zeros, as bytes, that begin where arrays of every library may begin."""
-    block = np.zeros(nbytes + ALIGNMENT, np.uint8)
-    return block[-block.ctypes.data % ALIGNMENT :][:nbytes]
-
-
 class NumpyArrays:
     """What every backend has whose arrays are NumPy's."""
 
@@ -128,7 +122,8 @@ class NumpyArrays:
         """What a launch gives may have the memory of what it was given."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
-        block = aligned(nbytes)
+        block = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        block = block[-block.ctypes.data % ALIGNMENT :]
         out: list[Any] = []
         for at, shape, dtype in views:
             size = prod(shape) * np.dtype(dtype).itemsize
