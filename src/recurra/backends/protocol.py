@@ -70,6 +70,13 @@ class Backend(Protocol):
         """What regions take of an array that a host call made, in memory of its own."""
         ...
 
+    def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
+        """Memory that the host writes to, and an array of this backend in it; or None.
+
+        Whoever launches, and then writes there, changes nothing of what was launched.
+        """
+        ...
+
     def wait(self, x: Any) -> Any:
         """What a launch gave, when it is there."""
         ...

@@ -194,6 +194,9 @@ EQUATIONS_PER_ATTENTION_TILE = 14
 
 # ---- rows that the data end (transforms/early_exit/poll_interval.py, codegen/launch_size.py)
 
+MAX_TIME_KEPT = 1024
+"""Times of loops that JAX keeps as arrays: of 4 bytes each, and some 200 of Python and JAX."""
+
 GPU_POLL_STEPS = 1.0
 """Steps of a loop that it costs to ask a GPU whether rows go on: it waits for about one. A guess,
 which no machine has confirmed."""

@@ -31,8 +31,11 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     Values are looked at only where the types do not say that all of them fit.
     """
     to = _numpy(dtype)
-    if type(given) is np.ndarray and given.dtype == to:
-        return given
+    if type(given) is np.ndarray:
+        if given.dtype == to:
+            return given
+        if given.dtype == np.float64 and np.vdot(given, given) <= _LARGEST.get(dtype, -1.0):
+            return given.astype(to)  # none is larger than the root of the sum of squares
     try:
         array = array_of(given, what, loc)
     except (TypeError, ValueError) as error:

@@ -42,10 +42,9 @@ def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
     if peak.nbytes <= budget:
         return
     largest = ", ".join(f"{h.name} {h.nbytes:,} ({KINDS[h.kind]})" for h in peak.held[:NAMED])
-    needed = sum(n for k, n in peak.by_kind.items() if k in NEEDED)
     least = f"the least budget known to do is {rounded_up(peak.nbytes)}"
-    if needed > budget:
-        least += f"; parameters, inputs and outputs alone take {needed:,}"
+    if needed(peak) > budget:
+        least += f"; parameters, inputs and outputs alone take {needed(peak):,}"
     others = () if peak.asked else peak.sizes
     fits = [f"{b}: {n}" for b in others if (n := fitting(peak, b, budget))]
     raise PlanError(
@@ -55,6 +54,11 @@ def expect_room(peak: Peak, budget: int, loc: Loc | None = None) -> None:
         hint=" or ".join([*fits, f'memory="{rounded_up(peak.nbytes)}"']),
         loc=loc,
     )
+
+
+def needed(peak: Peak) -> int:
+    """The bytes of a peak that no choice takes away."""
+    return sum(n for k, n in peak.by_kind.items() if k in NEEDED)
 
 
 def fitting(peak: Peak, bound: str, budget: int) -> int:

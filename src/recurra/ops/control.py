@@ -137,13 +137,18 @@ class Call(Op):
         lengths = frozenset(n for *_, n in self.lengths if isinstance(n, int))
         return lengths if self.if_ is None else lengths | {self.if_}
 
+    @property
+    def is_plain(self) -> bool:
+        """Is the function called with all operands as they are, at every point?"""
+        return not self.lengths and not self.group and self.if_ is None
+
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array) -> tuple[Array, ...]:
         if self.if_ is not None and not bool(xs[self.if_]):
             return tuple(
                 np.zeros([evaluate(n, env) for n in shape], NUMPY_NAME[dtype])
                 for dtype, shape in self.results
             )
-        if not self.lengths and not self.group and self.if_ is None:
+        if self.is_plain:
             return self.eval(xp, *xs)
         given = dict(enumerate(xs))
         for k, axis, length in self.lengths:

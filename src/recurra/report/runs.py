@@ -25,6 +25,7 @@ from typing import Any, cast
 from recurra.errors import Loc, RecurraError, here
 from recurra.report.html import folds_html, sparkline, table
 from recurra.support import atomic_write, json_text
+from recurra.support.filesystem import why_not_written
 
 Row = dict[str, Any]
 Curve = list[tuple[float, float]]
@@ -43,6 +44,17 @@ def expect_free(tag: str, loc: Loc | None = None) -> None:
             f"a metric of a run with a folder may not be called {tag!r}",
             facts=f"every row of metrics.jsonl has its own {tag}",
             hint=f"write rc.log(my_{tag}=..), or run it without folder=",
+            loc=loc,
+        )
+
+
+def expect_place(folder: Path, loc: Loc | None = None, hint: str = "") -> None:
+    """Raises RecurraError if nothing can be written in a folder, before there is work to lose."""
+    if (why := why_not_written(folder)) is not None:
+        raise RecurraError(
+            f"nothing can be saved in {folder}",
+            facts=why,
+            hint=hint or "name another folder, or move what is there out of the way",
             loc=loc,
         )
 

@@ -66,7 +66,7 @@ class Episodes:
 
     def reset(
         self, draw: Array, count: Array | int, *rest: Array, first: int = 0
-    ) -> tuple[Array, ...]:
+    ) -> tuple[Array | np.int32, ...]:
         """All rows start anew, seeded by two uniform draws: observation [B, ..], next token.
 
         They are those from `first` on of all rows that are seeded so.
@@ -80,7 +80,7 @@ class Episodes:
         self.token = int(token)
         return *self.o, self._tick(token)
 
-    def step(self, *given: Array) -> tuple[Array, ...]:
+    def step(self, *given: Array) -> tuple[Array | np.int32, ...]:
         """observation [B, ..], reward f32[B], done, term, trunc, live bool[B], next token"""
         *action, token = given
         next_token, live = self._tick(token), self.live
@@ -122,14 +122,14 @@ class Episodes:
             self.rows = Rows(self.spec, self.spec.make(count), self.seen, self.taken)
         return self.rows
 
-    def _tick(self, token: Array) -> Array:
+    def _tick(self, token: Array) -> np.int32:
         """The token of the next call."""
         assert self.rows is not None, f"{self.spec} is stepped before its reset"
         assert int(token) == self.token, (
             f"{self.spec}: a call is lost, repeated or out of order, {token} != {self.token}"
         )
         self.token = (self.token + 1) & 0x7FFFFFFF
-        return np.asarray(self.token, np.int32)
+        return np.int32(self.token)
 
 
 class Carried(Episodes):
@@ -149,7 +149,7 @@ class Carried(Episodes):
 
     def reset(
         self, draw: Array, count: Array | int, *rest: Array, first: int = 0
-    ) -> tuple[Array, ...]:
+    ) -> tuple[Array | np.int32, ...]:
         """Rows start anew if `fresh`, else they stand where they were left; next token."""
         fresh, token = rest
         self._begin(token)
@@ -159,7 +159,7 @@ class Carried(Episodes):
         self.token = int(token)
         return *self.o, self._tick(token)
 
-    def step(self, *given: Array) -> tuple[Array, ...]:
+    def step(self, *given: Array) -> tuple[Array | np.int32, ...]:
         """next and final observation [B, ..], reward f32[B], done, .., live bool[B], next token"""
         *action, token = given
         next_token = self._tick(token)
@@ -187,7 +187,8 @@ class Carried(Episodes):
             rows = self._rows(tree["rows"])
             held = {"env": rows.env, "waiting": rows.waiting, "o": self.seen.show(rows.reset(0))}
             found = restore(held, tree["held"], str(self.spec))
-            rows.waiting, self.o = found["waiting"], found["o"]
+            rows.wait_for(found["waiting"])
+            self.o = found["o"]
 
 
 class InGroups:
@@ -202,13 +203,13 @@ class InGroups:
 
     def reset(
         self, k: Array, n: Array, draw: Array, count: Array, *rest: Array
-    ) -> tuple[Array, ...]:
+    ) -> tuple[Array | np.int32, ...]:
         """`Episodes.reset` of a group; `count` is of all rows."""
         self._expect(int(n))
         rows = int(count) // int(n)
         return self.groups[int(k)].reset(draw, rows, *rest, first=int(k) * rows)
 
-    def step(self, k: Array, n: Array, *given: Array) -> tuple[Array, ...]:
+    def step(self, k: Array, n: Array, *given: Array) -> tuple[Array | np.int32, ...]:
         """`Episodes.step` of a group."""
         return self.groups[int(k)].step(*given)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,27 @@ def _is_said(value: object, what: str, facts: str) -> bool:
     return large and re.search(rf"\b{value}\b", f"{what} {facts}") is not None
 
 
+def _bounds_said(bounds: Mapping[str, str], text: str) -> str:
+    """What is to be compiled with another bound, by the flag that sets it; left out, if none does
+    and something else can be done."""
+
+    def by_flag(found: re.Match[str]) -> str:
+        before, bound, n = found.groups()
+        meaning = bounds.get(bound, "")
+        if meaning.startswith("--"):
+            return f"{before or ''}{meaning} {n}"
+        return "" if before else found[0]
+
+    return re.sub(r"(, or )?compile with \{(\w+): (\d+)\}", by_flag, text)
+
+
 def in_flags(settings: Recipe, error: RecurraError) -> RecurraError:
     """A mistake that the compiler tells in its words, in those of the command."""
     names = [f.name for f in fields(settings)]
     counted = re.compile(rf"\b(\d+) ({'|'.join(names)})\b")
 
     def said(text: str) -> str:
+        text = _bounds_said(settings.bounds, text)
         return counted.sub(lambda m: flag(m[2], m[1]), spelled(text, names))
 
     what, facts, hint = map(said, (error.what, error.facts, error.hint))

@@ -90,10 +90,11 @@ class SpacePart:
 
     def show(self, raw: Array) -> Array:
         """Values of the environment as the program sees them."""
-        if self.starts:
-            raw = raw - self.start
-        if self.counts is not None:
-            self._expect_counted(raw, self.counts)
+        counts = self.counts
+        if counts is not None:
+            if self.starts:
+                raw = raw - self.start
+            self._expect_counted(raw, counts)
         if isinstance(self.space, Discrete):
             return np.eye(int(self.space.n), dtype=np.float32)[raw]
         hint = "scale it in a wrapper"
@@ -124,6 +125,8 @@ class Values:
 
     def arrays(self, nested: object) -> list[Array]:
         """Copies of the arrays [B, ..] of a batch."""
+        if self.is_array:
+            return [np.array(nested)]
         return [np.array(reach(nested, p.path)) for p in self.parts]
 
     def of_rows(self, rows: Sequence[object]) -> list[Array]:
@@ -131,6 +134,8 @@ class Values:
         return [np.stack([np.asarray(reach(r, p.path)) for r in rows]) for p in self.parts]
 
     def show(self, arrays: Sequence[Array]) -> list[Array]:
+        if self.is_array:
+            return [self.parts[0].show(arrays[0])]
         return [p.show(x) for p, x in zip(self.parts, arrays, strict=True)]
 
     def nested(self, arrays: Sequence[Array]) -> object:

@@ -26,7 +26,7 @@ from recurra.report.run_page import (
     keep_islands,
     write_page,
 )
-from recurra.report.runs import RunFolder
+from recurra.report.runs import RunFolder, expect_place
 from recurra.rl.flags import expect_sound, in_flags
 from recurra.runtime.checkpoint_fit import iterations_done
 from recurra.support.atomic_write import NotWrittenError
@@ -132,6 +132,10 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
         settings = resumed(settings, settings.config or folder.read_config())
         expect_more(folder, settings)
     expect_sound(settings)
+    if folder is None:
+        expect_place(Path(settings.out or RUNS), hint="name another: --out runs")
+    else:
+        expect_place(folder.checkpoints)
     given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
     try:

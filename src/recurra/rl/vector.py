@@ -90,6 +90,14 @@ class Spec:
                 hint="vector_kwargs={'shared_memory': False}",
                 loc=here(),
             )
+        reset = (more or {}).get("autoreset_mode", MODES[0])
+        if getattr(reset, "value", reset) not in MODES:
+            raise RecurraError(
+                f"autoreset_mode is {reset!r}",
+                facts=f"an environment resets in one of three ways: {', '.join(MODES)}",
+                hint="vector_kwargs={'autoreset_mode': 'SameStep'}",
+                loc=here(),
+            )
 
     def _cannot_make(self, error: BaseException) -> RecurraError:
         """The error of an id, or of options, that Gymnasium does not take."""
@@ -224,11 +232,12 @@ class Rows:
         self.masked = self.mode == "Disabled" or (
             self.mode == "NextStep" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
         )
-        self.waiting = np.zeros(env.num_envs, bool)  # rows whose next step is only a reset
+        self.has_unreal_steps = self.mode == "NextStep" and not self.masked
+        self.wait_for(np.zeros(env.num_envs, bool))
 
-    @property
-    def has_unreal_steps(self) -> bool:
-        return self.mode == "NextStep" and not self.masked
+    def wait_for(self, rows: Array) -> None:
+        """The next step of these rows is only a reset."""
+        self.waiting, self.real = rows, ~rows
 
     def expect_at_hand(self) -> None:
         """The state of the environment must be in this process, and in plain sight."""
@@ -251,7 +260,7 @@ class Rows:
             raise
         except RAISED as error:
             raise self.spec.failed("reset", error) from error
-        self.waiting = np.zeros(self.env.num_envs, bool)
+        self.wait_for(np.zeros(self.env.num_envs, bool))
         return self.seen.arrays(raw)
 
     def step(self, actions: Sequence[Array]) -> Stepped:
@@ -262,10 +271,10 @@ class Rows:
         except RAISED as error:
             raise self.spec.failed("step", error) from error
         o = final = self.seen.arrays(raw)
-        reward, term, trunc = np.array(reward), np.array(term, bool), np.array(trunc, bool)
-        real, ended = ~self.waiting, term | trunc
+        term, trunc = np.asarray(term, bool), np.asarray(trunc, bool)
+        ended, real = term | trunc, self.real
         if self.has_unreal_steps:
-            self.waiting = ended
+            self.real, self.waiting = ~ended, ended
             reward = np.where(real, reward, 0.0)
             term, trunc, ended = term & real, trunc & real, ended & real
         elif np.count_nonzero(ended) == 0:  # it takes a quarter of the time of any()
@@ -402,8 +411,13 @@ def _objects(given: object) -> Array:
 
 
 def checked(env: Vector) -> Vector:
-    """The vector; rows that are stepped one after the other are refused what is no number."""
+    """The vector; rows that are stepped one after the other are refused what is no number.
+
+    It lends what it observes, of which `Values.arrays` makes copies.
+    """
     inner = env.unwrapped
+    if isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)):
+        inner.copy = False
     if isinstance(inner, SyncVectorEnv):
         inner.envs = [GivesNumbers(x, row=k) for k, x in enumerate(inner.envs)]
     return env

@@ -76,6 +76,9 @@ class Waiting:
     def array(self, x: object) -> object:
         return self.inner.array(read(x))
 
+    def staging(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Launches may run beside the call that would write there."""
+
     def wait(self, x: object) -> object:
         return self.inner.wait(read(x))
 

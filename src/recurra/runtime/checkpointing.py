@@ -36,7 +36,7 @@ from recurra.ir.expr import evaluate, symbols
 from recurra.ir.graph import Graph, Node, index_symbols
 from recurra.ops.control import Call, Merge
 from recurra.reference.interpreter import Oracle
-from recurra.report.runs import differs, expect_no_run
+from recurra.report.runs import differs, expect_no_run, expect_place
 from recurra.runtime import checkpoint_fit
 from recurra.runtime.executor import Resume, Step
 from recurra.storage.store import store_key
@@ -152,13 +152,16 @@ class Saver:
         ]
 
     def expect_own(self, resume: Resume | None, seed: int, overwrite: bool) -> None:
-        """Raise RecurraError if a folder that is saved into has checkpoints of another run.
+        """Raise RecurraError if a folder that is saved into cannot be, or is of another run.
 
         With `overwrite` they are removed. A run that goes on may go back behind its own, and one
         that is too short to save leaves them alone.
         """
         mine = {"seed": int(seed), "graph_hash": self.hash}
-        for folder in (folder for _, folder, due in self.due if any(due)):  # none at 0
+        for effect, folder, due in self.due:
+            if not any(due):  # none at 0
+                continue
+            expect_place(folder, effect.loc)
             names = [f"checkpoints/{x.name}" for x in checkpoint.saved(folder)]
             own = "" if resume is None else differs(mine, checkpoint.newest_meta(folder))
             if names and overwrite and (own or resume is None):

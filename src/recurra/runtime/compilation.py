@@ -21,12 +21,14 @@ from recurra.compiler.options import CompileOptions, checked, expect_alone, plac
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import config
 from recurra.cost.target import Target
-from recurra.errors import RecurraError, here
+from recurra.errors import RecurraError, ScheduleError, here
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.axes import Restored, restored
 from recurra.ir.effects import Checkpoint, Export
+from recurra.ir.expr import Sym
 from recurra.runtime.checkpointing import launch_size
 from recurra.runtime.inputs import ProgramInput, program_inputs
+from recurra.support.cpu import cores
 
 A = TypeVar("A", bound=LibraryArray)
 
@@ -119,6 +121,7 @@ def compile_program(
     expect_alone(options)
     options = placed(options, backend)
     if options.workers > 1:
+        _expect_work(written, options.workers)
         backend = mesh_of(backend, options.workers)
     asked = replace(options, backend=backend.name)
     target = asked.tuning.aimed(target_of(backend))
@@ -143,6 +146,25 @@ def compile_program(
         compiled,
         may_be_single,
     )
+
+
+def _expect_work(written: Bounded, workers: int) -> None:
+    """Raises ScheduleError if no dim has a point for each worker, before there are that many."""
+    bounds = {
+        d.range.hi.name: d.range
+        for d in written.graph.declared.values()
+        if isinstance(d.range.hi, Sym)
+    }
+    points = {b: r.size(written.sizes) for b, r in bounds.items()}
+    longest = max(points, key=lambda b: points[b], default=None)
+    if longest is not None and points[longest] < workers:
+        raise ScheduleError(
+            f"the program cannot be split over {workers} workers",
+            facts=f"each takes some points of one dim, and none has more than {longest} = "
+            f"{points[longest]}",
+            hint=f"workers={max(1, min(cores(), points[longest]))}",
+            loc=here(),
+        )
 
 
 def _entry(

@@ -11,6 +11,7 @@ import numpy as np
 
 from recurra.backends.protocol import ArrayFunction, Backend, Mesh, Wrap, mesh_of
 from recurra.codegen.arena_views import placed
+from recurra.codegen.call_results import Reader, readers
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source as written
 from recurra.codegen.input_layout import as_written, inputs_read
@@ -76,6 +77,7 @@ class Execution:
     backend: Backend | Mesh
     shards: Shards | None = None
     regions: dict[str, ArrayFunction] = field(default_factory=dict[str, ArrayFunction])
+    readers: Mapping[str, tuple[Reader, ...]] = field(init=False)  # of what host calls give
     around: Wrap | None = None  # of every host call
     mover: Mover | None = None  # of the last run: what was offloaded, and when
 
@@ -83,7 +85,7 @@ class Execution:
         self.text = written(self.program)
         scope: dict[str, HostMain] = {}
         exec(compile(self.text, "<recurra program>", "exec"), scope)
-        self.main = scope["main"]
+        self.main, self.readers = scope["main"], readers(self.program)
         self.regions = {r.name: self.compiled(r) for r in self.program.regions}
 
     def using(
@@ -156,6 +158,7 @@ class _ExecutorRun:
         self.compiled, self.inputs, self.resume = execution.regions, inputs, resume
         self.main, self.shards = execution.program.main, execution.shards
         self.around, self.seed, self.watched = execution.around, seed, watched
+        self.readers = execution.readers
         missing = inputs_read(self.plan) - inputs.keys()
         if missing:
             raise RecurraError(
@@ -406,7 +409,8 @@ class _ExecutorRun:
         return tuple(self.around(s, f) if self.around else f for s, f in made.items())
 
     def call(self, statement: str) -> ArrayFunction:
-        return called(self.plan, self.backend, self.walk, self.shards, statement, self.seed)
+        plan, readers = self.plan, self.readers.get(statement, ())
+        return called(plan, self.backend, self.walk, self.shards, statement, self.seed, readers)
 
 
 HostMain = Callable[..., Generator[Step, None, Mapping[str, LibraryArray]]]

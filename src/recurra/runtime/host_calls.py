@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
+from recurra.codegen.call_results import Reader
 from recurra.codegen.samplers import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
@@ -18,12 +19,13 @@ from recurra.ir.arrays import LibraryArray
 from recurra.ir.expr import Env
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
-from recurra.ops.control import Call, Item
+from recurra.ops.control import Call
 from recurra.runtime.offload.paged_buffer import Paged
 from recurra.runtime.offload.prefetch_gather import Sampler
 from recurra.storage.storage_plan import StoragePlan
 
 Times = tuple[int, ...]  # of the loops around a call
+Operand = np.ndarray | np.generic | Paged
 
 
 def called(
@@ -33,13 +35,13 @@ def called(
     shards: Shards | None,
     statement: str,
     seed: int,
+    readers: Sequence[Reader],
 ) -> ArrayFunction:
     """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
     node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
-    blanks = _blanks(plan, node, backend) if shards is None else []
-    located = bool(node.op.mentions())  # it has to be told where it is
+    handed = None if shards is not None else _handing(plan, node, backend, readers)
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
     rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
@@ -57,25 +59,22 @@ def called(
 
     reading, operand = backend.reading(read), partial(_operand, backend)
 
-    def operands(times: Times, given: Sequence[LibraryArray]) -> list[np.ndarray | Paged]:
+    def operands(times: Times, given: Sequence[LibraryArray]) -> list[Operand]:
         args: list[LibraryArray | Paged] = [*given]
         for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
             args[k] = x
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
-    def run(times: Times, xs: Iterable[object]) -> Sequence[np.ndarray]:
-        try:
-            return node.op.run(np, point(times, {})[1] if located else {}, *xs)
-        except RecurraError as error:
-            raise _at(error, node, point(times, {})[1]) from error
+    run = _running(node, lambda times: point(times, {})[1])
 
     def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
-        if shards is None:
-            args = operands(times, given) if stored else list(map(operand, given))
+        if handed is not None:
+            args = operands(times, given) if stored else [operand(x) for x in given]
             results = run(times, args)
-            _expect_sizes(results, node, promised)
-            made = zip(results, blanks, strict=True)
-            return tuple([backend.given(y) if x is None else x for y, x in made])
+            if [y.shape for y in results] != promised:
+                raise _of_another_size(results, node, promised)
+            return handed(results)
+        assert shards is not None
         mesh = mesh_of(backend)
         parts = zip(*(mesh.parts(x) for x in given), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
@@ -92,9 +91,25 @@ def _results(node: Node) -> tuple[Type, ...]:
     return node.type.items if isinstance(node.type, Tuple) else ()
 
 
-def _sampled(
-    sampler: Sampler | None, env: Env, operands: Sequence[np.ndarray | Paged]
-) -> np.ndarray:
+def _running(
+    node: Node, env: Callable[[Times], Env]
+) -> Callable[[Times, Iterable[Any]], Sequence[np.ndarray]]:
+    """f(times, operands): the results of the function, at the point that `env` finds."""
+    plain = node.op.eval if isinstance(node.op, Call) and node.op.is_plain else None
+    located = bool(node.op.mentions())  # it has to be told where it is
+
+    def run(times: Times, xs: Iterable[Any]) -> Sequence[np.ndarray]:
+        try:
+            if plain is not None:
+                return plain(np, *xs)
+            return node.op.run(np, env(times) if located else {}, *xs)
+        except RecurraError as error:
+            raise _at(error, node, env(times)) from error
+
+    return run
+
+
+def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> np.ndarray:
     """The rows that a call takes of a store, by their numbers."""
     store, numbers = operands
     assert sampler is not None
@@ -103,8 +118,10 @@ def _sampled(
     return sampler(env, store, numbers)
 
 
-def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
-    """An array that others may read, too: the host function may not write to it."""
+def _operand(backend: Backend, x: LibraryArray) -> np.ndarray | np.generic:
+    """An array that others may read, too: the host function may not write to it; or a number."""
+    if isinstance(x, np.generic):
+        return x
     made = backend.operand(x)
     if made.flags.writeable:
         made = made.view()
@@ -112,14 +129,47 @@ def _operand(backend: Backend, x: LibraryArray) -> np.ndarray:
     return made
 
 
-def _blanks(plan: StoragePlan, node: Node, backend: Backend) -> list[LibraryArray | None]:
-    """For every result zeros, if nothing reads it: what a call gives is not taken then."""
-    items = [n for n in plan.graph.nodes.values() if isinstance(n.op, Item)]
-    read = {n.op.k for n in items if isinstance(n.op, Item) and n.args[0].name == node.name}
-    return [
-        None if k in read else backend.given(np.zeros(x.sizes(plan.sizes), NUMPY_NAME[x.dtype]))
-        for k, x in enumerate(_results(node))
-    ]
+def _handing(
+    plan: StoragePlan, node: Node, backend: Backend, readers: Sequence[Reader]
+) -> Callable[[Sequence[np.ndarray]], tuple[LibraryArray, ...]]:
+    """f(results): them as those take them who read them; zeros, if nobody does.
+
+    What launches read until the next call is written where the backend's launches see it.
+    """
+    blank, written, made = list[Any](), list[_Place](), list[_Made]()
+    for k, (type_, reader) in enumerate(zip(_results(node), readers, strict=True)):
+        shape, dtype = type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
+        if reader is Reader.NOBODY:
+            blank.append(backend.given(np.zeros(shape, dtype)))
+        elif reader is Reader.LAUNCH and (staged := backend.staging(shape, dtype)) is not None:
+            written.append((k, staged[0]))
+            blank.append(staged[1])
+        else:
+            made.append((k, _own if reader is Reader.HOST else backend.given))
+            blank.append(None)
+
+    def handed(results: Sequence[np.ndarray]) -> tuple[LibraryArray, ...]:
+        out = blank.copy()
+        for k, place in written:
+            place[...] = results[k]
+        for k, make in made:
+            out[k] = make(results[k])
+        return tuple(out)
+
+    return handed
+
+
+_Place = tuple[int, np.ndarray]  # which result, and where it is written
+_Made = tuple[int, Callable[[np.ndarray], LibraryArray]]  # which result, and how it is handed on
+
+
+def _own(x: np.ndarray) -> np.ndarray:
+    """An array that nobody writes to, or a number."""
+    if isinstance(x, np.generic):
+        return x
+    made = np.array(x)
+    made.flags.writeable = False
+    return made
 
 
 def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:
@@ -129,20 +179,19 @@ def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:
     return type(error)(error.what, facts=facts, hint=error.hint, loc=error.loc)
 
 
-def _expect_sizes(
-    results: Sequence[ArrayLike], node: Node, promised: Sequence[tuple[int, ...]]
-) -> None:
-    """Raises ShapeError where a result has not the sizes that its type says."""
-    shapes = [y.shape if isinstance(y, np.ndarray) else np.shape(y) for y in results]
-    if shapes != promised:
-        assert isinstance(node.op, Call)
-        assert isinstance(node.type, Tuple)
-        found, type_, shape = next(
-            x for x in zip(shapes, node.type.items, promised, strict=True) if x[0] != x[2]
-        )
-        raise ShapeError(
-            f"{node.op.fn.key} gives an array of shape {found}",
-            facts=f"it was to give {type_}, which is {shape} here",
-            hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
-            loc=node.loc,
-        )
+def _of_another_size(
+    results: Sequence[np.ndarray], node: Node, promised: Sequence[tuple[int, ...]]
+) -> ShapeError:
+    """The error of a result that has not the sizes that its type says."""
+    assert isinstance(node.op, Call)
+    found, type_, shape = next(
+        (y.shape, t, shape)
+        for y, t, shape in zip(results, _results(node), promised, strict=True)
+        if y.shape != shape
+    )
+    return ShapeError(
+        f"{node.op.fn.key} gives an array of shape {found}",
+        facts=f"it was to give {type_}, which is {shape} here",
+        hint="return that shape, or name the type that it has in rc.call(f, type, ...)",
+        loc=node.loc,
+    )

@@ -22,7 +22,7 @@ from recurra.cost.thresholds import (
     BUDGET_TILE_ROWS,
 )
 from recurra.errors import here
-from recurra.memory_model.budget import expect_room
+from recurra.memory_model.budget import expect_room, needed
 from recurra.memory_model.host_run import footprint
 from recurra.memory_model.machine import tells_besides
 from recurra.memory_model.peak import Peak
@@ -86,6 +86,8 @@ def choose_candidate(
     first = way(start, {}, budget)
     if first.peak <= budget:
         return record_choice(start, first, budget, [])
+    if needed(between_launches(start)) > budget:  # no other way takes less
+        expect_room(start.memory, budget, here())
     tried, fits = [first], list[BudgetCandidate]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
@@ -112,7 +114,7 @@ def least(tried: Iterable[BudgetCandidate]) -> Peak:
 
 def way(program: Executable, more: More, budget: int) -> BudgetCandidate:
     """Its regions are compiled, to know what they take, only if the rest fits."""
-    peak = between_launches(program)
+    peak = between_launches(program).nbytes
     peak = program.memory.nbytes if peak <= budget else peak
     return BudgetCandidate(
         program, more, peak, program_ns(program.compiled.program, program.compilation.target.prices)
@@ -129,12 +131,12 @@ class Bare:
         return 0
 
 
-def between_launches(program: Executable) -> int:
-    """Bytes that are held outside of launches, at least: nothing is compiled to know them."""
+def between_launches(program: Executable) -> Peak:
+    """What is held outside of launches, at least: nothing is compiled to know it."""
     backend = program.backend
     if not tells_besides(backend):
-        return program.memory.nbytes
-    return footprint(program.compiled.program, Bare(backend.donates)).nbytes
+        return program.memory
+    return footprint(program.compiled.program, Bare(backend.donates))
 
 
 def again(given: CompileOptions) -> Iterator[More]:

@@ -43,8 +43,15 @@ def typed(program: str, command: DataclassInstance) -> str:
 def spelled(text: str, names: Collection[str]) -> str:
     """A text in which the settings of those names are spelled as the command does."""
     any_name = "|".join(map(re.escape, names))
-    values = rf"(?<![\w.-])({any_name})=('[^']*'|\"[^\"]*\"|[\w.+-]+)"
-    text = re.sub(values, lambda m: flag(m[1], m[2].strip("\"'")), text)
+    value = r"'[^']*'|\"[^\"]*\"|[\w.+-]+"
+    one = rf"(?<![\w.-])({any_name})=({value})((?: or (?:'[^']*'|\"[^\"]*\"))*)"
+
+    def each(found: re.Match[str]) -> str:
+        values = re.findall(value, f"{found[2]}{found[3].replace(' or ', ' ')}")
+        return " or ".join(flag(found[1], x.strip("\"'")) for x in values)
+
+    text = re.sub(rf"(?:compile with )?{one}", each, text)
+    text = re.sub(rf"\bleave ({any_name}) out\b", lambda m: f"leave {flag(m[1])} out", text)
     return re.sub(rf"^({any_name}) (?=is |are )", lambda m: f"{flag(m[1])} ", text)
 
 

@@ -93,9 +93,9 @@ def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> S
             return Refusal(f"{called(graph, node.name)} {why}", node.loc)
     if over := r.size(sizes) % workers:
         n = r.size(sizes)
-        hint = (
-            f"compile with {{{r.hi}: {n - over + workers}}}, or with as many workers as divide it"
-        )
+        fewer = next((w for w in range(min(workers, n), 1, -1) if n % w == 0), None)
+        hint = f"compile with {{{r.hi}: {n - over + workers}}}"
+        hint = f"workers={fewer}, or {hint}" if fewer else hint
         return Refusal(f"{workers} does not divide {r.hi} = {n}", hint=hint)
     return Shard(dim, r.hi.name, workers)
 

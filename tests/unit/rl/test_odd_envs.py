@@ -325,6 +325,7 @@ def test_a_part_of_a_wrong_shape_is_named():
         ({"max_episode_steps": 1.5}, "max_episode_steps is 1.5\n"),
         ({"max_episode_steps": True}, "max_episode_steps is True\n"),
         ({"vector_kwargs": 3}, "vector_kwargs is 3\n"),
+        ({"vector_kwargs": {"autoreset_mode": "never"}}, "autoreset_mode is 'never'\n"),
         ({"speed": 3}, "Gymnasium cannot make CartPole-v1(speed=3)\n"),
     ],
 )

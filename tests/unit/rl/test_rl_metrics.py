@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import pytest
 import recurra as rc
 from recurra.cli import main
 from recurra.report.runs import RunFolder, curves
+from recurra.rl.recipes import Ppo
+from recurra.rl.train import TrainingRecorder
 
+Arrays = dict[str, np.ndarray]
 ON_EPISODES = {"charts/episodic_return", "charts/episodic_length"}
 
 
@@ -115,3 +119,107 @@ def test_explained_variance_of_what_does_not_vary():
         v, y = rc.uniform((t,)), rc.value(t, "f32") * 0.0 + 2.0
         rc.output(x=rc.rl.explained_variance(v, y, over=(t,)))
     assert ctx.run({T: 4}, backend="numpy")["x"] == 0.0
+
+
+def forward(p: Arrays, net: str, x: np.ndarray) -> np.ndarray:
+    """A network of two layers, tanh between."""
+    hidden = np.tanh(x @ p[f"W{net}1"] + p[f"b{net}1"])
+    return hidden @ p[f"W{net}2"] + p[f"b{net}2"]
+
+
+def log_probability(p: Arrays, o: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Of actions that were taken, [..]."""
+    y = forward(p, "a", o)
+    normal = y - np.log(np.exp(y).sum(axis=-1, keepdims=True))
+    return np.take_along_axis(normal, a[..., None], -1)[..., 0]
+
+
+def returns_of(p: Arrays, got: Arrays, i: int, settings: Ppo) -> tuple[np.ndarray, np.ndarray]:
+    """Values and returns [B, T] as CleanRL has them: advantages of GAE, and values."""
+    v = forward(p, "c", got["o"][:, i].astype("f8"))[..., 0]
+    last = forward(p, "c", got["step_0"][i, -1].astype("f8"))[..., 0]
+    adv, carry = np.zeros_like(v), np.zeros(len(v))
+    for t in reversed(range(v.shape[1])):
+        going = 1.0 - got["step_3"][i, t]
+        delta = got["r"][:, i, t] + settings.gamma * going * last - v[:, t]
+        carry = adv[:, t] = delta + settings.gamma * settings.gae * going * carry
+        last = v[:, t]
+    return v, adv + v
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty_xla")
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_metrics_of_ppo_are_those_of_cleanrl_for_the_same_batch(backend: str) -> None:
+    """approx_kl of the last minibatch, clipfrac of all, explained_variance of the returns.
+
+    Steps that are only resets, which CleanRL's environments do not have, count for nothing.
+    """
+    settings = Ppo(
+        iterations=3, rows=3, steps=8, epochs=3, minibatches=2, hidden=(5,), lr=0.05, clip=0.1
+    )
+    ctx, bounds = settings.program()
+    names = [f"{x}{net}{k}" for x in "Wb" for net in "ac" for k in (1, 2)]
+    ctx.tracer.logs |= {x: x for x in (*names, "o", "a", "r", "k", "step_0", "step_3", "step_6")}
+    got = ctx.compile(bounds, backend=backend).run(seed=4)
+    seen = set[bool]()
+    for i in range(settings.iterations):
+
+        def at(e: int, m: int, i: int = i) -> Arrays:
+            return {x: got[x][i, e, m].astype("f8") for x in names}
+
+        o, a = got["o"][:, i].reshape(24, -1).astype("f8"), got["a"][:, i].reshape(24)
+        real = got["step_6"][i].T.reshape(24)
+        old, clipped, kl = log_probability(at(0, 0), o, a), list[float](), 0.0
+        for e, m in np.ndindex(settings.epochs, settings.minibatches):
+            k = got["k"][i, e, m]
+            k = k[real[k]]
+            logratio = log_probability(at(e, m), o[k], a[k]) - old[k]
+            ratio = np.exp(logratio)
+            clipped.append(float((np.abs(ratio - 1.0) > settings.clip).mean()))
+            kl = float(((ratio - 1.0) - logratio).mean())
+        assert got["approx_kl"][i] == pytest.approx(kl, rel=1e-3, abs=1e-6)
+        assert got["clipfrac"][i] == pytest.approx(np.mean(clipped), abs=1e-6)
+        v, y = (x.reshape(24)[real] for x in returns_of(at(0, 0), got, i, settings))
+        want = 1.0 - np.var(y - v) / np.var(y)
+        assert got["explained_variance"][i] == pytest.approx(want, rel=1e-3, abs=1e-4)
+        seen |= {kl > 1e-3 and 0.0 < np.mean(clipped) < 1.0}
+    assert True in seen
+
+
+def test_speed_is_steps_by_seconds_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPS is CleanRL's: of a run that goes on, the steps of this process alone."""
+    clock = iter([100.0, 102.0, 105.0])
+    monkeypatch.setattr("recurra.rl.train.time.monotonic", lambda: next(clock))
+    rows = list[dict[str, float]]()
+    run: Any = SimpleNamespace(log=lambda step, **row: rows.append({"step": step, **row}))
+    progress: Any = SimpleNamespace(update=lambda *_, **__: None)
+    record = TrainingRecorder(run, Ppo(rows=4, steps=8), progress, cast(Any, None), lived=64)
+    for first in (2, 4):
+        record.step(first, {"episodes": np.zeros(2), "approx_kl": np.zeros(2)})
+    assert [r["step"] for r in rows] == [3, 4, 5, 6]
+    assert [r["global_step"] for r in rows] == [96, 128, 160, 192]
+    assert [r["charts/SPS"] for r in rows] == [32.0, 32.0, 128 / 5, 128 / 5]
+
+
+def test_returns_of_many_seeds_are_those_of_one_run_each() -> None:
+    """A dim of seeds changes nothing of what each has alone."""
+    rng = np.random.default_rng(3)
+    r, d = rng.normal(size=(3, 2, 4, 5)).astype("f4"), rng.random((3, 2, 4, 5)) < 0.15
+
+    def episodic(dims: str, r: np.ndarray, d: np.ndarray) -> np.ndarray:
+        ctx = rc.Context(dims=dims)
+        with ctx as pairs:
+            order = [x for x, _ in pairs]
+            b, t = order[-3], order[-1]
+            reward, done = rc.input(rc.f32, order, "r"), rc.input(rc.boolean, order, "d")
+            rc.output(x=rc.rl.episodic(reward, done, over=(b, t)))
+        bounds = {n: size for (_, n), size in zip(pairs, r.shape, strict=True)}
+        return ctx.run(bounds, inputs={"r": r, "d": d}, backend="numpy")["x"]
+
+    whole = episodic("s b i t", r, d)
+    alone = [episodic("b i t", *x) for x in zip(r, d, strict=True)]
+    np.testing.assert_array_equal(whole, np.stack(alone))
+    assert len(np.unique(whole)) > 6

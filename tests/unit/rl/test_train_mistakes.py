@@ -72,14 +72,86 @@ def test_what_the_compiler_refuses(
     assert "='" not in said  # as Python spells it
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ("ppo --workers 3 --rows 4", "--workers 2"),  # of the samples, 16, for which is no flag
+        ("reinforce --workers 3 --rows 7", "--rows 9"),
+        ("reinforce --workers 3 --rows 8", "--workers 2, or --rows 9"),
+        ("ppo --placement greedy --backend jax", "leave --placement out, or --backend numpy"),
+    ],
+)
+def test_a_way_out_is_told_in_flags_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, hint: str
+):
+    """It was: compile with {N: 129}, which no flag sets."""
+    last = told(capsys, tmp_path / "runs", *options.split()).splitlines()[-1]
+    assert last.startswith(f"  hint: {hint}")
+    assert "{" not in last
+    assert "=" not in last
+
+
+def never(*_: object) -> None:
+    raise AssertionError("it is too late to be refused")
+
+
+def test_more_workers_than_points_are_refused_before_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """JAX took minutes to make its devices."""
+    monkeypatch.setattr("recurra.runtime.compilation.mesh_of", never)
+    said = told(capsys, tmp_path / "runs", "ppo", "--workers", "99999")
+    assert "cannot be split over --workers 99999" in said
+    assert "hint: --workers " in said
+
+
+def test_too_little_memory_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Parameters alone take more: no other way to compile it is tried. It took two minutes."""
+    monkeypatch.setattr("recurra.runtime.memory_budget.again", never)
+    said = told(capsys, tmp_path / "runs", "ppo", "--memory", "64")
+    assert "parameters, inputs and outputs alone take" in said
+    assert "hint: --memory " in said
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "file"
     file.write_text("a file")
     assert main(["train", "reinforce", *TINY, "--out", str(file)]) == 2
     said = capsys.readouterr().err
-    assert f"no folder can be made in {file}" in said
+    assert f"nothing can be saved in {file}" in said
     assert "--out" in said
     assert file.read_text() == "a file"
+
+
+def test_a_folder_that_is_only_read_is_refused_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "others"
+    folder.mkdir()
+    monkeypatch.setattr("recurra.rl.train._compile", never)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != folder)
+    said = told(capsys, folder / "runs", "reinforce")
+    assert f"{folder} may not be written to" in said
+    assert "hint: name another: --out runs" in said
+
+
+def test_a_file_where_checkpoints_go_is_told_when_a_run_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """It was told by the first save, after an hour of work."""
+    assert main(["train", "reinforce", *TINY, "--out", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    for file in (run / "checkpoints").iterdir():
+        file.unlink()
+    (run / "checkpoints").rmdir()
+    (run / "checkpoints").write_text("a file")
+    rows = (run / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert main(["train", "reinforce", "--resume", str(run), "--iterations", "4"]) == 2
+    assert f"{run / 'checkpoints'} is no folder" in capsys.readouterr().err
+    assert (run / "metrics.jsonl").read_bytes() == rows
 
 
 @pytest.mark.parametrize("name", ["missing", "file", "folder"])

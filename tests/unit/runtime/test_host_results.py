@@ -117,3 +117,62 @@ def test_one_result_of_all_rows_is_told_with_a_line_to_write() -> None:
     with pytest.raises(ShapeError, match=r"leave batch out: rc.call\(f, type, obs\[i, 0:T\]\)"):
         told(whole=False)
     np.testing.assert_array_equal(told(whole=True), [3, 3])
+
+
+def told_late(backend: str) -> rc.Executable:
+    """A reading of a sensor that is asked for with every step, read at once, a step and an
+    iteration later, and whole after the last one; another function reads it, too."""
+    readings, kept = iter(range(1, 100)), list[Any]()
+
+    def sense(x: Any) -> Any:
+        return np.full(3, next(readings), "f4") + x
+
+    def keep(x: Any) -> Any:
+        kept.append(x)
+        return np.float32(sum(float(y[0]) for y in kept))  # also of those before
+
+    ctx = rc.Context(dims="i t")
+    with ctx as ((i, I), (t, T)):
+        x = rc.like(rc.f32[3], domain=(i, t))
+        last = rc.like(rc.f32[3], domain=(i,))
+        seen = rc.call(sense, rc.f32[3], x)
+        x[i, 0] = last
+        x[i, t + 1] = seen
+        last[0] = rc.constant([0.0, 0.5, 0.25])
+        last[i + 1] = seen[i, T - 1]
+        total = rc.call(keep, rc.f32, seen)
+        rc.output(x=x, seen=seen, twice=seen * 2 + x, total=total, last=last)
+    return ctx.compile({I: 3, T: 4}, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_a_call_gives_stays_when_it_is_called_again(backend: str) -> None:
+    """Launches read it where the host writes it; what is read later has memory of its own."""
+    want, got = told_late("numpy").run(), told_late(backend).run()
+    assert set(got) == set(want)
+    for name, array in want.items():
+        np.testing.assert_array_equal(np.asarray(got[name]), array, err_msg=name)
+    assert len(set(want["seen"][:, :, 0].ravel())) == 12
+
+
+def test_launches_read_what_a_call_gives_where_the_host_writes_it() -> None:
+    """No array is made with every step."""
+    made: list[Any] = []
+
+    def wrap(_: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*given: Any) -> Any:
+            made.append(call(*given))
+            return made[-1]
+
+        return told
+
+    ctx = rc.Context(dims="t")
+    with ctx as (t, T):
+        x = rc.call(lambda v: v * 2, rc.f32[4], rc.value(t) + rc.constant([1.0, 2.0, 3.0, 4.0]))
+        rc.log(total=x.sum(axis=0))
+    execution = ctx.compile({T: 5}, backend="jax").execution.using(calls=wrap)
+    for _ in execution.steps():
+        pass
+    arrays = {id(results[0]) for results in made}
+    assert len(made) == 5
+    assert len(arrays) == (1 if execution.backend.threaded else len(made))

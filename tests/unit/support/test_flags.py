@@ -41,6 +41,13 @@ def test_settings_are_spelled_as_flags() -> None:
     assert spelled("my_seed=1, x.seed=1", ["seed"]) == "my_seed=1, x.seed=1"
 
 
+def test_several_ways_out_are_all_spelled_as_flags() -> None:
+    """It was: leave placement out, or compile with --backend numpy or "torch"."""
+    told = 'leave placement out, or compile with backend="numpy" or "torch"'
+    want = "leave --placement out, or --backend numpy or --backend torch"
+    assert spelled(told, ["placement", "backend"]) == want
+
+
 def test_a_command_tells_its_flags() -> None:
     with pytest.raises(RecurraError) as e:
         run(Walked, "recurra walk", ["--file", "x"])

@@ -23,6 +23,7 @@ import jax.monitoring
 from jax.experimental import serialize_executable
 
 from recurra.backends.jax.devices import devices
+from recurra.backends.jax.launch import CodeLaunch
 from recurra.backends.jax.region import JaxBackend, in_its_bits
 from recurra.backends.region_cache import MadeAtFirstCall, RegionCache
 from recurra.codegen.region import Region
@@ -60,7 +61,8 @@ class CachedJax(JaxBackend):
         return type(self), (self.kept,)
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_its_bits(plan, MadeAtFirstCall(lambda *_: self.only(plan, region)))
+        inner = len(region.around) if len(region.around) > 1 else 0
+        return in_its_bits(plan, CodeLaunch(lambda: self.only(plan, region), inner))
 
     def only(self, plan: StoragePlan, region: Region) -> Any:
         """The compiled region, made ready once."""

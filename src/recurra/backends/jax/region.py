@@ -48,7 +48,7 @@ from recurra.ops.attention import Attention
 from recurra.ops.movement import Cut
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support import cpu as processor
-from recurra.support.aligned_array import misaligned
+from recurra.support.aligned_array import aligned, misaligned
 
 
 class JaxMachine:
@@ -309,6 +309,17 @@ class JaxBackend:
 
     def given(self, x: np.ndarray) -> np.ndarray:
         return np.array(word(x), copy=True)  # to let the launch take it over costs a quarter
+
+    def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
+        """Where launches end when they return; what they give has memory of its own."""
+        kind = np.dtype(dtype)
+        if not self.threaded or kind.type in WORDS:
+            return None
+        place = aligned(shape, kind)
+        with bits_of(place):
+            array = jax.device_put(place)
+        lent = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
+        return (place, array) if lent else None
 
     def wait(self, x: Any) -> Any:
         return jax.block_until_ready(x)

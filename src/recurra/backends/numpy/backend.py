@@ -118,6 +118,9 @@ class NumpyArrays:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    def staging(self, shape: tuple[int, ...], dtype: str) -> None:
+        """What a launch gives may have the memory of what it was given."""
+
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)
         block = block[-block.ctypes.data % ALIGNMENT :]

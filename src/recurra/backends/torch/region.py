@@ -228,6 +228,9 @@ class TorchBackend:
     def given(self, x: np.ndarray) -> Any:
         return self.array(x)
 
+    def staging(self, shape: tuple[int, ...], dtype: str) -> None:
+        """What a launch gives may have the memory of what it was given."""
+
     @inferring
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block, out = torch.zeros(nbytes, dtype=torch.uint8, device=self.device), list[Any]()
