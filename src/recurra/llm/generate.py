@@ -22,7 +22,7 @@ from recurra.llm.budget import expect_room
 from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import turns
 from recurra.llm.patterns import Pattern
-from recurra.llm.program import Form, Written, write
+from recurra.llm.program import UNKNOWN, Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights
@@ -373,6 +373,12 @@ def _piece(
 ) -> Piece:
     """Of what all rows made at a position, the token of one."""
     token = int(here["next"][row])
+    if token == UNKNOWN:
+        raise RecurraError(
+            "no token follows: the model's logits are NaN or inf",
+            facts=f"sums of its weights are too large for 32 bits, in row {row + 1}",
+            hint="the files are damaged, or training has diverged: take others",
+        )
     logprob = float(here["logprob"][row]) if "logprob" in here else None
     text = decoder.put(token) if decoder else ""
     end = None
