@@ -18,10 +18,10 @@ import numpy as np
 from recurra.errors import RecurraError, either, here
 from recurra.llm import patterns
 from recurra.llm import weights as loading
-from recurra.llm.budget import expect_room
+from recurra.llm.budget import StoreRow, expect_room
 from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import turns
-from recurra.llm.patterns import Pattern
+from recurra.llm.patterns import Pattern, SlidingWindow
 from recurra.llm.program import UNKNOWN, Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
@@ -360,7 +360,12 @@ class Generator:
         budget = ask.memory if free is None else free
         if budget is not None:
             told = "that are free" if ask.memory is None else ""
-            expect_room(program.stores, budget, form.prompt, form.steps, told)
+
+            def of_window(width: int) -> Sequence[StoreRow]:
+                windowed = with_patterns(c, [SlidingWindow(width)] * len(c.layers))
+                return write(windowed, form, self.dtype, self.backend).stores
+
+            expect_room(program.stores, budget, form.prompt, form.steps, of_window, told)
         return program, program.inputs(self.weights, rows, how)
 
 

@@ -60,6 +60,15 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
         g.stream(PROMPT, Request(new + 1, eos=(), memory=most))
 
 
+def test_a_window_that_is_hinted_at_fits_with_what_its_prompt_takes(tmp_path: Path):
+    two_layers(tmp_path / "m")
+    ask = Request(80, eos=(), memory=30_000)
+    with pytest.raises(PlanError) as error:
+        Generator(tmp_path / "m", backend="numpy").stream([[5] * 40], ask)
+    (window,) = re.findall(r"window:\d+", str(error.value))
+    Generator(tmp_path / "m", attention=window, backend="numpy").stream([[5] * 40], ask)
+
+
 def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
