@@ -82,7 +82,8 @@ class Written:
     @property
     def stores(self) -> Sequence[StoreRow]:
         """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
-        given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
+        stores = self.executable.compiled.plan.stores
+        given = {s.name for s in stores.values() if s.given}  # also of every other layer
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
 
