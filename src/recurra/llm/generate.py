@@ -73,8 +73,9 @@ Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
 def each(prompts: Any) -> list[str | Sequence[int]]:
-    """The prompts, of which one may stand alone: a text, or a list of tokens."""
-    given: list[Any] = list(prompts) if _has_order(prompts) else [prompts]
+    """The prompts, of which one may stand alone: a text, or a list or an array of tokens."""
+    prompts = _listed(prompts)
+    given: list[Any] = list(map(_listed, prompts)) if _has_order(prompts) else [prompts]
     if given and all(isinstance(x, int | np.integer) for x in given):
         given = [given]
     for p in given:
@@ -86,6 +87,11 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
                 loc=here(),
             )
     return given
+
+
+def _listed(given: Any) -> Any:
+    """What an array of any library has, as a list; the rest as it is."""
+    return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _names(count: int, only: str) -> list[str]:
