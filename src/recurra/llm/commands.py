@@ -109,7 +109,9 @@ class Generate:
             raise RecurraError("logprobs are shown as JSON only", hint="--logprobs --json")
         named = [*chain(*self.prompt)]
         if named.count("-") > 1:
-            raise RecurraError("standard input is one prompt", facts=f"it is named {named}")
+            raise RecurraError(
+                "standard input is one prompt", facts=f"it is named {named}", hint="--prompt -"
+            )
         how = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )
