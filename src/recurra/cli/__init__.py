@@ -202,6 +202,8 @@ def dispatch(given: list[str]) -> int:
         return 0
     known = [name.split()[1 if group else 0] for name in group or COMMANDS]
     close = difflib.get_close_matches(rest[0], known, 1)
+    if rest[0] in COMMANDS:  # one of no group
+        close = [f"recurra {rest[0]}"]
     words = f"{given[0]} {rest[0]}" if group else rest[0]
     raise RecurraError(
         f"there is no command `recurra {words}`",

@@ -83,9 +83,13 @@ def lendable(given: object) -> object:
 
 
 def row_by_row(given: object) -> bool:
-    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others."""
+    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others.
+
+    Rows of an array of NumPy may lie apart, as those of every other layer do.
+    """
     if isinstance(given, np.ndarray):
         # aligned and writeable, too; what is no number, none of our libraries takes
-        return given.flags.carray and (given.dtype.kind in "biu" or is_floating(given.dtype))
+        rows = given[:1] if given.ndim and given.strides[0] > 0 else given
+        return rows.flags.carray and (given.dtype.kind in "biu" or is_floating(given.dtype))
     is_contiguous = getattr(given, "is_contiguous", None)
     return True if is_contiguous is None else is_contiguous()

@@ -15,7 +15,7 @@ from recurra.support.safetensors_file import opened
 
 ONE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MAX_READ = 1 << 22  # numbers of a tensor at a time: what is made of them on the way is small, too
+MAX_READ = 1 << 20  # numbers of a tensor at a time: what is made of them on the way is small, too
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 

@@ -41,7 +41,9 @@ class Init:
     def __call__(self) -> int:
         from recurra.llm.init import init
 
-        name, small = self.config or "llama-3.2-1b", self.tiny or self.config is None
+        name, small = self.config, self.tiny
+        if name is None:
+            name, small = "llama-3.2-1b", True
         c = init(name, self.out, small=small, dtype=self.dtype, seed=self.seed)
         size = sum(p.stat().st_size for p in self.out.glob("*.safetensors"))
         if self.json:
@@ -107,7 +109,9 @@ class Generate:
             raise RecurraError("logprobs are shown as JSON only", hint="--logprobs --json")
         named = [*chain(*self.prompt)]
         if named.count("-") > 1:
-            raise RecurraError("standard input is one prompt", facts=f"it is named {named}")
+            raise RecurraError(
+                "standard input is one prompt", facts=f"it is named {named}", hint="--prompt -"
+            )
         how = Sampling(
             self.repetition_penalty, self.temperature, self.top_k, self.top_p, self.min_p
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +71,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family(biases="?", heads_normed=True, defaults=_QWEN | {"head_dim": 128}),
 }
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
+SMALLEST, LARGEST = 1.2e-38, 3.4e38  # of 32 bits, as is one over each
+MAX_LAYERS = 10_000  # those that we know have a few hundred
 KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 
@@ -189,7 +190,9 @@ def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
     activation = keys.one_of(family.activation, ACTIVATIONS)
     bias = "?" in family.biases and keys.flag("attention_bias")
     scale = keys.number("query_pre_attn_scalar", head_dim) if family.one_plus else head_dim
-    vocab_size = keys.size("vocab_size")
+    vocab_size, layers = keys.size("vocab_size"), _layers(keys, family)
+    grows = any(layer.rope.type == "dynamic" for layer in layers)
+    keys.expect(head_dim > 2 or not grows, "head_dim", "is less than 4, which dynamic rope needs")
     return DecoderConfig(
         family=name,
         vocab_size=vocab_size,
@@ -198,7 +201,7 @@ def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        layers=_layers(keys, family),
+        layers=layers,
         max_positions=keys.size("max_position_embeddings"),
         eps=keys.number("rms_norm_eps"),
         tied=keys.flag("tie_word_embeddings"),
@@ -230,6 +233,7 @@ def _layers(keys: _Keys, family: Family) -> tuple[Layer, ...]:
 def _kinds(keys: _Keys, family: Family) -> Sequence[str]:
     """One of KINDS per layer."""
     count = keys.size("num_hidden_layers")
+    keys.expect(count <= MAX_LAYERS, "num_hidden_layers", f"is more than {MAX_LAYERS}")
     name = keys.get("model_type")
     given = None if name == "mistral" else keys.get("layer_types")
     if given is not None:
@@ -313,7 +317,9 @@ class _Keys:
 
     def __init__(self, given: object, file: str, prefix: str = ""):
         if not isinstance(given, Mapping):
-            raise RecurraError(f"{file} is no object of keys and values", facts=f"it is {given!r}")
+            raise RecurraError(
+                f"{file} is no object of keys and values", facts=f"it is {given!r:.60}"
+            )
         self.given, self.file, self.prefix = given, file, prefix
 
     def get(self, key: str) -> Any:
@@ -322,7 +328,7 @@ class _Keys:
     def expect(self, holds: bool, key: str, why: str, value: object = None) -> None:
         if not holds:
             shown = self.get(key) if value is None else value
-            raise RecurraError(f"{self.file}: {self.prefix}{key} {shown!r} {why}")
+            raise RecurraError(f"{self.file}: {self.prefix}{key} {shown!r:.60} {why}")
 
     def need(self, key: str) -> Any:
         if self.get(key) is None:
@@ -336,7 +342,7 @@ class _Keys:
         value = default if default and self.get(key) is None else self.need(key)
         if value not in list(known):
             raise RecurraError(
-                f"{self.file}: {self.prefix}{key} {value!r} is not known",
+                f"{self.file}: {self.prefix}{key} {value!r:.60} is not known",
                 facts=f"there are {', '.join(known)}",
             )
         return value
@@ -344,7 +350,8 @@ class _Keys:
     def number(self, key: str, default: float | None = None) -> float:
         value = default if default is not None and self.get(key) is None else self.need(key)
         fine = isinstance(value, (int, float)) and not isinstance(value, bool)
-        self.expect(fine and 0 < value < inf, key, "is no number above 0")
+        fits = fine and SMALLEST <= value <= LARGEST
+        self.expect(fits, key, "is no number above 0 that 32 bits hold")
         return float(value)
 
     def maybe(self, key: str) -> float | None:
@@ -352,8 +359,8 @@ class _Keys:
 
     def size(self, key: str, default: int | None = None) -> int:
         value = default if default is not None and self.get(key) is None else self.need(key)
-        fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        self.expect(fine, key, "is no integer above 0")
+        fine = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
+        self.expect(fine, key, "is no integer above 0 that 64 bits hold")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -18,11 +18,11 @@ import numpy as np
 from recurra.errors import RecurraError, either, here
 from recurra.llm import patterns
 from recurra.llm import weights as loading
-from recurra.llm.budget import expect_room
+from recurra.llm.budget import StoreRow, expect_room
 from recurra.llm.config import FILE, DecoderConfig, Layer
 from recurra.llm.model import turns
-from recurra.llm.patterns import Pattern
-from recurra.llm.program import Form, Written, write
+from recurra.llm.patterns import Pattern, SlidingWindow
+from recurra.llm.program import UNKNOWN, Form, Written, write
 from recurra.llm.sampling import Kind, Sampling
 from recurra.llm.text import Decoder, encode, tokenizer
 from recurra.llm.weights import Weights
@@ -73,8 +73,9 @@ Prompts = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
 def each(prompts: Any) -> list[str | Sequence[int]]:
-    """The prompts, of which one may stand alone: a text, or a list of tokens."""
-    given: list[Any] = list(prompts) if _has_order(prompts) else [prompts]
+    """The prompts, of which one may stand alone: a text, or a list or an array of tokens."""
+    prompts = _listed(prompts)
+    given: list[Any] = list(map(_listed, prompts)) if _has_order(prompts) else [prompts]
     if given and all(isinstance(x, int | np.integer) for x in given):
         given = [given]
     for p in given:
@@ -86,6 +87,11 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
                 loc=here(),
             )
     return given
+
+
+def _listed(given: Any) -> Any:
+    """What an array of any library has, as a list; the rest as it is."""
+    return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _names(count: int, only: str) -> list[str]:
@@ -360,7 +366,12 @@ class Generator:
         budget = ask.memory if free is None else free
         if budget is not None:
             told = "that are free" if ask.memory is None else ""
-            expect_room(program.stores, budget, form.prompt, form.steps, told)
+
+            def of_window(width: int) -> Sequence[StoreRow]:
+                windowed = with_patterns(c, [SlidingWindow(width)] * len(c.layers))
+                return write(windowed, form, self.dtype, self.backend).stores
+
+            expect_room(program.stores, budget, form.prompt, form.steps, of_window, told)
         return program, program.inputs(self.weights, rows, how)
 
 
@@ -373,6 +384,12 @@ def _piece(
 ) -> Piece:
     """Of what all rows made at a position, the token of one."""
     token = int(here["next"][row])
+    if token == UNKNOWN:
+        raise RecurraError(
+            "no token follows: the model's logits are NaN or inf",
+            facts=f"sums of its weights are too large for 32 bits, in row {row + 1}",
+            hint="the files are damaged, or training has diverged: take others",
+        )
     logprob = float(here["logprob"][row]) if "logprob" in here else None
     text = decoder.put(token) if decoder else ""
     end = None

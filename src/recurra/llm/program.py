@@ -9,7 +9,7 @@ position t is t - pad[b]. A position's token is written at t, the token that fol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from recurra.llm.budget import StoreRow
 from recurra.llm.config import DecoderConfig, Layer
 from recurra.llm.model import Model
 from recurra.llm.patterns import Causal, Prefix, Sinks
-from recurra.llm.sampling import Kind, Sampling, SamplingInputs, choose
+from recurra.llm.sampling import LARGEST, Kind, Sampling, SamplingInputs, choose
 from recurra.llm.weights import Weights
 from recurra.report.html import code, folds_html, table
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recurra.runtime.executable import Executable
 
 
+UNKNOWN = -1  # what follows where logits are NaN or inf
 CHUNK = 16  # steps of a launch of programs that never end by themselves
 
 
@@ -81,7 +82,8 @@ class Written:
     @property
     def stores(self) -> Sequence[StoreRow]:
         """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
-        given = {"prompt", "pad", *self.model.inputs, *self.settings.names()}
+        stores = self.executable.compiled.plan.stores
+        given = {s.name for s in stores.values() if s.given}  # also of every other layer
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
 
@@ -131,7 +133,8 @@ class Written:
 def write(config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = "jax") -> Written:
     """The program of a form, compiled: it gives `next`, i32[] over (b, t).
 
-    As the form asks, it also gives `logprob` f32[] of that token, and all `logits` f32[V].
+    That is UNKNOWN where logits are NaN or inf. As the form asks, it also gives `logprob` f32[] of
+    that token, and all `logits` f32[V].
     """
     config = replace(config, layers=tuple(within(layer, form.steps) for layer in config.layers))
     apart = any(isinstance(layer.pattern, Prefix) for layer in config.layers)
@@ -157,7 +160,8 @@ def write(config: DecoderConfig, form: Form, dtype: str = "f32", backend: str = 
                 steps = rc.until(ended | is_any(follows, form.eos), P - 1, max=form.steps)
         tok[b, t, t < P] = prompt[b, t]
         tok[b, t] = follows[b, t - 1]
-        rc.output(next=next_positions(follows, (b, t), P))
+        known = logits.max().abs() < LARGEST  # NaN is not, and of one logit all are
+        rc.output(next=next_positions(rc.where(known, follows, UNKNOWN), (b, t), P))
         if form.logprobs:
             rc.output(logprob=next_positions(logits.log_softmax().take(follows), (b, t), P))
         if form.logits:
@@ -223,8 +227,11 @@ def next_positions(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
 
 def within(layer: Layer, steps: int) -> Layer:
     """The same among so many positions: a window that never moves has no sinks before it."""
-    still = isinstance(layer.pattern, Sinks) and layer.pattern.width >= steps
-    return replace(layer, pattern=Causal()) if still else layer
+    pattern = layer.pattern
+    if isinstance(pattern, Sinks) and pattern.width >= steps:
+        return replace(layer, pattern=Causal())
+    numbers = {f.name: min(getattr(pattern, f.name), steps) for f in fields(pattern)}
+    return replace(layer, pattern=replace(pattern, **numbers))
 
 
 def is_any(tok: Tensor, those: Sequence[int]) -> Tensor:

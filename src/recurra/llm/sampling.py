@@ -48,6 +48,8 @@ class Sampling:
             fine = isinstance(given, Real) and isfinite(given) and fits(given)
             if fine and name != "top_k" and not fits(_in_32_bits(given)):
                 fine, said = False, f"{said}, also in 32 bits"
+            if isinstance(given, Real) and not isfinite(given):
+                said = f"{said}, and finite"
             if not fine:
                 raise RecurraError(f"{name} is {given!r}, and must be {said}", loc=here())
 

@@ -59,7 +59,11 @@ def encode(tok: Tokenizer, text: str, name: str = "the prompt") -> list[int]:
     try:
         text.encode()
     except UnicodeEncodeError as error:  # half of a character, as of bytes that were no text
-        raise RecurraError(f"{name} is no text", facts=str(error)) from None
+        raise RecurraError(
+            f"{name} is no text",
+            facts=f"after {text[: error.start]!r:.60} comes a byte that is not UTF-8",
+            hint="turn it into UTF-8: iconv -f LATIN1 -t UTF-8",
+        ) from None
     ids: list[int] = tok.encode(text).ids
     if not ids:
         raise RecurraError(f"{name} has no tokens", facts=f"it is {text!r}", hint="write a word")

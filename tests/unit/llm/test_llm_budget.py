@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
         g.stream(PROMPT, Request(new + 1, eos=(), memory=most))
 
 
+def test_a_window_that_is_hinted_at_fits_with_what_its_prompt_takes(tmp_path: Path):
+    two_layers(tmp_path / "m")
+    ask = Request(80, eos=(), memory=30_000)
+    with pytest.raises(PlanError) as error:
+        Generator(tmp_path / "m", backend="numpy").stream([[5] * 40], ask)
+    (window,) = re.findall(r"window:\d+", str(error.value))
+    Generator(tmp_path / "m", attention=window, backend="numpy").stream([[5] * 40], ask)
+
+
 def test_a_constant_state_fits_or_rows_are_too_many(tmp_path: Path):
     two_layers(tmp_path / "m")
     g = Generator(tmp_path / "m", attention="linear", backend="numpy")
@@ -77,6 +87,22 @@ def test_what_is_free_is_a_budget_too(tmp_path: Path, monkeypatch: pytest.Monkey
         g.stream(PROMPT, Request(60, eos=()))
     monkeypatch.setattr(generate, "free_bytes", lambda: None)
     g.stream(PROMPT, Request(60, eos=()))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+def test_weights_of_layers_in_turns_are_read_where_they_lie(tmp_path: Path, dtype: str):
+    """They are no stores either: a budget is of what is kept of the past."""
+    given = tiny(preset("llama-3.2-1b"), 43) | {"num_hidden_layers": 18, "intermediate_size": 1024}
+    (tmp_path / configs.FILE).write_text(json.dumps(given))
+    save(tmp_path, configs.from_dict(given), "f32", 0, 10**9)
+    g = Generator(tmp_path, attention="causal,window:4", dtype=dtype, backend="numpy")
+    ask = Request(3, eos=(), memory=200_000)
+    first = g.generate(PROMPT, ask)
+    tracemalloc.start()
+    assert g.generate(PROMPT, ask) == first
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < g.weights.nbytes / 2
 
 
 def test_amounts():

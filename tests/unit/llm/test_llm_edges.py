@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from recurra import cli
 from recurra.errors import RecurraError
-from recurra.llm.generate import Generator
+from recurra.llm.generate import Generator, each
 from recurra.llm.init import byte_tokenizer, init
 from recurra.llm.sampling import Sampling
 from recurra.llm.text import Decoder
@@ -132,6 +133,15 @@ def test_what_a_prompt_holds_back_is_no_text_of_what_follows():
     assert [decoder.put(parts[0]), decoder.end()] == ["", "�"]
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+def test_tokens_are_arrays_of_any_library(library: str):
+    array: Any = import_module(library).asarray
+    assert each(array([5, 6, 7])) == each(array([[5, 6, 7]])) == [[5, 6, 7]]
+    assert each([array([5, 6]), "a", array([7])]) == [[5, 6], "a", [7]]
+    with pytest.raises(RecurraError, match=r"\[5.5\] is no prompt"):
+        each(array([[5.5]]))
+
+
 @pytest.mark.slow
 def test_one_may_stand_alone(g: Generator):
     def tokens(prompts: Any, **asked: Any) -> list[tuple[int, ...]]:
@@ -242,6 +252,18 @@ def test_init_without_options_is_small(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
+def test_init_of_no_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """As an empty variable of a shell gives; a model of billions of weights was written."""
+    assert cli.main(["llm", "init", "--config", "", str(tmp_path / "m")]) == 2
+    assert capsys.readouterr().err.startswith("there is no configuration ''\n")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_command_that_is_in_no_group_is_hinted_at(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["llm", "generate"]) == 2
+    assert "hint: perhaps you meant recurra generate\n" in capsys.readouterr().err
+
+
 def test_threads_write_their_programs_at_once(folder: Path):
     """As servers do: each thread's first request compiles a program of its own."""
     prompts = [[5, 6, 7][: 1 + k] for k in range(3)]

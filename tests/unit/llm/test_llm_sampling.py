@@ -196,7 +196,7 @@ def test_draws_have_the_frequencies_of_their_weights():
         ({"top_p": 1e-300}, "must be above 0, at most 1, also in 32 bits"),
         ({"repetition_penalty": 1e-300}, "must be above 0, also in 32 bits"),
         ({"temperature": "hot"}, "temperature is 'hot', and must be 0 or more"),
-        ({"temperature": float("inf")}, "temperature is inf, and must be 0 or more"),
+        ({"temperature": float("inf")}, "temperature is inf, and must be 0 or more, and finite"),
         ({"top_p": 0.0}, "top_p is 0.0, and must be above 0, at most 1"),
         ({"top_p": 1.5}, "top_p is 1.5, and must be above 0, at most 1"),
         ({"min_p": 2.0}, "min_p is 2.0, and must be from 0 to 1"),
