@@ -44,7 +44,7 @@ def test_two_rings(backend: str):
 
 
 def test_turns_are_shared():
-    """Eight neighbors on a torus are read of x and of two turns of it."""
+    """Eight neighbors on a torus are read of x, of two turns of it, and of these with a border."""
     ctx = rc.Context(dims="i j")
     with ctx as ((i, I), (j, J)):
         x = rc.input(rc.f32, (i, j), name="x")
@@ -54,7 +54,7 @@ def test_turns_are_shared():
     joins = [
         n for n in program.compilation.compiled.plan.graph.nodes.values() if n.op.name == "concat"
     ]
-    assert len(joins) == 2 + 2 * 3  # along j, and of each of three along i
+    assert len(joins) == 2 + 2 + 2  # of x along j and along i, and of each turn along i
     given = np.random.default_rng(0).standard_normal((6, 5)).astype("f4")
     by_hand = sum(np.roll(given, (-a, -b), (0, 1)) for a, b in ways)
     np.testing.assert_allclose(program.run(inputs={"x": given})["n"], by_hand, rtol=1e-5, atol=1e-6)
