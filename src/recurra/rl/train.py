@@ -132,10 +132,8 @@ def train(settings: Recipe, compile: Compile | None = None) -> dict[str, object]
         settings = resumed(settings, settings.config or folder.read_config())
         expect_more(folder, settings)
     expect_sound(settings)
-    if folder is None:
-        expect_place(Path(settings.out or RUNS), hint="name another: --out runs")
-    else:
-        expect_place(folder.checkpoints)
+    where = Path(settings.out or RUNS) if folder is None else folder.checkpoints
+    expect_place(where, hint="name another: --out runs" if folder is None else "")
     given = {name: getattr(settings, name) for name in ("check", "memory", "placement")}
     asked = {name: x for name, x in given.items() if x}
     try:
