@@ -36,7 +36,7 @@ class Border:
 
 
 @dataclass(frozen=True)
-class Shift:
+class ShiftedArray:
     """A concatenation of elements of `source` along an axis, a part of it, and elements again."""
 
     node: Node
@@ -50,7 +50,7 @@ class Shift:
         return self.part.axis
 
 
-def shift_of(graph: Rewriting, node: Node) -> Shift | None:
+def shift_of(graph: Rewriting, node: Node) -> ShiftedArray | None:
     """The shift that an equation is, if it is one, and no element inside of it is left out."""
     if not isinstance(node.op, Concat) or node.op.whole:
         return None
@@ -79,7 +79,7 @@ def _cuts(graph: Rewriting, ref: Ref, axis: int) -> dict[Ref, Cut]:
     return found
 
 
-def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> Shift | None:
+def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> ShiftedArray | None:
     """An equation as a shift of what all of its operands are cut of, if it is one."""
     assert isinstance(node.type, Type)
     assert isinstance(source.type, Type)
@@ -92,7 +92,9 @@ def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> S
     few = 0 < len(before.elements) + len(behind.elements) <= MAX_BORDER_ELEMENTS
     first = not before.elements or spans[k].start == 0
     last = not behind.elements or spans[k].stop == length
-    return Shift(node, source.name, before, cuts[k], behind) if few and first and last else None
+    return (
+        ShiftedArray(node, source.name, before, cuts[k], behind) if few and first and last else None
+    )
 
 
 def _span(cut: Cut, sizes: Mapping[str, int]) -> range:
@@ -112,15 +114,15 @@ class Borders:
     parts: dict[str, Part]
     done: set[tuple[str, int]]
 
-    def root(self, shift: Shift) -> Part:
+    def root(self, shift: ShiftedArray) -> Part:
         """The longer array whose part is shifted; the array itself if it is cut along the axis."""
         name, cuts = self.parts.get(shift.source, (shift.source, ()))
         return (shift.source, ()) if any(c.axis == shift.axis for c in cuts) else (name, cuts)
 
-    def groups(self) -> Iterator[tuple[str, int, list[Shift]]]:
+    def groups(self) -> Iterator[tuple[str, int, list[ShiftedArray]]]:
         """Shifts of one array along one axis; those first that others are shifts of."""
         found = [s for n in self.graph.nodes.values() if (s := shift_of(self.graph, n))]
-        of: dict[tuple[str, int], list[Shift]] = {}
+        of: dict[tuple[str, int], list[ShiftedArray]] = {}
         for s in found:
             of.setdefault((self.root(s)[0], s.axis), []).append(s)
         sources = {s.source for s in found}
@@ -148,7 +150,7 @@ class Borders:
         return None
 
     def longer(
-        self, root: str, axis: int, before: Border, behind: Border, shifts: Sequence[Shift]
+        self, root: str, axis: int, before: Border, behind: Border, shifts: Sequence[ShiftedArray]
     ) -> None:
         """Put elements of an array before it and behind it, and cut its shifts from that."""
         g, node = self.graph, self.graph[root]
