@@ -22,10 +22,9 @@ from recurra.compiler.options import CompileOptions
 from recurra.cost.prices import PRICES
 from recurra.cost.thresholds import BUDGET_MEMORY_PRICES, BUDGET_TILE_ROWS
 from recurra.errors import PlanError
-from recurra.memory_model.budget import needed
 from recurra.runtime import executable, memory_budget
 from recurra.runtime.executable import Executable
-from recurra.runtime.memory_budget import again, away, between_launches
+from recurra.runtime.memory_budget import again, away
 from recurra.storage.offload import Offload, worth
 from recurra.support.byte_units import parse
 
@@ -105,7 +104,9 @@ def test_what_fits_in_no_way_is_refused_with_the_least_that_is_known(
 ) -> None:
     monkeypatch.setattr(memory_budget, "again", lambda _: [{"held": BUDGET_MEMORY_PRICES[0]}])
     monkeypatch.setattr(memory_budget, "away", lambda *_: [])
-    budget = needed(between_launches(program())) + 1000  # less is refused before any way is tried
+    with pytest.raises(PlanError, match="alone take") as refused:
+        program(memory=1000)  # before any way is tried
+    budget = 1 + int(str(refused.value).split("alone take ")[1].split()[0].replace(",", ""))
     with pytest.raises(PlanError, match=f"more than memory={budget:,}") as refused:
         program(memory=budget)
     least = str(refused.value).split('memory="')[1].split('"')[0]
