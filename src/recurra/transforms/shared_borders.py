@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recurra.cost.thresholds import MAX_BORDER_ELEMENTS
-from recurra.ir.expr import evaluate, lin
+from recurra.ir.expr import evaluate, lin, symbols
 from recurra.ir.graph import Graph, Node, Ref
 from recurra.ir.types import Type
 from recurra.ops.elementwise import Copy
@@ -83,7 +83,8 @@ def _shift(graph: Rewriting, node: Node, source: Node, cuts: Sequence[Cut]) -> S
     """An equation as a shift of what all of its operands are cut of, if it is one."""
     assert isinstance(node.type, Type)
     assert isinstance(source.type, Type)
-    if (source.type.mentions() | node.type.mentions()) - graph.sizes.keys():
+    named = source.type.mentions() | node.type.mentions()
+    if named.union(*(symbols(c.start) for c in cuts)) - graph.sizes.keys():
         return None
     spans = [_span(c, graph.sizes) for c in cuts]
     k = max(range(len(cuts)), key=lambda k: len(spans[k]))
