@@ -103,8 +103,8 @@ def asking(
 def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Guard:
     """The conditions of a statement that are known in the body of these loops, of their times."""
     s = graph[statement]
-    asked = (s.domain[x.dim] for x in around if statement in x.asked)
-    where = both(s.where, *(c for r in asked for c in r.edges))
+    ranges = (s.domain[x.dim] for x in around if statement in x.predicated)
+    where = both(s.where, *(c for r in ranges for c in r.edges))
     if where == TRUE:
         return NONE
     parts = where.args if isinstance(where, Logic) and where.op == "&" else (where,)

@@ -93,10 +93,10 @@ def segments(
 ) -> list[LoopSegment[int]]:
     """The loop as consecutive stretches with a fixed set of statements, none of them empty.
 
-    What is asked for at every step belongs to the stretches of all others that it has a step of.
+    What is predicated belongs to the stretches of all others that it has a step of.
     """
     spans = spans_of(graph, loop, active, sizes)
-    cuts = sorted({x for s, span in spans.items() if s not in loop.asked for x in span})
+    cuts = sorted({x for s, span in spans.items() if s not in loop.predicated for x in span})
     if not cuts or any(lo < cuts[0] or cuts[-1] < hi for lo, hi in spans.values()):
         cuts = sorted({x for span in spans.values() for x in span})
     out: list[LoopSegment[int]] = []

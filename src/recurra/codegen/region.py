@@ -124,7 +124,7 @@ class Flow:
                 never = merge and how == "now" and name in self.inside - active
                 if how != "store" and not never:
                     self.read(name)
-        may_not_run = node.conditions != (TRUE, ()) or text in self.plan.schedule.asked
+        may_not_run = node.conditions != (TRUE, ()) or text in self.plan.schedule.predicated
         kept = may_not_run and any(node.array in x for x in self.plan.carried.values())
         if node.accumulates or kept:  # where it does not run, it stays as it was
             self.read(node.array)

@@ -82,7 +82,7 @@ class Walk:
 
     def items(self, items: tuple[Item, ...], state: Scope, active: frozenset[str]) -> None:
         state.active = active
-        if not items or not (self.statements.guarded or self.plan.schedule.asked):
+        if not items or not (self.statements.guarded or self.plan.schedule.predicated):
             self.run_items(items, state, active)
             return
         for g in self.guards(items, state, active):

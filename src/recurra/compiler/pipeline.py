@@ -10,11 +10,11 @@ from recurra.analysis.guards import guards
 from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.safety import check
 from recurra.analysis.taken_calls import without_untaken
-from recurra.codegen.asked_statements import with_asked
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
+from recurra.codegen.predication import predicated_loops
 from recurra.codegen.shards import Shards, shards
 from recurra.codegen.software_pipelining import rotated
 from recurra.codegen.split_buffers import by_cost
@@ -145,7 +145,7 @@ def compile_graph(
     s = rotated(s, cx.sizes, cx.turns)
     broken = violations(s, cx.sizes)
     assert not broken, f"the schedule runs {broken[0].sink} before {broken[0].ref} is there"
-    p = with_asked(coalesced(without_duplicates(plan(s, cx.sizes))), target.prices)
+    p = predicated_loops(coalesced(without_duplicates(plan(s, cx.sizes))), target.prices)
     if stages.asked.check:
         wrong = validate(p)
         assert not wrong, wrong[0]

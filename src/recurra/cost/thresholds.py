@@ -147,11 +147,11 @@ MAX_BRANCH_PIECES = 8
 """Pieces of a definition along one dim; one of more is a choice, element by element. A guess,
 between the equations of pieces and the work of branches that are not taken."""
 
-# ---- conditions (analysis/guards.py, transforms/canonicalize/domains.py)
+# ---- conditions (analysis/guards.py, transforms/canonicalize/domains.py, codegen/predication.py)
 
 GUARD_NS = 2_000.0
 """Nanoseconds of a loop of one step or none, as which XLA runs a guard, on one core."""
-MAX_ASKED_SHARE = 0.01
+MAX_PREDICATE_SHARE = 0.01
 """Share of a loop's step that it may take to ask for what begins or ends inside the loop, so that
 its body is compiled once: a body of 600 statements takes XLA 2.8 s. A guess."""
 MIN_DECIDED_NS = 20_000.0
@@ -193,9 +193,6 @@ EQUATIONS_PER_ATTENTION_TILE = 14
 """Equations of a tile, counted: products, maximum, exponentials, sums, and what rescales them."""
 
 # ---- rows that the data end (transforms/early_exit/poll_interval.py, codegen/launch_size.py)
-
-MAX_TIME_KEPT = 1024
-"""Times of loops that JAX keeps as arrays: of 4 bytes each, and some 200 of Python and JAX."""
 
 GPU_POLL_STEPS = 1.0
 """Steps of a loop that it costs to ask a GPU whether rows go on: it waits for about one. A guess,
@@ -276,6 +273,8 @@ MAX_TWICE_COPIED_BYTES = 1 << 22
 """Bytes up to which a new array of JAX is copied twice on the host rather than once by XLA, which
 compiles that for each shape: 11 ms (Xeon with AVX-512, jaxlib 0.10.2), in which 40 MB are copied;
 less, since both copies are there for a moment."""
+MAX_TIME_KEPT = 1024
+"""Times of loops that JAX keeps as arrays: of 4 bytes each, and some 200 of Python and JAX."""
 
 # ---- launches in a window (runtime/concurrency_policy.py)
 

@@ -145,10 +145,10 @@ class Pad(Axis):
 class Concat(Axis):
     """y = the operands one after another along an axis
 
-    It is made before anything reads a part of it, if it is asked for as a `whole`.
+    What is `materialized` is made as a whole before anything reads a part of it.
     """
 
-    whole: bool = False
+    materialized: bool = False
 
     def infer(self, *xs: Type) -> Type:  # pyright: ignore[reportIncompatibleMethodOverride]
         for x in xs:
@@ -166,8 +166,8 @@ class Concat(Axis):
 
     def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
         y = xp.concat(xs, axis=self.axis)
-        made = getattr(xp, "made", None) if self.whole else None
-        return y if made is None else made(y)
+        own = getattr(xp, "materialize", None) if self.materialized else None
+        return y if own is None else own(y)
 
     def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
         out, start = list[Any](), 0

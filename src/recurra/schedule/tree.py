@@ -41,8 +41,8 @@ class Loop:
     """Runs `body` for every step; `shifts` says how late each statement is, `step` is +1 or -1.
 
     The `id` is the loop's own in its schedule, from 1 on, and stays when the loop is rebuilt with
-    another body or other shifts. What is `asked` for at every step runs at its own points only,
-    and cuts the loop nowhere.
+    another body or other shifts. What is `predicated` asks at every step if it runs: it
+    does at its own points only, and cuts the loop nowhere.
     """
 
     dim: str
@@ -50,7 +50,7 @@ class Loop:
     shifts: tuple[tuple[str, int], ...]
     body: tuple[Item, ...]
     id: int = TOP
-    asked: frozenset[str] = frozenset()
+    predicated: frozenset[str] = frozenset()
 
     @cached_property
     def shift(self) -> Mapping[str, int]:
@@ -85,9 +85,9 @@ class Schedule:
         return code_html(str(self))
 
     @cached_property
-    def asked(self) -> frozenset[str]:
-        """What is asked for at every step of a loop around it."""
-        return frozenset[str]().union(*(x.asked for x in self.loops()))
+    def predicated(self) -> frozenset[str]:
+        """What asks at every step of a loop around it if it runs."""
+        return frozenset[str]().union(*(x.predicated for x in self.loops()))
 
     def loops(self) -> list[Loop]:
         """Every loop, those around ahead of those inside."""

@@ -52,7 +52,7 @@ class ShiftedArray:
 
 def shift_of(graph: Rewriting, node: Node) -> ShiftedArray | None:
     """The shift that an equation is, if it is one, and no element inside of it is left out."""
-    if not isinstance(node.op, Concat) or node.op.whole:
+    if not isinstance(node.op, Concat) or node.op.materialized:
         return None
     chains = [_cuts(graph, a, node.op.axis) for a in node.args]
     for ref in reversed(chains[0]):  # of what all else may be cut, too
@@ -162,7 +162,9 @@ class Borders:
             for border in (before, behind)
         ]
         pieces = (*ends[0], own, *ends[1])
-        whole = g.emit(Concat(axis=axis, whole=True), pieces, domain, f"{root}_all", whole=True)
+        whole = g.emit(
+            Concat(axis=axis, materialized=True), pieces, domain, f"{root}_all", whole=True
+        )
         for s in shifts:
             assert isinstance(s.node.type, Type)
             skipped = len(before.elements) - len(s.before.elements)

@@ -172,7 +172,7 @@ class JaxNamespace:
             x = x * x
         return made
 
-    def made(self, x: Any) -> Any:
+    def materialize(self, x: Any) -> Any:
         """An array that XLA makes as it is, and fuses with nothing that reads it."""
         return lax.optimization_barrier(x)
 

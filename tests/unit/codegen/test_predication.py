@@ -14,7 +14,7 @@ from program_checks import compiled, oracle
 from random_cases import QUICK
 from random_programs import Case, programs
 from recurra.backends.registry import backend_of
-from recurra.codegen import asked_statements
+from recurra.codegen import predication
 from recurra.codegen.loop_segments import members, segments
 from recurra.reference import interpreter
 from recurra.schedule.tree import Loop
@@ -49,8 +49,8 @@ def stretches(made: rc.Executable) -> list[list[tuple[int, int]]]:
 def test_a_long_step_is_compiled_once(backend: str) -> None:
     """What begins a step later is asked for: a question is little beside a large product."""
     made = program(400, backend=backend)
-    asked = made.compiled.program.plan.schedule.asked
-    assert asked
+    some = made.compiled.program.plan.schedule.predicated
+    assert some
     assert all(len(x) == 1 for x in stretches(made))
     w = np.random.default_rng(0).standard_normal((400, 400)).astype(np.float32) / 20
     want = interpreter.run(made.source_graph, made.sizes, {"w": w})
@@ -60,7 +60,7 @@ def test_a_long_step_is_compiled_once(backend: str) -> None:
 
 def test_a_short_step_is_compiled_as_often_as_it_differs() -> None:
     made = program(2)
-    assert not made.compiled.program.plan.schedule.asked
+    assert not made.compiled.program.plan.schedule.predicated
     assert any(len(x) > 1 for x in stretches(made))
 
 
@@ -68,7 +68,7 @@ def test_a_short_step_is_compiled_as_often_as_it_differs() -> None:
 def test_random_programs_that_ask_whatever_it_costs(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked_statements, "MAX_ASKED_SHARE", 1e9)
+    monkeypatch.setattr(predication, "MAX_PREDICATE_SHARE", 1e9)
 
     @settings(QUICK, max_examples=20 if backend == "numpy" else 6)
     @given(programs(), st.sampled_from([2, None]))

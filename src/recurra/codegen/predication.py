@@ -1,10 +1,10 @@
-"""Loops whose steps are nearly alike, as one body: what some steps leave out is asked for at each.
+"""Predication: loops whose steps are nearly alike have one body, parts of which ask if they run.
 
 for i in 0..0:    a b c                 for i in 0..I-1:    a  [i >= 1: d]  b c
 for i in 1..I-1:  a d b c          →
 
 A body is compiled once for every stretch of its loop, so a few statements that begin a step later
-than all others double it. A question costs time at every step; where a step takes long, that is
+than all others double it. To ask costs time at every step; where a step takes long, that is
 little, and half of the compilation is saved.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from recurra.codegen.launch_size import items_ns
 from recurra.codegen.loop_segments import members, spans_of
 from recurra.cost.prices import Prices
-from recurra.cost.thresholds import GUARD_NS, MAX_ASKED_SHARE
+from recurra.cost.thresholds import GUARD_NS, MAX_PREDICATE_SHARE
 from recurra.ir.types import Tuple
 from recurra.ops.elementwise import Going
 from recurra.ops.source import Input
@@ -24,12 +24,12 @@ from recurra.schedule.tree import Item, Loop
 from recurra.storage.storage_plan import StoragePlan
 
 
-def with_asked(plan: StoragePlan, prices: Prices) -> StoragePlan:
-    """The plan with the statements of each loop that are asked for at every step."""
+def predicated_loops(plan: StoragePlan, prices: Prices) -> StoragePlan:
+    """The plan with the statements of each loop that are predicated."""
 
     def told(items: tuple[Item, ...]) -> tuple[Item, ...]:
         return tuple(
-            replace(it, body=told(it.body), asked=asked(plan, it, prices))
+            replace(it, body=told(it.body), predicated=worth_predicating(plan, it, prices))
             if isinstance(it, Loop)
             else it
             for it in items
@@ -38,7 +38,7 @@ def with_asked(plan: StoragePlan, prices: Prices) -> StoragePlan:
     return replace(plan, schedule=replace(plan.schedule, items=told(plan.schedule.items)))
 
 
-def asked(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
+def worth_predicating(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
     """What begins or ends inside a loop, as long as asking costs little beside a step."""
     graph, mine = plan.statements, members(loop.body)
     if any(varies(graph[s].domain[loop.dim], plan.sizes) for s in mine):
@@ -47,13 +47,13 @@ def asked(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
     if not spans:
         return frozenset()
     first, *inner, last = sorted({x for span in spans.values() for x in span})
-    left = MAX_ASKED_SHARE * items_ns(plan, loop.body, prices) if inner else 0.0
+    left = MAX_PREDICATE_SHARE * items_ns(plan, loop.body, prices) if inner else 0.0
     out: set[str] = set()
     for cut in inner:
         here = {s for s, span in spans.items() if cut in span} - out
-        if not all(may_be_asked(plan, s) for s in here):
+        if not all(can_be_predicated(plan, s) for s in here):
             continue
-        cost = sum(question_ns(plan, s, loop, prices) for s in here)
+        cost = sum(predicate_ns(plan, s, loop, prices) for s in here)
         if cost <= left:
             left -= cost
             out |= here
@@ -62,15 +62,15 @@ def asked(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
     return frozenset(out) if whole else frozenset()
 
 
-def question_ns(plan: StoragePlan, statement: str, loop: Loop, prices: Prices) -> float:
-    """Nanoseconds of asking for a statement in a step of a loop: its result travels around it."""
+def predicate_ns(plan: StoragePlan, statement: str, loop: Loop, prices: Prices) -> float:
+    """Nanoseconds to ask in a step of a loop if a statement runs: its result travels around it."""
     s = plan.statements[statement]
     assert not isinstance(s.type, Tuple)
     runs = s.domain.points(plan.sizes) / s.domain[loop.dim].size(plan.sizes)
     return runs * (GUARD_NS + prices.traffic * s.type.nbytes(plan.sizes))
 
 
-def may_be_asked(plan: StoragePlan, statement: str) -> bool:
+def can_be_predicated(plan: StoragePlan, statement: str) -> bool:
     """Not what is added up or read where it lies, nor what ends loops or calls the host."""
     s = plan.statements[statement]
     odd = s.accumulates or isinstance(s.op, Input | Going) or not s.op.pure
