@@ -35,11 +35,11 @@ def product(what: str, prod: Product, loc: Loc | None) -> DomainError:
     )
 
 
-def divisor(what: str, e: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
+def divisor(what: str, expr: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
     """// or % by something else than a positive constant."""
-    sign = "//" if isinstance(e, FloorDiv) else "%"
+    sign = "//" if isinstance(expr, FloorDiv) else "%"
     return DomainError(
-        f"{what} is divided by {e.n}: {e}",
+        f"{what} is divided by {expr.n}: {expr}",
         facts=f"the right side of {sign} is a positive constant: reads are inverted exactly",
         hint="use a constant, or read the dim as a number: rc.value(...)",
         loc=loc,

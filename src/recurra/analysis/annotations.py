@@ -96,50 +96,50 @@ class Annotations:
         return {name: kind for name, kind in out.items() if kind not in _ANYTHING}
 
 
-def _is(x: Any, kind: Any, are_taken: bool) -> bool:
+def _is(value: Any, kind: Any, are_taken: bool) -> bool:
     origin, parts = get_origin(kind), get_args(kind)
     if kind in _ANYTHING:
         return True
     if origin in _UNIONS:
-        return any(_is(x, part, are_taken) for part in parts)
+        return any(_is(value, part, are_taken) for part in parts)
     if origin is Literal:
-        return isinstance(x, str) and x in parts
+        return isinstance(value, str) and value in parts
     if origin is tuple and not _is_of_any_length(kind):
         return (
-            _is_list(x)
-            and len(x) == len(parts)
-            and all(_is(y, part, are_taken) for y, part in zip(x, parts, strict=True))
+            _is_list(value)
+            and len(value) == len(parts)
+            and all(_is(y, part, are_taken) for y, part in zip(value, parts, strict=True))
         )
     if origin in _LISTS:
-        return _is_list(x) and all(_is(y, parts[0], are_taken) for y in x)
+        return _is_list(value) and all(_is(y, parts[0], are_taken) for y in value)
     if isinstance(kind, type) and kind in _NUMBERS:
         abstract, letters = _NUMBERS[kind]
-        is_truth = isinstance(x, bool) and kind is not bool
-        return not is_truth and (isinstance(x, abstract) or _is_number_of(x, letters))
+        is_truth = isinstance(value, bool) and kind is not bool
+        return not is_truth and (isinstance(value, abstract) or _is_number_of(value, letters))
     if kind is None:
-        return x is None
+        return value is None
     if are_taken and _name(kind) in _MADE:
-        return _MADE[_name(kind)](x)
+        return _MADE[_name(kind)](value)
     own = origin or kind
-    return not isinstance(own, type) or isinstance(x, own)
+    return not isinstance(own, type) or isinstance(value, own)
 
 
-def _is_of_known_class(x: Any) -> bool:
+def _is_of_known_class(value: Any) -> bool:
     """Is what is allowed of it allowed of all of its class, which nobody lets go of?"""
-    return type(x) in _BY_CLASS or type(x).__module__.partition(".")[0] == OURS.name
+    return type(value) in _BY_CLASS or type(value).__module__.partition(".")[0] == OURS.name
 
 
-def _stands_for_tensor(x: Any) -> bool:
-    return isinstance(x, Real) or _is_list(x) or hasattr(type(x), "__array__")
+def _stands_for_tensor(value: Any) -> bool:
+    return isinstance(value, Real) or _is_list(value) or hasattr(type(value), "__array__")
 
 
-def _is_list(x: Any) -> bool:
-    return isinstance(x, Sequence) and not isinstance(x, str)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_number_of(x: Any, letters: str) -> bool:
+def _is_number_of(value: Any, letters: str) -> bool:
     """Is it an array without axes, of any library, whose type has one of these letters?"""
-    return getattr(x, "ndim", None) == 0 and getattr(x.dtype, "kind", "f") in letters
+    return getattr(value, "ndim", None) == 0 and getattr(value.dtype, "kind", "f") in letters
 
 
 def _said(kind: Any, are_several: bool = False) -> str:

@@ -106,7 +106,7 @@ class _Checked:
 
 
 def expecting(
-    f: F,
+    function: F,
     name: str,
     hint: str | Callable[[str], str],
     by_keyword: Callable[[str], str] | None = None,
@@ -114,19 +114,20 @@ def expecting(
 ) -> F:
     """Refuse a call whose arguments do not fit as ours, with a line that does.
 
-    What `f` refuses itself it says better; what it takes, or fails at, is held to its annotations.
+    What `function` refuses itself it says better; what it takes, or fails at, is held to its
+    annotations.
 
     Args:
         hint: that line, or what makes it of the arguments as they were written.
         by_keyword: makes it of a keyword that the function does not have.
         is_method: the first argument stands before the name, also where it is not called self.
     """
-    checked = _Checked(Annotations(f), name, hint, by_keyword, is_method)
+    checked = _Checked(Annotations(function), name, hint, by_keyword, is_method)
 
-    @wraps(f)
+    @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         try:
-            result = f(*args, **given)
+            result = function(*args, **given)
         except Exception as error:
             if isinstance(error, RecurraError) and not isinstance(error, WrongCall):
                 raise
@@ -139,10 +140,12 @@ def expecting(
     return call  # pyright: ignore[reportReturnType]
 
 
-def _misfit(f: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]) -> str:
+def _misfit(
+    function: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]
+) -> str:
     """How the arguments do not fit the parameters, in Python's words; "" if they do."""
     try:
-        signature(f).bind(*args, **given)
+        signature(function).bind(*args, **given)
     except TypeError as misfit:
         return str(misfit)
     return ""
@@ -170,13 +173,13 @@ def _argument(parameter: Parameter) -> str:
     return f"{plain}={shown(parameter.default)}" if has_default else str(plain)
 
 
-def shown(x: object) -> str:
+def shown(value: object) -> str:
     """An argument as text: a function by its name, a large array by its shape."""
-    text = x.__name__ if isinstance(x, FunctionType) else repr(x)
+    text = value.__name__ if isinstance(value, FunctionType) else repr(value)
     if "\n" not in text and len(text) <= 60:
         return text
-    shape = getattr(x, "shape", None)
-    return f"<{type(x).__name__}>" if shape is None else f"<array of {list(shape)}>"
+    shape = getattr(value, "shape", None)
+    return f"<{type(value).__name__}>" if shape is None else f"<array of {list(shape)}>"
 
 
 def names_unpacked(frame: FrameType) -> int | None:

@@ -87,13 +87,13 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
         r.dim: r for e, r in zip(ref.index, source, strict=True) if e == r.sym and r.dim in domain
     }
 
-    def is_known(c: DataCondition) -> bool:
+    def is_known(condition: DataCondition) -> bool:
         """Is the condition there at every point of the operand, also where no reader is?"""
-        whole = zip(c.ref.index, graph[c.ref.name].domain, strict=True)
+        whole = zip(condition.ref.index, graph[condition.ref.name].domain, strict=True)
         own = {e.name: (r.lo, r.hi) for e, r in whole if isinstance(e, Sym)}
         return all(
             d in same and (domain[d] == same[d] or own.get(d) == (same[d].lo, same[d].hi))
-            for d in c.dims
+            for d in condition.dims
         )
 
     return frozenset(c for c in held if is_known(c))

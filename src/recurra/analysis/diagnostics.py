@@ -43,14 +43,14 @@ def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
     return f"at {', '.join(parts)} " if parts else ""
 
 
-def spoken(e: Index | Ref) -> str:
+def spoken(expr: Index | Ref) -> str:
     """As the user writes it: `rc.min(t+5,T)`."""
-    return re.sub(r"\b(min|max)\(", r"rc.\1(", str(e))
+    return re.sub(r"\b(min|max)\(", r"rc.\1(", str(expr))
 
 
-def reading(ref: Ref, index: int, e: Index) -> str:
+def reading(ref: Ref, index: int, expr: Index) -> str:
     """The read with index `index` replaced."""
-    return spoken(Ref(ref.name, (*ref.index[:index], e, *ref.index[index + 1 :])))
+    return spoken(Ref(ref.name, (*ref.index[:index], expr, *ref.index[index + 1 :])))
 
 
 def _range(extent: Range, middle: str) -> str:

@@ -46,13 +46,13 @@ class Proof:
     _at: dict[Any, Any] = field(default_factory=dict)
     _boxes: dict[Domain, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
-    def at(self, e: Any) -> Any:
-        """`e` with the bounds replaced by their values."""
-        if type(e) is int:
-            return e
-        if e not in self._at:
-            self._at[e] = substitute(e, self.bounds)
-        return self._at[e]
+    def at(self, expr: Any) -> Any:
+        """`expr` with the bounds replaced by their values."""
+        if type(expr) is int:
+            return expr
+        if expr not in self._at:
+            self._at[expr] = substitute(expr, self.bounds)
+        return self._at[expr]
 
     @property
     def unknown(self) -> dict[str, tuple[int, int]]:

@@ -275,9 +275,11 @@ def _numbers(proof: Proof, node: Node) -> None:
         _fits(proof, node, k, source.op, substitute(source.op.expr, by), wide, where)
 
 
-def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, where: Expr) -> None:
+def _fits(
+    proof: Proof, node: Node, index: int, op: Value, expr: Any, box: Box, where: Expr
+) -> None:
     """Expects its type to hold the number, and i32 all that it is computed of."""
-    whole = proof.at(e)
+    whole = proof.at(expr)
     sizes = ((k, span(proof.at(n), {**box, **proof.unknown})[1]) for k, n, _ in op.bind)
     box = {**box, **{k: (0, max(n - 1, 0)) for k, n in sizes}}
     for part in walk(whole):
@@ -291,8 +293,8 @@ def _fits(proof: Proof, node: Node, index: int, op: Value, e: Any, box: Box, whe
         found = proof.beyond(part, part, int(ends.min), int(ends.max), box, where)
         if found is not None:
             number = evaluate(part, found)
-            told, e = proof.told(found), op.expr if part == whole else part
-            raise diagnostics.too_narrow(node, index, e, op.dtype, number, found, told)
+            told, expr = proof.told(found), op.expr if part == whole else part
+            raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found, told)
 
 
 def _is_wide(dtype: str) -> bool:
@@ -300,26 +302,27 @@ def _is_wide(dtype: str) -> bool:
     return dtype in ("bool", "i64") or is_float(dtype)
 
 
-def _is_known(proof: Proof, e: Expr | int) -> bool:
+def _is_known(proof: Proof, expr: Expr | int) -> bool:
     """Is it a number before the program runs, or one of rows that only the data end?"""
-    return isinstance(e, int) or bool(symbols(e) & proof.unknown.keys())
+    return isinstance(expr, int) or bool(symbols(expr) & proof.unknown.keys())
 
 
-def _identity(e: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
+def _identity(expr: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
     """Is it the dim itself, of a range no larger than the source's?"""
-    if type(e) is not Sym or e.name != dim:
+    if type(expr) is not Sym or expr.name != dim:
         return False
     lo, hi = box[dim]
     return ends[0] <= lo and hi <= ends[1]
 
 
-def _within(proof: Proof, e: Any, box: Box, ends: tuple[int, int]) -> bool:
+def _within(proof: Proof, expr: Any, box: Box, ends: tuple[int, int]) -> bool:
     """Does the index stay inside, by intervals alone?"""
-    if isinstance(e, Slice):
+    if isinstance(expr, Slice):
         return (
-            ends[0] <= span(proof.at(e.lo), box)[0] and span(proof.at(e.hi), box)[1] <= ends[1] + 1
+            ends[0] <= span(proof.at(expr.lo), box)[0]
+            and span(proof.at(expr.hi), box)[1] <= ends[1] + 1
         )
-    lo, hi = span(proof.at(e), box)
+    lo, hi = span(proof.at(expr), box)
     return ends[0] <= lo and hi <= ends[1]
 
 

@@ -141,24 +141,24 @@ class Count:
         return self.new(f"not {self.atom}", BOOL, truth=True)
 
 
-def atom(x: Any) -> str:
-    return x.atom if isinstance(x, Count) else str(x) if x >= 0 else f"({x})"
+def atom(array: Any) -> str:
+    return array.atom if isinstance(array, Count) else str(array) if array >= 0 else f"({array})"
 
 
-def range_of(x: int | Count) -> Range:
-    return x.range if isinstance(x, Count) else (x, x)
+def range_of(value: int | Count) -> Range:
+    return value.range if isinstance(value, Count) else (value, value)
 
 
-def compare_ranges(a: Range, b: Range, sign: str) -> bool | None:
+def compare_ranges(left: Range, right: Range, sign: str) -> bool | None:
     """What a comparison gives for all numbers of two ranges; None: for some this, for some that."""
-    (al, ah), (bl, bh) = a, b
+    (al, ah), (bl, bh) = left, right
     match sign:
         case "<":
             return True if ah < bl else False if al >= bh else None
         case "<=":
             return True if ah <= bl else False if al > bh else None
         case ">" | ">=":
-            return compare_ranges(b, a, "<" if sign == ">" else "<=")
+            return compare_ranges(right, left, "<" if sign == ">" else "<=")
         case _:
             apart, same = ah < bl or bh < al, al == ah == bl == bh
             return None if not (apart or same) else same == (sign == "==")
@@ -169,17 +169,17 @@ def bounded(lo: int | Count, hi: int | Count) -> bool:
     return range_of(lo)[0] > ANY[0] and range_of(hi)[1] < ANY[1]
 
 
-def extreme(which: str, a: Count | int, b: Count | int) -> Count | int:
+def extreme(which: str, left: Count | int, right: Count | int) -> Count | int:
     """min or max of two, one of which is counted."""
-    if isinstance(a, int) and isinstance(b, int):
-        return (min if which == "min" else max)(a, b)
-    (al, ah), (bl, bh) = range_of(a), range_of(b)
-    some = a if isinstance(a, Count) else b
+    if isinstance(left, int) and isinstance(right, int):
+        return (min if which == "min" else max)(left, right)
+    (al, ah), (bl, bh) = range_of(left), range_of(right)
+    some = left if isinstance(left, Count) else right
     assert isinstance(some, Count)
     if which == "min":
         if ah <= bl or bh <= al:
-            return a if ah <= bl else b
-        return some.new(f"min({a}, {b})", (min(al, bl), min(ah, bh)))
+            return left if ah <= bl else right
+        return some.new(f"min({left}, {right})", (min(al, bl), min(ah, bh)))
     if al >= bh or bl >= ah:
-        return a if al >= bh else b
-    return some.new(f"max({a}, {b})", (max(al, bl), max(ah, bh)))
+        return left if al >= bh else right
+    return some.new(f"max({left}, {right})", (max(al, bl), max(ah, bh)))

@@ -54,19 +54,19 @@ class Backend(Protocol):
         """
         ...
 
-    def array(self, x: Any) -> Any:
+    def array(self, source: Any) -> Any:
         """An array of this backend, in memory of its own."""
         ...
 
-    def made(self, x: np.ndarray) -> Any:
+    def made(self, array: np.ndarray) -> Any:
         """An array of this backend, of one that nobody else will ask for."""
         ...
 
-    def lent(self, x: np.ndarray) -> Any:
+    def lent(self, array: np.ndarray) -> Any:
         """The same for launches that only read it: where it lies, if they can read it there."""
         ...
 
-    def given(self, x: np.ndarray) -> Any:
+    def given(self, array: np.ndarray) -> Any:
         """What regions take of an array that a host call made, in memory of its own."""
         ...
 
@@ -77,7 +77,7 @@ class Backend(Protocol):
         """
         ...
 
-    def wait(self, x: Any) -> Any:
+    def wait(self, array: Any) -> Any:
         """What a launch gave, when it is there."""
         ...
 
@@ -85,31 +85,31 @@ class Backend(Protocol):
         """Return when all launches so far have ended, whoever has their results."""
         ...
 
-    def borrow(self, x: Any) -> Any:
+    def borrow(self, array: Any) -> Any:
         """An array of this backend in the memory of a foreign one (DLPack); never written to."""
         ...
 
-    def seen(self, x: Any) -> np.ndarray:
+    def seen(self, array: Any) -> np.ndarray:
         """An array in the host's memory, lent for so long that a launch may still destroy it."""
         ...
 
-    def operand(self, x: Any) -> np.ndarray:
+    def operand(self, array: Any) -> np.ndarray:
         """What a host call is given of an array, which no launch destroys before it returns."""
         ...
 
-    def aside(self, x: Any) -> Any:
+    def aside(self, array: Any) -> Any:
         """A copy of an array in the host's memory, where the device's copy engine reaches it."""
         ...
 
-    def back(self, x: Any) -> Any:
+    def back(self, array: Any) -> Any:
         """An array of this backend, of a copy that was put aside."""
         ...
 
-    def numpy(self, x: Any) -> np.ndarray:
+    def numpy(self, array: Any) -> np.ndarray:
         """A NumPy array that later launches leave alone."""
         ...
 
-    def result(self, x: Any) -> np.ndarray:
+    def result(self, array: Any) -> np.ndarray:
         """A NumPy array, of one that no launch is given again."""
         ...
 
@@ -117,7 +117,7 @@ class Backend(Protocol):
 class Mesh(Backend, Protocol):
     """A backend on several workers: every array of it is [workers, *as one worker has it]."""
 
-    def array(self, x: Any) -> Any:
+    def array(self, source: Any) -> Any:
         """The same array for every worker."""
         ...
 
@@ -125,11 +125,11 @@ class Mesh(Backend, Protocol):
         """An array for each worker."""
         ...
 
-    def parts(self, x: Any) -> Iterable[Any]:
+    def parts(self, array: Any) -> Iterable[Any]:
         """What each worker has of an array."""
         ...
 
-    def copy(self, x: Any) -> Any:
+    def copy(self, array: Any) -> Any:
         """An array of the mesh, in memory of its own."""
         ...
 

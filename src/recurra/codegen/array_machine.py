@@ -83,7 +83,7 @@ class ArrayMachine(Protocol):
         """body(carry) where the condition holds, else carry."""
         ...
 
-    def lesser(self, a: Any, b: Any) -> LoopTime:
+    def lesser(self, left: Any, right: Any) -> LoopTime:
         """The lesser of two times."""
         ...
 

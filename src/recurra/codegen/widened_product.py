@@ -98,7 +98,7 @@ def in_parts(
 def widened(labels: str, dtype: str, *xs: np.ndarray) -> np.ndarray:
     """The product of arrays of NumPy."""
 
-    def cast(x: np.ndarray) -> np.ndarray:
-        return x.astype(dtype, copy=False)
+    def cast(array: np.ndarray) -> np.ndarray:
+        return array.astype(dtype, copy=False)
 
     return in_parts(labels, dtype, xs, cast, numpy_einsum, np.empty)

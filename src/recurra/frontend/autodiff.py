@@ -265,34 +265,37 @@ class _Cotangents(Generic[Tensor]):
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
-    def _where_decided(self, node: Node, ref: Ref, d: Tensor) -> Tensor:
+    def _where_decided(self, node: Node, ref: Ref, gradient: Tensor) -> Tensor:
         """The cotangent of an operand, 0 where data decide that its reader is not computed.
 
         It then need not be computed there either. What the same conditions decide hands it on.
         """
         decided = self.decided.get(node.name, NOTHING) - self.decided.get(ref.name, NOTHING)
         for c in sorted(decided, key=str):
-            zero, truth = d.apply(zeros(d.type)), self.kind(self.tracer, c.ref, indexed=True)
-            sides = (d, zero) if c.holds else (zero, d)
-            d = pointwise(self.kind, Cond, truth, *sides)
-        return d
+            zero, truth = (
+                gradient.apply(zeros(gradient.type)),
+                self.kind(self.tracer, c.ref, indexed=True),
+            )
+            sides = (gradient, zero) if c.holds else (zero, gradient)
+            gradient = pointwise(self.kind, Cond, truth, *sides)
+        return gradient
 
     def _elementwise(
-        self, node: Node, g: Tensor, y: Tensor, xs: list[Tensor]
+        self, node: Node, gradient: Tensor, result: Tensor, xs: list[Tensor]
     ) -> tuple[Tensor | None, ...]:
         """The rule of a pointwise op, on operands copied to the shape of the result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
-        sizes = dict(zip(out, y.shape, strict=True))
+        sizes = dict(zip(out, result.shape, strict=True))
 
-        def widen(x: Tensor, axes: str) -> Tensor:
+        def widen(tensor: Tensor, axes: str) -> Tensor:
             if axes == out:
-                return x
+                return tensor
             new = tuple(sizes[c] for c in out if c not in axes)
-            return x.apply(Expand(labels=f"{axes}->{out}", sizes=new), x)
+            return tensor.apply(Expand(labels=f"{axes}->{out}", sizes=new), tensor)
 
         wide = [widen(x, a) for x, a in zip(xs, ins, strict=True)]
-        grads = node.op.vjp(g, y, *wide)
+        grads = node.op.vjp(gradient, result, *wide)
         return tuple(
             None if d is None or a.name not in self.needed else d.reduce_to(out, axes)
             for d, axes, a in zip(grads, ins, node.args, strict=True)
@@ -304,34 +307,34 @@ def pull(
     graph: Graph,
     node: Node,
     index: int,
-    d: Tensor,
+    gradient: Tensor,
     when: Expr,
     heard: Expr,
 ) -> Tensor | None:
-    """∇x's share from operand `index` of `node`: `d` is the cotangent of the value that was read.
+    """∇x's share from operand `index` of `node`, by the cotangent of the value that was read.
 
     Args:
         when: what must hold at the reader's point for it to have a share.
-        heard: where it does not hold `d` is 0: points that need not be added up.
+        heard: where it does not hold `gradient` is 0: points that need not be added up.
     """
     inverses = invert(tracer, graph, node, index, when)
     bends = bool(node.args[index].slices) and rows_bend(graph, node)
     # of what one point reads there is no sum that a recurrence could be made of
-    shares = [_share(d, node, inv, heard, bends or not inv.free) for inv in inverses]
+    shares = [_share(gradient, node, inv, heard, bends or not inv.free) for inv in inverses]
     found = [x for x in shares if x is not None]
     return reduce(add, found) if found else None
 
 
-def _share(d: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Tensor | None:
+def _share(gradient: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Tensor | None:
     """What one of the readers of each point sends there; products are taken `apart`."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
-    value = _view(d, inv.by)
+    value = _view(gradient, inv.by)
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
         # picking an element reads the value, also where no reader is
-        value = _view(_ended(d), inv.by)
-        value, edges = _guarded(d.tracer, value, both(*edges), inv), []
+        value = _view(_ended(gradient), inv.by)
+        value, edges = _guarded(gradient.tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
             value = _unslice(value, e, r, guards, apart)
@@ -341,7 +344,7 @@ def _share(d: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Ten
     heard = substitute(heard, inv.by)
     if _is_box(heard, value.domain):
         heard = TRUE  # sums over all of a dim cost little more, and keep their order free
-    return _total(_guarded(d.tracer, value, cond, inv), inv, heard, apart)
+    return _total(_guarded(gradient.tracer, value, cond, inv), inv, heard, apart)
 
 
 def _is_box(condition: Expr, domain: Domain) -> bool:
@@ -385,11 +388,11 @@ def _less(left: Expr | int, right: Expr | int) -> bool:
     return gap > 0 if isinstance(gap, int) else True
 
 
-def _view(d: Tensor, by: dict[str, Expr | int]) -> Tensor:
-    """`d` with the reader's dims replaced."""
+def _view(gradient: Tensor, by: dict[str, Expr | int]) -> Tensor:
+    """`gradient` with the reader's dims replaced."""
     if all(isinstance(e, Sym) and e.name == p for p, e in by.items()):
-        return d
-    return d.kind(d.tracer, d.ref.at(by), indexed=True)
+        return gradient
+    return gradient.kind(gradient.tracer, gradient.ref.at(by), indexed=True)
 
 
 def _unslice(

@@ -39,9 +39,9 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
     return tuple(sorted(int(a) % rank for a in every))
 
 
-def _read_over(x: Operand, dim: str) -> str:
+def _read_over(operand: Operand, dim: str) -> str:
     """What stands in brackets to read all points of a dim."""
-    ranges = x.domain if dim in x.domain.dims else x.tracer.domain({dim})
+    ranges = operand.domain if dim in operand.domain.dims else operand.tracer.domain({dim})
     return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 
 

@@ -97,18 +97,18 @@ def wrap(expr: Expr | int) -> BareIndex | int:
 
 
 @overload
-def unwrap(e: Size) -> Expr | int: ...
+def unwrap(expr: Size) -> Expr | int: ...
 @overload
-def unwrap(e: object) -> object: ...
-def unwrap(e: object) -> object:
+def unwrap(expr: object) -> object: ...
+def unwrap(expr: object) -> object:
     """What an index expression says; a whole number of NumPy is one of Python."""
-    if isinstance(e, np.integer):
-        return int(e)
-    return e.expr if isinstance(e, BareIndex) else e
+    if isinstance(expr, np.integer):
+        return int(expr)
+    return expr.expr if isinstance(expr, BareIndex) else expr
 
 
-def is_condition(e: object) -> TypeGuard[ex.Cmp | ex.Logic]:
-    return isinstance(e, (ex.Cmp, ex.Logic))
+def is_condition(expr: object) -> TypeGuard[ex.Cmp | ex.Logic]:
+    return isinstance(expr, (ex.Cmp, ex.Logic))
 
 
 def condition(x: object) -> Expr | None:

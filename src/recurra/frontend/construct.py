@@ -51,10 +51,10 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
     return kind(tracer, Ref(node.name, node.domain.identity))
 
 
-def _expect_no_list(x: object) -> None:
+def _expect_no_list(value: object) -> None:
     """Raises ShapeError for a list in which there are tensors."""
-    if isinstance(x, (list, tuple)) and any(isinstance(y, Read) for y in x):
-        written = ", ".join(y.called if isinstance(y, Read) else str(y) for y in x)
+    if isinstance(value, (list, tuple)) and any(isinstance(y, Read) for y in value):
+        written = ", ".join(y.called if isinstance(y, Read) else str(y) for y in value)
         raise ShapeError(
             "a list of tensors is no tensor",
             facts=f"it is [{written}]",
@@ -63,11 +63,11 @@ def _expect_no_list(x: object) -> None:
         )
 
 
-def _array(x: object, dtype: str | None) -> np.ndarray:
-    no_number = x is None or array_of(x, "the constant", here()).dtype.kind in "OUSV"
-    to = array_type(x) if dtype is None or no_number else dtype
+def _array(value: object, dtype: str | None) -> np.ndarray:
+    no_number = value is None or array_of(value, "the constant", here()).dtype.kind in "OUSV"
+    to = array_type(value) if dtype is None or no_number else dtype
     # a copy: the caller may write to his array
-    return np.array(fitted(x, to, "the constant", hint=_other_type(x, to), loc=here()))
+    return np.array(fitted(value, to, "the constant", hint=_other_type(value, to), loc=here()))
 
 
 def array_type(x: object) -> str:
@@ -97,21 +97,21 @@ def array_type(x: object) -> str:
     return found
 
 
-def _other_type(x: object, dtype: str) -> str:
+def _other_type(value: object, dtype: str) -> str:
     """The way out for a constant that does not fit a type."""
-    if array_of(x).dtype.kind in "fc":
+    if array_of(value).dtype.kind in "fc":
         more = 'rc.constant(x, "f64") holds more'
         cut = '; what is to be cut off: rc.constant(x).cast("i32")'
         return more if is_float(dtype) else more + cut
     return 'rc.constant(x, "i64") holds whole numbers of 64 bits'
 
 
-def _python(x: object) -> Any:
-    return x.item() if isinstance(x, (np.generic, np.ndarray)) else x
+def _python(value: object) -> Any:
+    return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
-def _weak_type(x: object) -> str:
-    return "bool" if isinstance(x, bool) else "i32" if isinstance(x, int) else "f32"
+def _weak_type(value: object) -> str:
+    return "bool" if isinstance(value, bool) else "i32" if isinstance(value, int) else "f32"
 
 
 def zeros(type_: Type) -> Const:
@@ -190,11 +190,16 @@ def comparison(kind: type[Tensor], op: type[Elementwise], a: object, b: object) 
     return pointwise(kind, op, a, b)
 
 
-def _outside(number: object, x: object) -> int:
+def _outside(number: object, value: object) -> int:
     """-1 or 1 for a whole number below or above all of a tensor's type."""
-    if type(number) is not int or not isinstance(x, Read) or x.dtype == "bool" or is_float(x.dtype):
+    if (
+        type(number) is not int
+        or not isinstance(value, Read)
+        or value.dtype == "bool"
+        or is_float(value.dtype)
+    ):
         return 0
-    info = np.iinfo(NUMPY_NAME[x.dtype])
+    info = np.iinfo(NUMPY_NAME[value.dtype])
     return (number > info.max) - (number < info.min)
 
 
@@ -214,11 +219,11 @@ def promote(kind: type[Tensor], *xs: object) -> list[Tensor]:
     return [convert(kind, x, dtype).cast(dtype) for x in xs]
 
 
-def _strong_type(x: object) -> str | None:
+def _strong_type(value: object) -> str | None:
     """The type that a tensor or an array brings along; a number has none."""
-    if isinstance(x, Read):
-        return x.dtype
-    return array_type(x) if _is_array(x) else None
+    if isinstance(value, Read):
+        return value.dtype
+    return array_type(value) if _is_array(value) else None
 
 
 def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
@@ -236,15 +241,15 @@ def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
     )
 
 
-def _is_array(x: object) -> bool:
-    _expect_no_list(x)
-    return not isinstance(x, (Read, BareIndex)) and array_of(x).ndim > 0
+def _is_array(value: object) -> bool:
+    _expect_no_list(value)
+    return not isinstance(value, (Read, BareIndex)) and array_of(value).ndim > 0
 
 
-def _weak_kind(x: object) -> str:
-    if isinstance(x, BareIndex):
-        return "bool" if is_condition(x.expr) else "i32"
-    return _weak_type(_python(x))
+def _weak_kind(value: object) -> str:
+    if isinstance(value, BareIndex):
+        return "bool" if is_condition(value.expr) else "i32"
+    return _weak_type(_python(value))
 
 
 def always_equal(a: Expr | int, b: Expr | int) -> bool:

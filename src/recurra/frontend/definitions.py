@@ -74,21 +74,21 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
 
 
-def _name_after_variable(x: Operand) -> None:
+def _name_after_variable(operand: Operand) -> None:
     """What is declared takes the name of the user's variable, where that is free."""
-    name, tracer = x.called, x.tracer
-    is_new = x.name not in tracer.final and tracer.branches.get(x.name) == []
-    if is_new and not x.indexed and name.isidentifier() and name not in tracer.nodes:
-        tracer.rename({x.name: name})
+    name, tracer = operand.called, operand.tracer
+    is_new = operand.name not in tracer.final and tracer.branches.get(operand.name) == []
+    if is_new and not operand.indexed and name.isidentifier() and name not in tracer.nodes:
+        tracer.rename({operand.name: name})
 
 
-def _of_shape(x: Operand, value: Tensor, declared: Type) -> Tensor:
+def _of_shape(operand: Operand, value: Tensor, declared: Type) -> Tensor:
     """A value repeated along the axes that it lacks in front, and along those of size 1."""
     lead = declared.rank - len(value.shape)
     sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
     if lead < 0 or any(a not in (1, b) for a, b in sizes):
         raise ShapeError(
-            f"{x.called} is {declared} at every point, and this value {value.type}",
+            f"{operand.called} is {declared} at every point, and this value {value.type}",
             facts=f"the value is {value!r}",
             hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
             loc=here(),
@@ -96,10 +96,12 @@ def _of_shape(x: Operand, value: Tensor, declared: Type) -> Tensor:
     return layouts.broadcast_to(value, declared.shape)
 
 
-def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[Any], list[Expr]]:
+def _ranges(
+    operand: Operand, places: list[Any], value: Tensor
+) -> tuple[Tensor, list[Any], list[Expr]]:
     """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
-    node = x.graph[x.name]
-    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - x.type.rank)
+    node = operand.graph[operand.name]
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - operand.type.rank)
     conditions: list[Expr] = []
     out: list[Any] = []
     for r, e in zip(node.domain, places, strict=True):
@@ -107,59 +109,60 @@ def _ranges(x: Operand, places: list[Any], value: Tensor) -> tuple[Tensor, list[
         if not isinstance(e, slice):
             continue
         s = range_of(e, r)
-        if (symbols(s.lo) | symbols(s.hi)) & set(x.tracer.dim_names()):
-            _fixed_place(x, e, r)
+        if (symbols(s.lo) | symbols(s.hi)) & set(operand.tracer.dim_names()):
+            _fixed_place(operand, e, r)
         inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
         inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
         conditions += [c for c in inside if not isl.always(c, node.domain)]
-        value = _row(x, value, s, r) if without <= 0 else value
+        value = _row(operand, value, s, r) if without <= 0 else value
         without -= 1
     return value, out, conditions
 
 
-def _row(x: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
+def _row(operand: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
     """The element of the first axis of a value that goes to a point of a range."""
     if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
-            f"{x.name} is defined over {slice_}, which are {slice_.count} points, "
+            f"{operand.name} is defined over {slice_}, which are {slice_.count} points, "
             f"by {value.shape[0]} values",
-            facts=f"{x.name} is {x.graph[x.name].type} at every point, the value is {value!r}",
+            facts=f"{operand.name} is {operand.graph[operand.name].type} at every point, "
+            f"the value is {value!r}",
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
         )
     at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
-    box = x.tracer.domain(set(ranges), ranges)
-    node = x.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(x.tracer, Ref(node.name, node.domain.identity))
+    box = operand.tracer.domain(set(ranges), ranges)
+    node = operand.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return value.kind(operand.tracer, Ref(node.name, node.domain.identity))
 
 
-def _edges(extent: Range, e: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
+def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
     """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
     edge = next((x for x in have if x.dim == extent.dim), extent)
-    inside = (ex.compare(">=", e, edge.lo), ex.compare("<", e, edge.hi))
+    inside = (ex.compare(">=", expr, edge.lo), ex.compare("<", expr, edge.hi))
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
-def _fixed_place(x: Operand, e: Any, extent: Range) -> Expr | int:
+def _fixed_place(operand: Operand, expr: Any, extent: Range) -> Expr | int:
     """A place free of dims: x[b, i, 0] = ..."""
-    if isinstance(e, slice) or symbols(e) & set(x.tracer.dim_names()):
+    if isinstance(expr, slice) or symbols(expr) & set(operand.tracer.dim_names()):
         raise DomainError(
-            f"{x.name} cannot be defined at {written(e)}",
+            f"{operand.name} cannot be defined at {written(expr)}",
             facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
             "or free of dims",
-            hint=_other_place(x, e, extent),
+            hint=_other_place(operand, expr, extent),
             loc=here(),
         )
-    return place_of(e, extent)
+    return place_of(expr, extent)
 
 
-def _other_place(x: Operand, e: Any, extent: Range) -> str:
+def _other_place(operand: Operand, expr: Any, extent: Range) -> str:
     """In the right order, if that is what is wrong; else under a condition."""
-    if str(e) in x.domain.dims:
-        return f"the order of its dims is {x.name}[{', '.join(x.domain.dims)}]"
-    return f"give a condition: {x.name}[..., {extent.dim} >= 1] = ..."
+    if str(expr) in operand.domain.dims:
+        return f"the order of its dims is {operand.name}[{', '.join(operand.domain.dims)}]"
+    return f"give a condition: {operand.name}[..., {extent.dim} >= 1] = ..."
 
 
 def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:

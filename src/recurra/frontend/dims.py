@@ -24,7 +24,7 @@ class Index(BareIndex):
 
     __slots__ = ()
 
-    def _affine(self, other: Index | int, f: Fold) -> Index:
+    def _affine(self, other: Index | int, fold: Fold) -> Index:
         number = unwrap(other)
         if isinstance(number, int) and abs(number) >= 2**63:
             raise DomainError(
@@ -33,7 +33,7 @@ class Index(BareIndex):
                 hint=f'compute with a number: rc.value({self}, "f64") and {float(number)}',
                 loc=here(),
             )
-        return Index(f(self.expr, number))
+        return Index(fold(self.expr, number))
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *operands: object, **_: object
@@ -97,7 +97,7 @@ class Index(BareIndex):
         return self._divide(other, ex.mod, lambda a, b: a % b)
 
     def _divide(
-        self, other: object, f: Callable[[Expr | int, int], Expr | int], divide: Join
+        self, other: object, function: Callable[[Expr | int, int], Expr | int], divide: Join
     ) -> Index | RecurrentTensor:
         n = unwrap(other)
         if isinstance(n, int) and type(n) is int:
@@ -108,7 +108,7 @@ class Index(BareIndex):
                     hint="read the dim as a number: rc.value(...)",
                     loc=here(),
                 )
-            return Index(f(self.expr, n))
+            return Index(function(self.expr, n))
         return self._read(other, divide, whole="i32" if _is_int(other) else "f32")
 
     def __truediv__(self, other: object) -> RecurrentTensor:
@@ -123,16 +123,16 @@ class Index(BareIndex):
     def __rpow__(self, other: object) -> RecurrentTensor:
         return self._read(other, lambda a, b: b**a)
 
-    def _read(self, other: object, f: Join, whole: str = "f32") -> RecurrentTensor:
+    def _read(self, other: object, join: Join, whole: str = "f32") -> RecurrentTensor:
         if not isinstance(other, RecurrentTensor):
-            return f(as_tensor(self, whole), as_tensor(other, whole))
-        return f(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
+            return join(as_tensor(self, whole), as_tensor(other, whole))
+        return join(as_tensor(self, "i32" if other.dtype == "bool" else other.dtype), other)
 
-    def __eq__(self, o: object) -> Any:
-        return self._compare("==", o, lambda a, b: a == b)
+    def __eq__(self, other: object) -> Any:
+        return self._compare("==", other, lambda a, b: a == b)
 
-    def __ne__(self, o: object) -> Any:
-        return self._compare("!=", o, lambda a, b: a != b)
+    def __ne__(self, other: object) -> Any:
+        return self._compare("!=", other, lambda a, b: a != b)
 
     def __lt__(self, other: Index | int) -> Index:
         return self._compare("<", other, lambda a, b: a < b)
@@ -194,10 +194,10 @@ def _is_int(other: object) -> TypeGuard[Index | int]:
     return isinstance(other, (Index, np.integer)) or type(other) is int
 
 
-def _of_numpy(x: object) -> object:
-    if isinstance(x, np.generic):
-        return x.item()
-    return as_tensor(x) if isinstance(x, np.ndarray) else x
+def _of_numpy(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    return as_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def wrap(expr: Expr | int) -> Index | int:

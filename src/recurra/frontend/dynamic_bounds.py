@@ -112,9 +112,9 @@ def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: out[name] for name in given}
 
 
-def _whole(x: Any) -> int:
+def _whole(value: Any) -> int:
     """A number, or -1 for what is none."""
     try:
-        return -1 if isinstance(x, bool) else operator.index(x)
+        return -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return -1

@@ -409,15 +409,15 @@ def call(
     return tuple(out)
 
 
-def _over_all(x: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
-    """A read of `x` over the whole of some dims, which become its leading axes."""
-    varying = [r for r in ranges if r.dim in x.domain]
+def _over_all(tensor: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
+    """A read of `tensor` over the whole of some dims, which become its leading axes."""
+    varying = [r for r in ranges if r.dim in tensor.domain]
     if not varying:
-        return x.ref
-    if not x.graph.is_identity(x.ref):
-        x = RecurrentTensor(x.tracer, x.graph.read(_equation_of(x, "operand")))
+        return tensor.ref
+    if not tensor.graph.is_identity(tensor.ref):
+        tensor = RecurrentTensor(tensor.tracer, tensor.graph.read(_equation_of(tensor, "operand")))
     whole = {r.dim: Slice(r.lo, r.hi) for r in varying}
-    return Ref(x.name, tuple(whole.get(str(e), e) for e in x.ref.index))
+    return Ref(tensor.name, tuple(whole.get(str(e), e) for e in tensor.ref.index))
 
 
 def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
@@ -468,12 +468,12 @@ def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
     output(**given)
 
 
-def _equation_of(x: RecurrentTensor, name: str) -> str:
-    if x.indexed and not x.graph.is_identity(x.ref):
-        tracer = x.tracer
-        node = tracer.declare_choice(name, x.domain, x.type)
+def _equation_of(tensor: RecurrentTensor, name: str) -> str:
+    if tensor.indexed and not tensor.graph.is_identity(tensor.ref):
+        tracer = tensor.tracer
+        node = tracer.declare_choice(name, tensor.domain, tensor.type)
         RecurrentTensor(tracer, Ref(node.name, node.domain.identity))[
             node.domain.identity or ()
-        ] = x
+        ] = tensor
         return node.name
-    return x.name
+    return tensor.name

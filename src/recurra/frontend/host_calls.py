@@ -126,10 +126,10 @@ def call(
     return ys[0] if one else tuple(ys)
 
 
-def _read_whole(x: RecurrentTensor, dims: Sequence[str]) -> str:
+def _read_whole(tensor: RecurrentTensor, dims: Sequence[str]) -> str:
     """The read of a tensor in which some dims are whole: x[0:B, t]."""
-    index = (f"{r.lo}:{r.hi}" if r.dim in dims else r.dim for r in x.domain)
-    called = x.called
+    index = (f"{r.lo}:{r.hi}" if r.dim in dims else r.dim for r in tensor.domain)
+    called = tensor.called
     return f"{called if called.isidentifier() else 'x'}[{', '.join(index)}]"
 
 
@@ -158,9 +158,9 @@ def _expect_fitting(fn: object, count: int) -> None:
         ) from None
 
 
-def _is_iterable(x: Any) -> bool:
+def _is_iterable(value: Any) -> bool:
     try:
-        iter(x)
+        iter(value)
     except TypeError:  # an array without axes has the method, too
         return False
     return True

@@ -83,7 +83,7 @@ def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
 
 
 def _on_rings(
-    x: Tensor,
+    tensor: Tensor,
     keys: tuple[object, ...],
     source: Domain,
     rings: Mapping[int, tuple[Expr | int, Expr | int]],
@@ -92,54 +92,56 @@ def _on_rings(
     that read it with another i."""
     place, (e, size) = max(rings.items())
     own = source.ranges[place]
-    alone = symbols(e) & frozenset(x.tracer.dim_names()) == frozenset((own.dim,))
-    if len(rings) == 1 or not alone or source != x.tracer.domain(source.dims):
-        return _around(x, keys, place, e, size)
+    alone = symbols(e) & frozenset(tensor.tracer.dim_names()) == frozenset((own.dim,))
+    if len(rings) == 1 or not alone or source != tensor.tracer.domain(source.dims):
+        return _around(tensor, keys, place, e, size)
     dims = tuple(wrap(sym) for sym in source.identity)
-    turned = _around(x, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
-    if turned.name == x.name:  # it is never beyond the end
+    turned = _around(tensor, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
+    if turned.name == tensor.name:  # it is never beyond the end
         at = turned.ref.index[place]
         return read(
-            x, (*keys[:place], at if isinstance(at, Slice) else wrap(at), *keys[place + 1 :])
+            tensor, (*keys[:place], at if isinstance(at, Slice) else wrap(at), *keys[place + 1 :])
         )
-    whole = x.kind(x.tracer, turned.ref)
+    whole = tensor.kind(tensor.tracer, turned.ref)
     return read(whole, (*keys[:place], wrap(own.sym), *keys[place + 1 :]))
 
 
 def _around(
-    x: Tensor, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
+    tensor: Tensor, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> Tensor:
     """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
-    box = x.tracer.domain(symbols(e) & set(x.tracer.dim_names()))
-    early, late = ex.compare("<", e, 0), ex.compare(">=", e, size)
-    near = (ex.compare(">=", e + size, 0), ex.compare("<", e - size, size))
+    box = tensor.tracer.domain(symbols(expr) & set(tensor.tracer.dim_names()))
+    early, late = ex.compare("<", expr, 0), ex.compare(">=", expr, size)
+    near = (ex.compare(">=", expr + size, 0), ex.compare("<", expr - size, size))
     if not all(isl.always(c, box) for c in near):
         raise DomainError(
-            f"({e}) % {size} may lie more than once around",
-            facts=f"it is {e}, {e + size} or {e - size}, for every {size} of at least 1",
-            hint=_turned(x, keys, place, e, size),
+            f"({expr}) % {size} may lie more than once around",
+            facts=f"it is {expr}, {expr + size} or {expr - size}, for every {size} of at least 1",
+            hint=_turned(tensor, keys, place, expr, size),
             loc=here(),
         )
-    cases = ((early, e + size), (late, e - size), (ex.negate(ex.either(early, late)), e))
+    cases = ((early, expr + size), (late, expr - size), (ex.negate(ex.either(early, late)), expr))
     needed = [(when, e) for when, e in cases if not isl.always(ex.negate(when), box)]
-    at = [(when, read(x, (*keys[:place], wrap(e), *keys[place + 1 :]))) for when, e in needed]
+    at = [(when, read(tensor, (*keys[:place], wrap(e), *keys[place + 1 :]))) for when, e in needed]
     if len(at) == 1:
         return at[0][1]
     chosen = choose(*at)
-    return x.kind(x.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
+    return tensor.kind(tensor.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
 
 
 def _turned(
-    x: Operand, keys: tuple[object, ...], place: int, e: Expr | int, size: Expr | int
+    operand: Operand, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> str:
     """The same read of the whole ring, turned."""
-    dim = min(symbols(e) & set(x.tracer.dim_names()), default="")
-    steps = is_shift(e, dim)
+    dim = min(symbols(expr) & set(operand.tracer.dim_names()), default="")
+    steps = is_shift(expr, dim)
     if steps is None:
         return f"use a constant instead of {size}"
     whole = ", ".join(f"0:{size}" if k == place else written(key) for k, key in enumerate(keys))
     axis = sum(isinstance(k, slice) for k in keys[:place])
-    return f"turn it: {x.called}[{whole}].roll({-steps}, axis={axis}).index({dim}, axis={axis})"
+    return (
+        f"turn it: {operand.called}[{whole}].roll({-steps}, axis={axis}).index({dim}, axis={axis})"
+    )
 
 
 def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
@@ -161,9 +163,9 @@ def _is_constant(key: object) -> bool:
     return all(k is None or type(k) is int for k in parts)
 
 
-def _is_held(x: Operand) -> bool:
+def _is_held(operand: Operand) -> bool:
     """Does the user hold a tensor by a variable, in one of his frames, or in what these hold?"""
-    return any(v is x or any(y is x for y in _contents(v)) for v in _variables())
+    return any(v is operand or any(y is operand for y in _contents(v)) for v in _variables())
 
 
 def _variables() -> Iterator[object]:
@@ -187,14 +189,14 @@ def _written_keys(keys: tuple[object, ...]) -> str:
     return f"[{', '.join(map(written, keys))}]"
 
 
-def _brackets(x: Operand, keys: tuple[object, ...], source: Domain) -> str:
+def _brackets(operand: Operand, keys: tuple[object, ...], source: Domain) -> str:
     """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
     outer, rest = keys[: len(source)], keys[len(source) :]
     if not rest:
-        return f"index every dim: {x.called}[{', '.join(source.dims)}]"
+        return f"index every dim: {operand.called}[{', '.join(source.dims)}]"
     whole = [":" for k in outer if isinstance(k, slice)]  # ranges become the first axes
     return (
-        f"write {x.called}[{', '.join(map(written, outer))}]"
+        f"write {operand.called}[{', '.join(map(written, outer))}]"
         f"[{', '.join([*whole, *map(written, rest)])}]"
     )
 
@@ -242,19 +244,23 @@ def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tens
     return places
 
 
-def _over(x: Operand, keys: tuple[object, ...]) -> str:
+def _over(operand: Operand, keys: tuple[object, ...]) -> str:
     """How a value without axes is read at other points: of a read, or of a number such as T."""
     read = ", ".join(map(written, keys))
-    if x.domain:
-        over = x.indexed and len(keys) == len(x.domain)
-        return f"write ({x.called} * 1.0)[{read}]" if over else f"the axes are those of {x!r}"
+    if operand.domain:
+        over = operand.indexed and len(keys) == len(operand.domain)
+        return (
+            f"write ({operand.called} * 1.0)[{read}]"
+            if over
+            else f"the axes are those of {operand!r}"
+        )
     mentioned = set[str]().union(*(symbols(e) for k in keys for e in _parts(k)))
-    dims = [r for d in x.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
-    if len(dims) != len(keys) or x.shape:
+    dims = [r for d in operand.tracer.dims if {(r := d.range).dim, str(r.hi)} & mentioned]
+    if len(dims) != len(keys) or operand.shape:
         return ""
     place = ", ".join(r.dim for r in dims)
     box = f"({place}{',' if len(dims) == 1 else ''})"
-    return f"n = rc.like(rc.{x.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
+    return f"n = rc.like(rc.{operand.dtype}, {box}); n[{place}] = ..; and read n[{read}]"
 
 
 def _parts(key: object) -> list[Expr]:
@@ -263,11 +269,11 @@ def _parts(key: object) -> list[Expr]:
     return [e for k in every if isinstance(e := unwrap(k), Expr)]
 
 
-def cut(x: Tensor, k: slice, axis: int) -> Tensor:
-    if k.step not in (None, 1):
-        return _in_steps(x, k, axis)
+def cut(x: Tensor, slice_: slice, axis: int) -> Tensor:
+    if slice_.step not in (None, 1):
+        return _in_steps(x, slice_, axis)
     n = x.shape[axis]
-    lo, hi = _end(k.start, n, 0), _end(k.stop, n, n)
+    lo, hi = _end(slice_.start, n, 0), _end(slice_.stop, n, n)
     if lo == 0 and hi == n:
         return x
     size = hi - lo
@@ -275,36 +281,39 @@ def cut(x: Tensor, k: slice, axis: int) -> Tensor:
     return x.apply(movement.Cut(axis=axis, start=lo, size=size), x)
 
 
-def _in_steps(x: Tensor, k: slice, axis: int) -> Tensor:
+def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
     """Every so many elements of an axis of known size, x[..][::2]; backwards, of any."""
-    n = x.shape[axis]
-    parts: list[Any] = [unwrap(e) for e in (k.start, k.stop, k.step)]
+    n = tensor.shape[axis]
+    parts: list[Any] = [unwrap(e) for e in (slice_.start, slice_.stop, slice_.step)]
     if parts == [None, None, -1]:
-        return layouts.flip(x, axis)
+        return layouts.flip(tensor, axis)
     if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
         raise ShapeError(
-            f"a range inside a tensor has step {k.step}",
-            facts=f"its ends are {written(k)} of an axis of {n}; steps are counted between numbers"
+            f"a range inside a tensor has step {slice_.step}",
+            facts=f"its ends are {written(slice_)} of an axis of {n}; steps are counted between "
+            "numbers"
             ", and none of them is 0",
             hint="read every other point of a dim, x[0:T:2], or .take(...) the positions",
             loc=here(),
         )
     at = range(n)[slice(*parts)]
     if not at:
-        return layouts.cut(x, 0, 0, axis)
+        return layouts.cut(tensor, 0, 0, axis)
     if at.step < 0:
-        x, at = layouts.flip(x, axis), range(n - 1 - at[0], n - at[-1], -at.step)
-    part = layouts.cut(x, at[0], at[-1] + 1, axis)  # up to the last one, and what would follow it
+        tensor, at = layouts.flip(tensor, axis), range(n - 1 - at[0], n - at[-1], -at.step)
+    part = layouts.cut(
+        tensor, at[0], at[-1] + 1, axis
+    )  # up to the last one, and what would follow it
     part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)
-    whole = layouts.reshape(part, *x.shape[:axis], len(at), at.step, *x.shape[axis + 1 :])
+    whole = layouts.reshape(part, *tensor.shape[:axis], len(at), at.step, *tensor.shape[axis + 1 :])
     return layouts.index(whole, 0, axis + 1)
 
 
-def _end(e: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int:
+def _end(size: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int:
     """One end of a range on an axis of size n; constants as in Python."""
-    if e is None:
+    if size is None:
         return default
-    at = unwrap(e)
+    at = unwrap(size)
     if isinstance(at, int) and at < 0:
         at = divisor + at
     return min(max(at, 0), divisor) if isinstance(at, int) and isinstance(divisor, int) else at

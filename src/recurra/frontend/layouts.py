@@ -68,9 +68,9 @@ def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
     return x.apply(movement.Reshape(shape=tuple(sizes)), x)
 
 
-def _size_left(x: Operand, sizes: list[Any]) -> Any:
+def _size_left(operand: Operand, sizes: list[Any]) -> Any:
     """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
-    given, of, by = list(sizes), list(x.shape), 1
+    given, of, by = list(sizes), list(operand.shape), 1
     given.remove(-1)
     for n in given:
         if isinstance(n, Expr) and n in of:
@@ -82,7 +82,7 @@ def _size_left(x: Operand, sizes: list[Any]) -> Any:
     if left == -1 or left * by != total:
         raise ShapeError(
             f"-1 has no value in the shape {', '.join(map(str, sizes))}",
-            facts=f"this is {x!r}, and {total} elements are not a multiple of {by}",
+            facts=f"this is {operand!r}, and {total} elements are not a multiple of {by}",
             hint="write the size instead of -1, a number or an index expression such as B * 2",
             loc=here(),
         )
@@ -127,8 +127,8 @@ def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Te
     return _copies(x, times, axis, axis + 1)
 
 
-def _is_size(x: object) -> bool:
-    return isinstance(unwrap(x), int | Expr)
+def _is_size(value: object) -> bool:
+    return isinstance(unwrap(value), int | Expr)
 
 
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
@@ -144,10 +144,12 @@ def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
     return x
 
 
-def _copies(x: Tensor, times: Size, axis: int, new: int) -> Tensor:
+def _copies(tensor: Tensor, times: Size, axis: int, new: int) -> Tensor:
     """Copies along a new axis, which becomes one with `axis`."""
-    size = mul(unwrap(times), x.shape[axis])
-    return reshape(expand(x, times, new), *x.shape[:axis], size, *x.shape[axis + 1 :])
+    size = mul(unwrap(times), tensor.shape[axis])
+    return reshape(
+        expand(tensor, times, new), *tensor.shape[:axis], size, *tensor.shape[axis + 1 :]
+    )
 
 
 @operator("x.tril(k=0)", "np.tril", "torch.tril")
@@ -164,16 +166,16 @@ def triu(x: Tensor, k: object = 0) -> Tensor:
     return pointwise(x.kind, el.Where, _diagonal(x) >= k, x, zero)
 
 
-def _diagonal(x: Tensor) -> Tensor:
+def _diagonal(tensor: Tensor) -> Tensor:
     """Column minus row, of the last two axes."""
-    if len(x.shape) < 2:
+    if len(tensor.shape) < 2:
         raise ShapeError(
-            f"{x.type} has no diagonal",
+            f"{tensor.type} has no diagonal",
             facts="diagonals are of the last two axes",
             hint="read a range of a dim as an axis: x[0:T]",
             loc=here(),
         )
-    columns, rows = (counted(x.kind, n) for n in (x.shape[-1], x.shape[-2]))
+    columns, rows = (counted(tensor.kind, n) for n in (tensor.shape[-1], tensor.shape[-2]))
     return columns - expand(rows, 1, 1)
 
 

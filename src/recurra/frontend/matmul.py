@@ -39,15 +39,15 @@ def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
     return a.apply(Einsum(labels=labels), a, b)
 
 
-def _batch_sizes(a: Operand, b: Operand) -> list[Expr | int]:
+def _batch_sizes(left: Operand, right: Operand) -> list[Expr | int]:
     """The axes before the matrices, of both together: they meet one by one from the right."""
-    mine, other = list(a.shape[:-2]), list(b.shape[:-2])
+    mine, other = list(left.shape[:-2]), list(right.shape[:-2])
     rank = max(len(mine), len(other))
     mine, other = [1] * (rank - len(mine)) + mine, [1] * (rank - len(other)) + other
     for m, n in zip(mine, other, strict=True):
         if m != n and 1 not in (m, n):
             raise ShapeError(
-                f"{a.type} @ {b.type}: batches of {m} and {n} do not match",
+                f"{left.type} @ {right.type}: batches of {m} and {n} do not match",
                 facts="axes before the last two meet one by one from the right, as in np.matmul",
                 hint="expand or transpose one of them; rc.einsum contracts any axes",
                 loc=here(),
@@ -56,10 +56,10 @@ def _batch_sizes(a: Operand, b: Operand) -> list[Expr | int]:
 
 
 def _without_ones(
-    x: Tensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
+    tensor: Tensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
 ) -> tuple[Tensor, str]:
-    """`x` without the axes of size 1 that the other operand widens, and labels for the rest."""
+    """`tensor` less the axes of size 1 that the other operand widens, and labels for the rest."""
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
     labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)
-    return (x.apply(Sum(axes=ones), x) if ones else x), labels
+    return (tensor.apply(Sum(axes=ones), tensor) if ones else tensor), labels

@@ -169,9 +169,9 @@ def _not_taken(name: str, instead: str = "") -> DomainError:
     )
 
 
-def _no_number(x: object, what: str, hint: str) -> DomainError:
+def _no_number(value: object, what: str, hint: str) -> DomainError:
     return DomainError(
-        f"{x!r} is not {what} while the program is written",
+        f"{value!r} is not {what} while the program is written",
         facts="it stands for every point of its dims, and for bounds that come with compile",
         hint=hint,
         loc=here(),

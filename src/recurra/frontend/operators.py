@@ -51,46 +51,51 @@ def operator(
             there is none here; None where torch gives one result, too.
     """
 
-    def enter(f: F) -> F:
-        row = Operator(ours, numpy, torch, (f.__doc__ or "").strip().split("\n")[0], f.__module__)
+    def enter(function: F) -> F:
+        row = Operator(
+            ours, numpy, torch, (function.__doc__ or "").strip().split("\n")[0], function.__module__
+        )
         assert row.key not in OPERATORS, f"two operators are written {row.key}"
         OPERATORS[row.key] = row
         is_method = not ours.startswith("rc.")
-        named = _by_any_name(f, expecting(f, row.key, f"write {ours}", is_method=is_method))
+        named = _by_any_name(
+            function, expecting(function, row.key, f"write {ours}", is_method=is_method)
+        )
         return named if positions is None else _one_result(named, row, positions)
 
     return enter
 
 
-def _one_result(f: F, row: Operator, positions: str) -> F:
+def _one_result(function: F, row: Operator, positions: str) -> F:
     """Refuse `dim=` where torch gives a pair of it: its first element would be another one."""
 
-    @wraps(f)
+    @wraps(function)
     def single(*args: object, **given: object) -> object:
         if "dim" in given:
             more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in given.items())
             values = f"{row.key}({more})"
             raise WrongCall(
                 f"{row.key} with dim= is a pair in torch",
-                facts=f"torch.{f.__name__} gives values and positions, {row.key} the values alone",
+                facts=f"torch.{function.__name__} gives values and positions, "
+                f"{row.key} the values alone",
                 hint=f"write {values} for the values"
                 + (f", {positions}(axis={given['dim']!r}) for the positions" if positions else ""),
                 loc=here(),
             )
-        return f(*args, **given)
+        return function(*args, **given)
 
     return single  # pyright: ignore[reportReturnType]
 
 
-def _by_any_name(f: F, call: F) -> F:
-    """`call`, which is `f` as it is called, with the words of others, too."""
-    code = f.__code__
+def _by_any_name(function: F, call: F) -> F:
+    """`call`, which is `function` as it is called, with the words of others, too."""
+    code = function.__code__
     takes = set(code.co_varnames[: code.co_argcount])
     words = {other: own for other, own in ELSEWHERE.items() if own in takes and other not in takes}
     if not words:
         return call
 
-    @wraps(f)
+    @wraps(function)
     def named(*args: object, **given: object) -> object:
         own = dict(given)
         for other in given:  # the second of two that mean the same keeps its word, and is refused

@@ -111,16 +111,16 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @operator("x.take(i, axis=0)", "np.take", "torch.index_select")
-def take(x: Tensor, i: object, axis: int = 0) -> Tensor:
-    """Elements along an axis by data; the axes of `i` take its place.
+def take(x: Tensor, indices: object, axis: int = 0) -> Tensor:
+    """Elements along an axis by data; the axes of `indices` take its place.
 
     A position that is not on the axis takes the nearest element: -1 the first one.
     """
-    axis, i = axis_of(x, axis), convert(x.kind, i)
+    axis, indices = axis_of(x, axis), convert(x.kind, indices)
     full = LETTERS[: len(x.shape)]
-    new = LETTERS[len(full) : len(full) + len(i.shape)]
+    new = LETTERS[len(full) : len(full) + len(indices.shape)]
     labels = f"{full},{new}->{full[:axis]}{new}{full[axis + 1 :]}"
-    return x.apply(indexing.Take(labels=labels, axis=full[axis]), x, i)
+    return x.apply(indexing.Take(labels=labels, axis=full[axis]), x, indices)
 
 
 @operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
@@ -162,20 +162,22 @@ def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:
     return broadcast_to(row, tuple(shape))
 
 
-def _axis_and_places(call: str, x: Tensor, axis: int | Read, index: object) -> tuple[int, Tensor]:
+def _axis_and_places(
+    call: str, tensor: Tensor, axis: int | Read, index: object
+) -> tuple[int, Tensor]:
     """Where elements are along an axis; all other axes are those of the tensor."""
     if isinstance(axis, Read):
         raise ShapeError(
             "the axis comes first, then the places",
-            facts=f"the tensor is {x!r}, the first argument {axis!r}",
+            facts=f"the tensor is {tensor!r}, the first argument {axis!r}",
             hint=f"write x.{call}, as in torch",
             loc=here(),
         )
-    axis, i = axis_of(x, axis), convert(x.kind, index)
-    sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (x, i)]
-    if len(x.shape) != len(i.shape) or sizes[0] != sizes[1]:
+    axis, i = axis_of(tensor, axis), convert(tensor.kind, index)
+    sizes = [[n for k, n in enumerate(y.shape) if k != axis] for y in (tensor, i)]
+    if len(tensor.shape) != len(i.shape) or sizes[0] != sizes[1]:
         raise ShapeError(
-            f"the places {i.type} do not fit {x.type}",
+            f"the places {i.type} do not fit {tensor.type}",
             facts=f"off axis {axis} each element has places of its own, so the sizes are the same",
             hint="for the same places in all rows write x.take(i, axis)"
             if call.startswith("gather")
@@ -197,12 +199,16 @@ def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = Non
     return x
 
 
-def _rolled(x: Tensor, shift: object, axis: int) -> Tensor:
-    n = x.shape[axis]
+def _rolled(tensor: Tensor, shift: object, axis: int) -> Tensor:
+    n = tensor.shape[axis]
     if type(shift) is not int or not isinstance(n, int):
-        return take(x, (counted(x.kind, n) - shift) % convert(x.kind, wrap(n)), axis)
+        return take(tensor, (counted(tensor.kind, n) - shift) % convert(tensor.kind, wrap(n)), axis)
     k = -shift % n if n else 0
-    return x.apply(movement.Concat(axis=axis), cut(x, k, n, axis), cut(x, 0, k, axis)) if k else x
+    return (
+        tensor.apply(movement.Concat(axis=axis), cut(tensor, k, n, axis), cut(tensor, 0, k, axis))
+        if k
+        else tensor
+    )
 
 
 @operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")

@@ -57,7 +57,7 @@ def _by_data(key: object, extent: Range) -> str:
     return f"positions by data are taken of a range: x[0:{extent.hi}].take(i, axis=0)"
 
 
-def written(e: object) -> str:
-    if not isinstance(e, slice):
-        return "..." if e is ... else str(e)
-    return ":".join("" if p is None else str(unwrap(p)) for p in (e.start, e.stop))
+def written(expr: object) -> str:
+    if not isinstance(expr, slice):
+        return "..." if expr is ... else str(expr)
+    return ":".join("" if p is None else str(unwrap(p)) for p in (expr.start, expr.stop))

@@ -22,9 +22,9 @@ from recurra.ops import elementwise as el
 from recurra.ops import reduction
 
 
-def _reduced(x: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims: bool) -> Tensor:
-    axes = axes_of(x, axis)
-    y = x.apply(op(axes=axes), x)
+def _reduced(tensor: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims: bool) -> Tensor:
+    axes = axes_of(tensor, axis)
+    y = tensor.apply(op(axes=axes), tensor)
     for a in axes if keepdims else ():
         y = expand(y, 1, a)
     return y
@@ -63,19 +63,19 @@ def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = Fa
     return _narrowed(_root(_variance(x, axis, correction, keepdims)), x)
 
 
-def _variance(x: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
-    if not x.shape and x.domain.dims:
-        dims = ", ".join(x.domain.dims) + "," * (len(x.domain) == 1)
+def _variance(tensor: Tensor, axis: Axes, correction: float, keepdims: bool) -> Tensor:
+    if not tensor.shape and tensor.domain.dims:
+        dims = ", ".join(tensor.domain.dims) + "," * (len(tensor.domain) == 1)
         raise ShapeError(
             "the deviation of one number is 0",
-            facts=f"this is {x!r}: a number at every point, without an axis",
+            facts=f"this is {tensor!r}: a number at every point, without an axis",
             hint=f"write rc.rl.normalize(x, over=({dims})), or "
-            f"x[{', '.join(f'0:{r.hi}' for r in x.domain)}].std() of all points",
+            f"x[{', '.join(f'0:{r.hi}' for r in tensor.domain)}].std() of all points",
             loc=here(),
         )
-    y = _at_least_f32(x)
+    y = _at_least_f32(tensor)
     total = sum((y - mean(y, axis, True)).square(), axis, keepdims)
-    left = convert(y.kind, _count(x, axis), y.dtype) - correction
+    left = convert(y.kind, _count(tensor, axis), y.dtype) - correction
     return total / pointwise(y.kind, el.Maximum, left, 0.0)
 
 
@@ -142,34 +142,34 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
     return argmax(turned, axis, keepdims)
 
 
-def _count(x: Operand, axis: Axes) -> BareIndex | int:
+def _count(operand: Operand, axis: Axes) -> BareIndex | int:
     """How many elements are folded."""
     count: Expr | int = 1
-    for a in axes_of(x, axis):
-        count = ex.mul(count, x.shape[a])
+    for a in axes_of(operand, axis):
+        count = ex.mul(count, operand.shape[a])
     return wrap(count)
 
 
-def _truth(x: Tensor) -> Tensor:
-    return x if x.dtype == "bool" else x != 0
+def _truth(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == "bool" else tensor != 0
 
 
-def _at_least_f32(x: Tensor) -> Tensor:
+def _at_least_f32(tensor: Tensor) -> Tensor:
     """As floats of 32 bits at least, in which sums of halves are right."""
-    return x.cast(join(x.dtype, "f32"))
+    return tensor.cast(join(tensor.dtype, "f32"))
 
 
-def _narrowed(y: Tensor, x: Operand) -> Tensor:
-    """`y`, made of `_wide(x)`, in the type that x has as a float."""
-    return y.cast(as_float(x).dtype)
+def _narrowed(result: Tensor, operand: Operand) -> Tensor:
+    """`result`, made of `_wide(x)`, in the type that x has as a float."""
+    return result.cast(as_float(operand).dtype)
 
 
-def _root(x: Tensor) -> Tensor:
-    return _off_zero(x, lambda y: y.sqrt())
+def _root(tensor: Tensor) -> Tensor:
+    return _off_zero(tensor, lambda y: y.sqrt())
 
 
-def _off_zero(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+def _off_zero(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """f x, of which f 0 = 0 with an infinite slope: there it is 0, as in torch."""
-    nothing = x == 0.0
-    found = function(pointwise(x.kind, el.Where, nothing, 1.0, x))
-    return pointwise(x.kind, el.Where, nothing, 0.0, found)
+    nothing = tensor == 0.0
+    found = function(pointwise(tensor.kind, el.Where, nothing, 1.0, tensor))
+    return pointwise(tensor.kind, el.Where, nothing, 0.0, found)

@@ -45,36 +45,36 @@ def _digits(decimals: Any) -> Expr | int:
         ) from None
 
 
-def _is_index(x: object) -> TypeGuard[Expr]:
-    return isinstance(x, Expr) and not is_condition(x)
+def _is_index(value: object) -> TypeGuard[Expr]:
+    return isinstance(value, Expr) and not is_condition(value)
 
 
-def _of_float(x: Tensor, digits: Expr | int) -> Tensor:
+def _of_float(tensor: Tensor, digits: Expr | int) -> Tensor:
     if isinstance(digits, int):
         if not digits:
-            return pointwise(x.kind, el.Round, x)
-        if abs(digits) > MOST_DIGITS[x.dtype]:  # finer than its last bit, or coarser than all
-            return x if digits > 0 else x * 0.0
+            return pointwise(tensor.kind, el.Round, tensor)
+        if abs(digits) > MOST_DIGITS[tensor.dtype]:  # finer than its last bit, or coarser than all
+            return tensor if digits > 0 else tensor * 0.0
         scale = float(10 ** abs(digits))
         return (
-            pointwise(x.kind, el.Round, x * scale) / scale
+            pointwise(tensor.kind, el.Round, tensor * scale) / scale
             if digits > 0
-            else pointwise(x.kind, el.Round, x / scale) * scale
+            else pointwise(tensor.kind, el.Round, tensor / scale) * scale
         )
-    more, fewer = (_power_of_ten(x.kind, d, x.dtype) for d in (digits, -digits))
-    return pointwise(x.kind, el.Round, x * more / fewer) / more * fewer
+    more, fewer = (_power_of_ten(tensor.kind, d, tensor.dtype) for d in (digits, -digits))
+    return pointwise(tensor.kind, el.Round, tensor * more / fewer) / more * fewer
 
 
-def _of_integer(x: Tensor, digits: Expr | int) -> Tensor:
+def _of_integer(tensor: Tensor, digits: Expr | int) -> Tensor:
     """The quotient by a power of ten, up by one where more than half is left, or half and odd."""
-    y = x.cast(accumulator(x.dtype))
+    y = tensor.cast(accumulator(tensor.dtype))
     if isinstance(digits, int) and -digits > MOST_DIGITS[y.dtype]:
-        return x * 0
+        return tensor * 0
     ten = _power_of_ten(y.kind, -digits, y.dtype)
     down = y // ten
     twice = (y - down * ten) * 2
     up = (twice > ten) | ((twice == ten) & (down % 2 == 1))
-    return ((down + up.cast(y.dtype)) * ten).cast(x.dtype)
+    return ((down + up.cast(y.dtype)) * ten).cast(tensor.dtype)
 
 
 def _power_of_ten(kind: type[Tensor], digits: Expr | int, dtype: str) -> Tensor:

@@ -51,8 +51,8 @@ def _method(
     return function
 
 
-def _where(cond: RecurrentTensor, a: object, b: object) -> RecurrentTensor:
-    return elementwise(el.Where, cond, a, b)
+def _where(cond: RecurrentTensor, left: object, right: object) -> RecurrentTensor:
+    return elementwise(el.Where, cond, left, right)
 
 
 class RecurrentTensor(Read, OpaqueTensor):
@@ -163,17 +163,17 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x == y", "np.equal", "torch.eq")
     def __eq__(  # type: ignore[override]
-        self, o: object
+        self, other: object
     ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Are they equal?"""
-        return comparison(RecurrentTensor, el.Equal, self, o)
+        return comparison(RecurrentTensor, el.Equal, self, other)
 
     @operator("x != y", "np.not_equal", "torch.ne")
     def __ne__(  # type: ignore[override]
-        self, o: object
+        self, other: object
     ) -> RecurrentTensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Do they differ?"""
-        return comparison(RecurrentTensor, el.NotEqual, self, o)
+        return comparison(RecurrentTensor, el.NotEqual, self, other)
 
     @operator("x < y", "np.less", "torch.lt")
     def __lt__(self, other: object) -> RecurrentTensor:

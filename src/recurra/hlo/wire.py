@@ -96,5 +96,5 @@ def _varint(data: bytes, index: int) -> tuple[int, int]:
     raise HloError("malformed HLO: a number does not end", facts=f"at byte {index} of {len(data)}")
 
 
-def _signed(x: int) -> int:
-    return x - (1 << 64) if x >= 1 << 63 else x
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -37,9 +37,9 @@ class LibraryArray(Protocol):
     def __iter__(self) -> Iterator[LibraryArray]: ...
 
 
-def is_array(x: object) -> TypeGuard[LibraryArray]:
+def is_array(value: object) -> TypeGuard[LibraryArray]:
     """Is it an array, of whatever library?"""
-    return hasattr(x, "shape") and not isinstance(x, type)
+    return hasattr(value, "shape") and not isinstance(value, type)
 
 
 class Tensor(Protocol):

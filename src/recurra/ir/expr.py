@@ -36,8 +36,8 @@ class Expr(Frozen):
     def __sub__(self, other: object) -> Expr | int:
         return lin([(self, 1), (other, -1)]) if isinstance(other, (Expr, int)) else NotImplemented
 
-    def __rsub__(self, o: int) -> Expr | int:
-        return lin([(o, 1), (self, -1)])
+    def __rsub__(self, other: int) -> Expr | int:
+        return lin([(other, 1), (self, -1)])
 
     def __mul__(self, other: object) -> Expr | int:
         return mul(self, other) if isinstance(other, (Expr, int)) else NotImplemented
@@ -215,20 +215,20 @@ def _factors(expr: Expr) -> tuple[Expr, ...]:
     return (*_factors(expr.a), *_factors(expr.b)) if isinstance(expr, Product) else (expr,)
 
 
-def div(a: Expr | int, count: int) -> Expr | int:
+def div(expr: Expr | int, count: int) -> Expr | int:
     if count <= 0:
         raise ValueError(f"// needs a positive constant, got {count}")
-    whole, left = _multiples(a, count)
+    whole, left = _multiples(expr, count)
     return lin(
         [(e, k // count) for e, k in whole]
         + [(FloorDiv(left, count) if isinstance(left, Expr) else left // count, 1)]
     )
 
 
-def mod(a: Expr | int, count: int) -> Expr | int:
+def mod(expr: Expr | int, count: int) -> Expr | int:
     if count <= 0:
         raise ValueError(f"% needs a positive constant, got {count}")
-    _, left = _multiples(a, count)
+    _, left = _multiples(expr, count)
     return Modulo(left, count) if isinstance(left, Expr) else left % count
 
 
@@ -381,18 +381,18 @@ def rebuild_condition(condition: Expr, function: Callable[[Expr | int], Expr | i
     return new
 
 
-def substitute(e: Any, by: Mapping[str, Expr | int]) -> Any:
-    """`e` with symbols replaced."""
-    if isinstance(e, int) or e.symbols.isdisjoint(by):  # most are
-        return e
-    if isinstance(e, Sym):
-        return by[e.name]
-    return rebuild(e, lambda x: substitute(x, by))
+def substitute(expr: Any, by: Mapping[str, Expr | int]) -> Any:
+    """`expr` with symbols replaced."""
+    if isinstance(expr, int) or expr.symbols.isdisjoint(by):  # most are
+        return expr
+    if isinstance(expr, Sym):
+        return by[expr.name]
+    return rebuild(expr, lambda x: substitute(x, by))
 
 
-def symbols(e: object) -> frozenset[str]:
+def symbols(expr: object) -> frozenset[str]:
     """The dims and bounds that occur in an expression; none in anything else."""
-    return e.symbols if isinstance(e, Expr) else NONE
+    return expr.symbols if isinstance(expr, Expr) else NONE
 
 
 def walk(expr: Expr | int) -> Iterator[Expr | int]:
@@ -401,57 +401,58 @@ def walk(expr: Expr | int) -> Iterator[Expr | int]:
         yield from walk(c)
 
 
-def evaluate(e: Any, env: Env, xp: Any = None) -> Any:
-    """The value of `e`; with an array namespace `xp`, symbols may be arrays or tracers."""
-    match e:
+def evaluate(expr: Any, env: Env, xp: Any = None) -> Any:
+    """The value of `expr`; with an array namespace `xp`, symbols may be arrays or tracers."""
+    match expr:
         case int():
-            return e
+            return expr
         case Sym(name=name):
             return env[name]
         case Lin(terms=terms, const=const):
             total = reduce(
-                operator.add, (v if k == 1 else v * k for x, k in terms for v in (ev(x, env, xp),))
+                operator.add,
+                (v if k == 1 else v * k for x, k in terms for v in (evaluate(x, env, xp),)),
             )
             return total + const if const else total
         case Product(a=a, b=b):
-            return ev(a, env, xp) * ev(b, env, xp)
+            return evaluate(a, env, xp) * evaluate(b, env, xp)
         case FloorDiv(a=a, n=n):
-            return ev(a, env, xp) // n
+            return evaluate(a, env, xp) // n
         case Modulo(a=a, n=n):
-            return ev(a, env, xp) % n
+            return evaluate(a, env, xp) % n
         case Ext(op=op, args=args):
-            vals = [ev(a, env, xp) for a in args]
+            vals = [evaluate(a, env, xp) for a in args]
             if all(isinstance(v, int) for v in vals):
                 return (min if op == "min" else max)(vals)
             return reduce(xp.minimum if op == "min" else xp.maximum, vals)
         case Cmp():
-            return _evaluate_comparison(e, env, xp)
+            return _evaluate_comparison(expr, env, xp)
         case _:
-            return _evaluate_logic(e, env, xp)
+            return _evaluate_logic(expr, env, xp)
 
 
-ev = evaluate
-
-
-def _evaluate_comparison(e: Cmp, env: Env, xp: Any) -> Any:
+def _evaluate_comparison(comparison: Cmp, env: Env, xp: Any) -> Any:
     """With arrays on the left, and numbers on the right, where they are added up first."""
-    sides = ((_terms(e.a), 1), (_terms(e.b), -1)) if xp is not None else ()
-    terms = [(ev(x, env, xp), k * sign) for side, sign in sides for x, k in side]
+    sides = ((_terms(comparison.a), 1), (_terms(comparison.b), -1)) if xp is not None else ()
+    terms = [(evaluate(x, env, xp), k * sign) for side, sign in sides for x, k in side]
     wide = [(v, k) for v, k in terms if getattr(v, "shape", ())]
     if not wide:
-        return _COMPARE[e.op](ev(e.a, env, xp), ev(e.b, env, xp))
-    op, sign = (_TURNED[e.op], -1) if wide[0][1] < 0 else (e.op, 1)
+        return _COMPARE[comparison.op](
+            evaluate(comparison.a, env, xp), evaluate(comparison.b, env, xp)
+        )
+    op, sign = (_TURNED[comparison.op], -1) if wide[0][1] < 0 else (comparison.op, 1)
     left = reduce(operator.add, (v if k == sign else v * (k * sign) for v, k in wide))
     rest = ((v, -k * sign) for v, k in terms if not getattr(v, "shape", ()))
     return _COMPARE[op](left, sum(v if k == 1 else v * k for v, k in rest))
 
 
-def _evaluate_logic(e: Any, env: Env, xp: Any) -> Any:
-    assert isinstance(e, Logic), e
-    vals = [ev(a, env, xp) for a in e.args]
-    if e.op == "~":
+def _evaluate_logic(logic: Any, env: Env, xp: Any) -> Any:
+    assert isinstance(logic, Logic), logic
+    vals = [evaluate(a, env, xp) for a in logic.args]
+    if logic.op == "~":
         return (not vals[0]) if isinstance(vals[0], bool) else ~vals[0]
-    return reduce(operator.and_ if e.op == "&" else operator.or_, vals) if vals else e.op == "&"
+    both = logic.op == "&"
+    return reduce(operator.and_ if both else operator.or_, vals) if vals else both
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {

@@ -60,8 +60,11 @@ class Op:
         """`eval` at a point; only symbolic ops look at `env`."""
         return self.eval(xp, *xs)
 
-    def vjp(self, g: Any, y: Any, *xs: Any, **_: Any) -> tuple[Any, ...]:
-        """Cotangents of `xs` given the cotangent `g` of `y`; None where there is none."""
+    def vjp(self, gradient: Any, result: Any, *xs: Any, **_: Any) -> tuple[Any, ...]:
+        """The cotangents of `xs`, by the cotangent of the result; None where there is none.
+
+        In formulas of operators y is the result, x, or a and b, the operands, g the gradient.
+        """
         return (None,) * len(xs)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
@@ -105,9 +108,9 @@ class Op:
         kinds = {f.name: f.type for f in fields(self)}  # pyright: ignore[reportArgumentType]
         return {name: value for name, value in self._given() if kinds[name] == "float"}
 
-    def with_numbers(self, x: float) -> Self:
+    def with_numbers(self, value: float) -> Self:
         """The op with one number in the place of all of them."""
-        changed = dict.fromkeys(self.numbers(), x)
+        changed = dict.fromkeys(self.numbers(), value)
         return replace(self, **changed) if changed else self  # pyright: ignore
 
     def _given(self) -> Iterator[tuple[str, Any]]:
@@ -222,15 +225,15 @@ def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[s
     return sizes
 
 
-def align(xp: ArrayNamespace, x: Array, axes: str, out: str) -> Array:
-    """`x` with its axes in the order of `out`, and size-1 axes where it has none."""
+def align(xp: ArrayNamespace, array: Array, axes: str, out: str) -> Array:
+    """`array` with its axes in the order of `out`, and size-1 axes where it has none."""
     if out.endswith(axes):
-        return x
+        return array
     order = sorted(range(len(axes)), key=lambda k: out.index(axes[k]))
     if order != list(range(len(axes))):
-        x = xp.permute_dims(x, tuple(order))
-    shape = iter(x.shape)
-    return xp.reshape(x, tuple(next(shape) if c in axes else 1 for c in out))
+        array = xp.permute_dims(array, tuple(order))
+    shape = iter(array.shape)
+    return xp.reshape(array, tuple(next(shape) if c in axes else 1 for c in out))
 
 
 class Numeric(Elementwise, abstract=True):
@@ -268,10 +271,14 @@ class Reduction(Op, abstract=True):
 
     axes: tuple[int, ...]
 
-    def infer(self, x: Type) -> Type:
-        if len(set(self.axes)) != len(self.axes) or not all(0 <= a < x.rank for a in self.axes):
-            raise TypeError(f"{self.name}: {x} has no axes {self.axes}")
-        return Type(x.dtype, tuple(s for a, s in enumerate(x.shape) if a not in self.axes))
+    def infer(self, operand: Type) -> Type:
+        if len(set(self.axes)) != len(self.axes) or not all(
+            0 <= a < operand.rank for a in self.axes
+        ):
+            raise TypeError(f"{self.name}: {operand} has no axes {self.axes}")
+        return Type(
+            operand.dtype, tuple(s for a, s in enumerate(operand.shape) if a not in self.axes)
+        )
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axes=tuple(a + 1 for a in self.axes))  # pyright: ignore
@@ -282,10 +289,10 @@ class Axis(Op, abstract=True):
 
     axis: int
 
-    def infer(self, x: Type) -> Type:
-        if not 0 <= self.axis < x.rank:
-            raise TypeError(f"{self.name}: {x} has no axis {self.axis}")
-        return x
+    def infer(self, operand: Type) -> Type:
+        if not 0 <= self.axis < operand.rank:
+            raise TypeError(f"{self.name}: {operand} has no axis {self.axis}")
+        return operand
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
         if not all(flags):

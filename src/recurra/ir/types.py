@@ -53,9 +53,9 @@ def is_floating(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
-def join(a: str, b: str) -> str:
+def join(left: str, right: str) -> str:
     """The first type that holds both operands' numbers; an integer never widens a float."""
-    return next(to for to in _ORDER if _can_hold(to, a) and _can_hold(to, b))
+    return next(to for to in _ORDER if _can_hold(to, left) and _can_hold(to, right))
 
 
 def _can_hold(to: str, dtype: str) -> bool:
@@ -239,16 +239,16 @@ class Domain(Frozen):
         return set[str]().union(*(r.mentions() for r in self.ranges))
 
 
-def is_shift(e: object, dim: str) -> int | None:
-    """c where `e` is dim + c, else None."""
-    if isinstance(e, Sym) and e.name == dim:
+def is_shift(expr: object, dim: str) -> int | None:
+    """c where `expr` is dim + c, else None."""
+    if isinstance(expr, Sym) and expr.name == dim:
         return 0
-    match e:
+    match expr:
         case Lin(terms=((Sym(name=name), 1),), const=const) if name == dim:
             return const
         case _:
             return None
 
 
-def mentions(e: object, dim: str) -> bool:
-    return dim in symbols(e)
+def mentions(expr: object, dim: str) -> bool:
+    return dim in symbols(expr)

@@ -56,10 +56,12 @@ class Past:
     def t(self) -> Any:
         return self.dims[-1]
 
-    def read(self, x: Tensor, span: slice) -> Tensor:
-        """`x` at a range of time, as a leading axis; kept in 16 bits, reckoned with in 32."""
+    def read(self, tensor: Tensor, span: slice) -> Tensor:
+        """`tensor` at a range of time, as a leading axis; kept in 16 bits, reckoned with in 32."""
         last = self.t
-        y = x[tuple(span if d is last else d for d in self.dims if str(d) in x.domain.dims)]
+        y = tensor[
+            tuple(span if d is last else d for d in self.dims if str(d) in tensor.domain.dims)
+        ]
         return y.cast("f32") if y.dtype == "bf16" else y
 
     def places(self, span: slice) -> Tensor:
@@ -85,29 +87,31 @@ class Scores:
     sinks: Tensor | None = None
 
 
-def attend(pattern: Pattern, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend(
+    pattern: Pattern, how: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
+) -> Tensor:
     """[KV, G, HD] of q [KV, G, HD] and k, v [KV, HD] over the dims of `past`.
 
     Raises RecurraError for `LinearAttention` with sinks. That has no scores, so `how` does not
     touch it.
     """
     if not isinstance(pattern, LinearAttention):
-        return _weighted(how, q, list(parts(pattern, past, k, v)))
+        return _weighted(how, queries, list(parts(pattern, past, keys, values)))
     if how.sinks is not None:
         raise RecurraError(
             "linear attention has no softmax that a sink logit could join",
             facts="the model has learned sink logits",
             hint="take another pattern",
         )
-    return _linear(past, q, k, v)
+    return _linear(past, queries, keys, values)
 
 
-def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[KeyValues]:
+def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterator[KeyValues]:
     """What position t attends to, side by side."""
     if past.end is not None:
         every = slice(0, past.end)
         seen = mask(pattern, past, past.places(every))
-        yield KeyValues(past.read(k, every), past.read(v, every), seen)
+        yield KeyValues(past.read(keys, every), past.read(values, every), seen)
         return
     for s in spans(pattern, past):
         seen = None
@@ -116,12 +120,14 @@ def parts(pattern: Pattern, past: Past, k: Tensor, v: Tensor) -> Iterator[KeyVal
             seen = there >= 0
             if isinstance(pattern, Chunk):
                 seen = seen & (there >= past.place - past.place % pattern.size)
-        yield KeyValues(past.read(k, s), past.read(v, s), seen)
+        yield KeyValues(past.read(keys, s), past.read(values, s), seen)
     if isinstance(pattern, Sinks) and past.ragged:
         outside = rc.constant(np.arange(pattern.count, dtype=np.int32)) <= (
             past.place - pattern.width
         )
-        yield KeyValues(first(past, k, pattern.count), first(past, v, pattern.count), outside)
+        yield KeyValues(
+            first(past, keys, pattern.count), first(past, values, pattern.count), outside
+        )
 
 
 def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
@@ -173,21 +179,25 @@ def spans(pattern: Pattern, past: Past) -> list[slice]:
             )
 
 
-def first(past: Past, x: Tensor, count: int) -> Tensor:
-    """`x` at the first places of each row, [count, ..]: zeros where none of them has been yet."""
+def first(past: Past, tensor: Tensor, count: int) -> Tensor:
+    """`tensor` at the first places of each row, [count, ..]: zero where none has been yet."""
     here = rc.constant(np.arange(count, dtype=np.int32)) == past.place
-    out = rc.like(rc.Type(x.dtype, (count, *x.shape)), domain=past.dims, name=f"first_{x.name}")
-    out[(*past.dims[:-1], 0)] = rc.constant(0.0).cast(x.dtype).broadcast_to((count, *x.shape))
-    now = rc.where(here.reshape(count, *(1 for _ in x.shape)), x, out)
+    out = rc.like(
+        rc.Type(tensor.dtype, (count, *tensor.shape)), domain=past.dims, name=f"first_{tensor.name}"
+    )
+    out[(*past.dims[:-1], 0)] = (
+        rc.constant(0.0).cast(tensor.dtype).broadcast_to((count, *tensor.shape))
+    )
+    now = rc.where(here.reshape(count, *(1 for _ in tensor.shape)), tensor, out)
     out[(*past.dims[:-1], past.t + 1)] = now
-    return now.cast("f32") if x.dtype == "bf16" else now
+    return now.cast("f32") if tensor.dtype == "bf16" else now
 
 
-def _weighted(how: Scores, q: Tensor, parts: Sequence[KeyValues]) -> Tensor:
+def _weighted(how: Scores, queries: Tensor, parts: Sequence[KeyValues]) -> Tensor:
     """Softmax over what is attended to."""
     found: list[Tensor] = []
     for part in parts:
-        scores = rc.einsum("kgd,nkd->kgn", q * how.scale, part.k)
+        scores = rc.einsum("kgd,nkd->kgn", queries * how.scale, part.k)
         if how.cap is not None:
             scores = (scores / how.cap).tanh() * how.cap
         found.append(scores if part.seen is None else rc.where(part.seen, scores, MASKED))
@@ -210,24 +220,24 @@ def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return e / column(e.sum(axis=2) + (sinks - most).exp())
 
 
-def column(x: Tensor) -> Tensor:
-    return x.reshape(*x.shape, 1)
+def column(tensor: Tensor) -> Tensor:
+    return tensor.reshape(*tensor.shape, 1)
 
 
-def _linear(past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    features = phi(k.cast("f32") if k.dtype == "bf16" else k)
+def _linear(past: Past, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    features = phi(keys.cast("f32") if keys.dtype == "bf16" else keys)
     if past.ragged:
         features = rc.where(past.place >= 0, features, 0.0)
     (s,) = spans(LinearAttention(), past) if past.end is None else [slice(0, past.end)]
-    weights = rc.einsum("kgd,nkd->kgn", phi(q), past.read(features, s))
+    weights = rc.einsum("kgd,nkd->kgn", phi(queries), past.read(features, s))
     if past.end is not None:
         weights = rc.where(mask(LinearAttention(), past, past.places(s)), weights, 0.0)
     whole = weights.sum(axis=2)
     if past.ragged:  # a place that is not there sees nothing: 0 / 0 would reach others as 0 · NaN
         whole = rc.where(past.place >= 0, whole, 1.0)
-    return rc.einsum("kgn,nkd->kgd", weights, past.read(v, s)) / column(whole)
+    return rc.einsum("kgn,nkd->kgd", weights, past.read(values, s)) / column(whole)
 
 
-def phi(x: Tensor) -> Tensor:
+def phi(tensor: Tensor) -> Tensor:
     """elu(x) + 1, which is positive"""
-    return rc.where(x > 0.0, x + 1.0, rc.minimum(x, 0.0).exp())
+    return rc.where(tensor > 0.0, tensor + 1.0, rc.minimum(tensor, 0.0).exp())

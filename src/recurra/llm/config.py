@@ -220,8 +220,8 @@ def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
     )
 
 
-def _whole(a: int, b: int) -> int | None:
-    return a // b if a % b == 0 else None
+def _whole(left: int, right: int) -> int | None:
+    return left // right if left % right == 0 else None
 
 
 def _layers(keys: _Keys, family: Family) -> tuple[Layer, ...]:

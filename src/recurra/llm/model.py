@@ -76,34 +76,34 @@ class Model:
             y = y * self.weight(f"{head}_scale")
         return soft_cap(y, c.logit_cap)
 
-    def stack(self, x: Tensor) -> Tensor:
+    def stack(self, tensor: Tensor) -> Tensor:
         """What comes out of the last layer, over (b, t)."""
         c = self.config
         if self.unrolled:
             for at, layer in enumerate(c.layers):
-                x = self.layer(x, layer, at)
-            return x
+                tensor = self.layer(tensor, layer, at)
+            return tensor
         b, l, t = self.dims  # noqa: E741
         h = rc.like(rc.f32[c.hidden_size], domain=self.dims, name="x")
-        h[b, 0, t] = x
+        h[b, 0, t] = tensor
         y = self.layer(h, c.layers[0], None)
         h[b, l + 1, t] = y
         return y[b, len(c.layers) - 1, t]
 
-    def layer(self, x: Tensor, layer: Layer, at: int | None) -> Tensor:
+    def layer(self, tensor: Tensor, layer: Layer, at: int | None) -> Tensor:
         """x [D] → x [D]: attention, then the MLP, each added to what it reads."""
         c = self.config
         mine = [n for n in weight_types(c, self.dtype) if not of_all(n)]
         weight = {n: self.weight(n, at).cast("f32") for n in mine}
-        h = rms_norm(x, weight["ln1"], c)
+        h = rms_norm(tensor, weight["ln1"], c)
         a = self.attention(h, weight, layer.pattern, self.angles(layer.rope, at), at)
-        x = x + (rms_norm(a, weight["ln1_post"], c) if c.sandwich else a)
-        y = self.mlp(rms_norm(x, weight["ln2"], c), weight)
-        return x + (rms_norm(y, weight["ln2_post"], c) if c.sandwich else y)
+        tensor = tensor + (rms_norm(a, weight["ln1_post"], c) if c.sandwich else a)
+        y = self.mlp(rms_norm(tensor, weight["ln2"], c), weight)
+        return tensor + (rms_norm(y, weight["ln2_post"], c) if c.sandwich else y)
 
     def attention(
         self,
-        h: Tensor,
+        hidden: Tensor,
         weight: Mapping[str, Tensor],
         pattern: Pattern,
         angles: tuple[Tensor, Tensor],
@@ -111,7 +111,7 @@ class Model:
     ) -> Tensor:
         c = self.config
         heads, kv, size = c.heads, c.kv_heads, c.head_dim
-        qkv = linear(h, weight, "qkv")
+        qkv = linear(hidden, weight, "qkv")
         ends = [0, heads * size, (heads + kv) * size, (heads + 2 * kv) * size]
         q, k, v = (
             qkv.cut(ends[n], ends[n + 1]).reshape(count, size)
@@ -130,30 +130,32 @@ class Model:
             y = attend(pattern, how, past, q, k, v)
         return linear(y.reshape(heads * size), weight, "o")
 
-    def by_turns(self, how: Scores, past: Past, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def by_turns(
+        self, how: Scores, past: Past, queries: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
         """Attention by the pattern of each l: which of them it is depends on l % n only."""
         l, n = self.dims[1], turns(self.config.layers)  # noqa: E741
-        y = rc.like(q.type, domain=self.dims)
+        y = rc.like(queries.type, domain=self.dims)
         for pattern in dict.fromkeys(layer.pattern for layer in self.config.layers[:n]):
             mine = [m for m in range(n) if self.config.layers[m].pattern == pattern]
             when = reduce(or_, [l % n == m for m in mine])
-            y[(*self.dims, when)] = attend(pattern, how, past, q, k, v)
+            y[(*self.dims, when)] = attend(pattern, how, past, queries, keys, values)
         return y
 
-    def named(self, x: Tensor, name: str, at: int | None) -> Tensor:
+    def named(self, tensor: Tensor, name: str, at: int | None) -> Tensor:
         """The same equation by a name that its store will have, k_3; in as many bits as weights."""
         store = name if at is None else f"{name}_{at}"
-        x = x.cast("bf16") if self.dtype == "bf16" else x
-        out = rc.like(x.type, domain=self.dims, name=store)
+        tensor = tensor.cast("bf16") if self.dtype == "bf16" else tensor
+        out = rc.like(tensor.type, domain=self.dims, name=store)
         if self.before is not None:
             early = self.before.kept[store]
             out[(*self.dims, self.dims[-1] < self.before.end)] = early[self.dims]
-        out[self.dims] = x
+        out[self.dims] = tensor
         self.kept[store] = out
         return out
 
-    def mlp(self, h: Tensor, weight: Mapping[str, Tensor]) -> Tensor:
-        both, width = linear(h, weight, "gate_up"), self.config.intermediate_size
+    def mlp(self, hidden: Tensor, weight: Mapping[str, Tensor]) -> Tensor:
+        both, width = linear(hidden, weight, "gate_up"), self.config.intermediate_size
         gate, up = both.cut(0, width), both.cut(width, 2 * width)
         return linear(activated(gate, self.config.activation) * up, weight, "down")
 
@@ -206,26 +208,26 @@ def turns(layers: Sequence[Layer]) -> int:
     )
 
 
-def rms_norm(x: Tensor, weight: Tensor, config: DecoderConfig) -> Tensor:
+def rms_norm(tensor: Tensor, weight: Tensor, config: DecoderConfig) -> Tensor:
     """x / √(mean of x² + eps) · w over the last axis; of Gemma, · (1 + w)."""
-    mean = x.square().mean(axis=-1)
+    mean = tensor.square().mean(axis=-1)
     root = (mean + config.eps).sqrt()
-    if len(x.shape) > 1:
-        root = root.reshape(*x.shape[:-1], 1)
-    return x / root * (weight + 1.0 if config.one_plus else weight)
+    if len(tensor.shape) > 1:
+        root = root.reshape(*tensor.shape[:-1], 1)
+    return tensor / root * (weight + 1.0 if config.one_plus else weight)
 
 
-def linear(x: Tensor, weight: Mapping[str, Tensor], name: str) -> Tensor:
-    y = x @ weight[name]
+def linear(tensor: Tensor, weight: Mapping[str, Tensor], name: str) -> Tensor:
+    y = tensor @ weight[name]
     if f"{name}_scale" in weight:
         y = y * weight[f"{name}_scale"]
     return y + weight[f"{name}_bias"] if f"{name}_bias" in weight else y
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turned(tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [heads, HD]: pairs (d, d + HD / 2) by their angle."""
-    half: Any = x.shape[-1] // 2
-    a, b = x.cut(0, half, axis=1), x.cut(half, 2 * half, axis=1)
+    half: Any = tensor.shape[-1] // 2
+    a, b = tensor.cut(0, half, axis=1), tensor.cut(half, 2 * half, axis=1)
     return rc.concat([a * cos - b * sin, b * cos + a * sin], axis=1)
 
 
@@ -236,12 +238,14 @@ def grown(rope: Rope, size: int, end: Tensor) -> Tensor:
     return (log * rc.constant(-np.arange(0, size, 2) / size, "f32")).exp()
 
 
-def activated(x: Tensor, name: str) -> Tensor:
+def activated(tensor: Tensor, name: str) -> Tensor:
     """silu, or gelu by tanh (Hendrycks and Gimpel, 2016)"""
     if name == "silu":
-        return x * x.sigmoid()
-    return x * ((x + x.square() * x * 0.044715) * GELU).tanh() * 0.5 + x * 0.5
+        return tensor * tensor.sigmoid()
+    return (
+        tensor * ((tensor + tensor.square() * tensor * 0.044715) * GELU).tanh() * 0.5 + tensor * 0.5
+    )
 
 
-def soft_cap(x: Tensor, cap: float | None) -> Tensor:
-    return x if cap is None else (x / cap).tanh() * cap
+def soft_cap(tensor: Tensor, cap: float | None) -> Tensor:
+    return tensor if cap is None else (tensor / cap).tanh() * cap

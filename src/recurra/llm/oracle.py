@@ -45,7 +45,7 @@ def logits(
 
 
 def block(
-    config: DecoderConfig, tensors: Tensors, layer: int, x: Array, place: Array, given: int = 0
+    config: DecoderConfig, tensors: Tensors, layer: int, array: Array, place: Array, given: int = 0
 ) -> Array:
     """One layer, of x [B, T, D] at places [B, T]."""
     name = f"model.layers.{layer}.{{}}".format
@@ -54,49 +54,51 @@ def block(
         config,
         tensors,
         layer,
-        norm(config, x, tensors[name("input_layernorm.weight")]),
+        norm(config, array, tensors[name("input_layernorm.weight")]),
         place,
         given,
     )
-    x = x + (norm(config, a, tensors[name(after)]) if config.sandwich else a)
+    array = array + (norm(config, a, tensors[name(after)]) if config.sandwich else a)
     before = "pre_feedforward_layernorm.weight" if config.sandwich else after
-    y = mlp(config, tensors, name("mlp."), norm(config, x, tensors[name(before)]))
-    return x + (
+    y = mlp(config, tensors, name("mlp."), norm(config, array, tensors[name(before)]))
+    return array + (
         norm(config, y, tensors[name("post_feedforward_layernorm.weight")])
         if config.sandwich
         else y
     )
 
 
-def linear(tensors: Tensors, name: str, x: Array) -> Array:
-    return x @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0.0)
+def linear(tensors: Tensors, name: str, array: Array) -> Array:
+    return array @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0.0)
 
 
-def norm(config: DecoderConfig, x: Array, w: Array) -> Array:
-    root = np.sqrt((x**2).mean(-1, keepdims=True) + config.eps)
-    return x / root * (w + 1 if config.one_plus else w)
+def norm(config: DecoderConfig, array: Array, weights: Array) -> Array:
+    root = np.sqrt((array**2).mean(-1, keepdims=True) + config.eps)
+    return array / root * (weights + 1 if config.one_plus else weights)
 
 
-def cap(x: Array, limit: float | None) -> Array:
-    return x if limit is None else limit * np.tanh(x / limit)
+def cap(array: Array, limit: float | None) -> Array:
+    return array if limit is None else limit * np.tanh(array / limit)
 
 
-def mlp(config: DecoderConfig, tensors: Tensors, name: str, x: Array) -> Array:
-    gate = linear(tensors, f"{name}gate_proj", x)
+def mlp(config: DecoderConfig, tensors: Tensors, name: str, array: Array) -> Array:
+    gate = linear(tensors, f"{name}gate_proj", array)
     if config.activation == "silu":
         gate = gate / (1 + np.exp(-gate))
     else:
         gate = gate * (1 + np.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3))) / 2
-    return linear(tensors, f"{name}down_proj", gate * linear(tensors, f"{name}up_proj", x))
+    return linear(tensors, f"{name}down_proj", gate * linear(tensors, f"{name}up_proj", array))
 
 
 def attention(
-    config: DecoderConfig, tensors: Tensors, layer: int, x: Array, place: Array, given: int
+    config: DecoderConfig, tensors: Tensors, layer: int, array: Array, place: Array, given: int
 ) -> Array:
-    name, rows, length = f"model.layers.{layer}.self_attn.", *x.shape[:2]
+    name, rows, length = f"model.layers.{layer}.self_attn.", *array.shape[:2]
 
     def heads(which: str, count: int) -> Array:
-        y = linear(tensors, f"{name}{which}_proj", x).reshape(rows, length, count, config.head_dim)
+        y = linear(tensors, f"{name}{which}_proj", array).reshape(
+            rows, length, count, config.head_dim
+        )
         return (
             norm(config, y, tensors[f"{name}{which}_norm.weight"]) if normed and which != "v" else y
         )
@@ -132,50 +134,50 @@ def of_places(pattern: Pattern, place: Array) -> Array:
 
 
 @singledispatch
-def mask(pattern: Pattern, i: Array, j: Array) -> Array:
+def mask(pattern: Pattern, row: Array, column: Array) -> Array:
     """Does place i see place j?"""
     raise TypeError(pattern)
 
 
 @mask.register(Causal)
 @mask.register(LinearAttention)
-def _(pattern: Causal, i: Array, j: Array) -> Array:
-    return j <= i
+def _(pattern: Causal, row: Array, column: Array) -> Array:
+    return column <= row
 
 
 @mask.register
-def _(pattern: SlidingWindow, i: Array, j: Array) -> Array:
-    return (j <= i) & (i - j < pattern.width)
+def _(pattern: SlidingWindow, row: Array, column: Array) -> Array:
+    return (column <= row) & (row - column < pattern.width)
 
 
 @mask.register
-def _(pattern: Chunk, i: Array, j: Array) -> Array:
-    return (j <= i) & (i // pattern.size == j // pattern.size)
+def _(pattern: Chunk, row: Array, column: Array) -> Array:
+    return (column <= row) & (row // pattern.size == column // pattern.size)
 
 
 @mask.register
-def _(pattern: Sinks, i: Array, j: Array) -> Array:
-    return (j <= i) & ((j < pattern.count) | (i - j < pattern.width))
+def _(pattern: Sinks, row: Array, column: Array) -> Array:
+    return (column <= row) & ((column < pattern.count) | (row - column < pattern.width))
 
 
 @mask.register
-def _(pattern: Dilated, i: Array, j: Array) -> Array:
-    return (j <= i) & ((i - j) % pattern.step == 0)
+def _(pattern: Dilated, row: Array, column: Array) -> Array:
+    return (column <= row) & ((row - column) % pattern.step == 0)
 
 
 @mask.register
-def _(pattern: Prefix, i: Array, j: Array) -> Array:
-    return (j <= i) | (j < pattern.length)
+def _(pattern: Prefix, row: Array, column: Array) -> Array:
+    return (column <= row) | (column < pattern.length)
 
 
-def turned(x: Array, place: Array, rope: Rope, given: int = 0) -> Array:
+def turned(array: Array, place: Array, rope: Rope, given: int = 0) -> Array:
     """x [B, T, heads, HD], elements d and d + HD/2 turned by place · frequency d."""
-    half = x.shape[-1] // 2
+    half = array.shape[-1] // 2
     angle = place[..., None, None] * frequencies(
-        rope, x.shape[-1], np.maximum(place, max(given - 1, 0))
+        rope, array.shape[-1], np.maximum(place, max(given - 1, 0))
     )
     cos, sin = np.cos(angle) * longer(rope), np.sin(angle) * longer(rope)
-    a, b = x[..., :half], x[..., half:]
+    a, b = array[..., :half], array[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 

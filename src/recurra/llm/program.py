@@ -216,12 +216,12 @@ def place_of(t: Any, pad: Tensor | None) -> Tensor:
     return place if pad is None else place - pad
 
 
-def next_positions(x: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
+def next_positions(tensor: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
     """What follows position P - 1 and later ones; of those before nobody asks, and it is 0."""
     b, t = dims
-    out = rc.like(x.type, domain=dims)
-    out[b, t, t < P - 1] = rc.constant(0).cast(x.type.dtype)
-    out[b, t] = x
+    out = rc.like(tensor.type, domain=dims)
+    out[b, t, t < P - 1] = rc.constant(0).cast(tensor.type.dtype)
+    out[b, t] = tensor
     return out
 
 
@@ -250,12 +250,12 @@ def seen_of(tok: Tensor, place: Tensor, dims: tuple[Any, Any], size: int) -> Ten
     return ever((tok.one_hot(size) > 0.0) & (place >= 0), dims, "seen")
 
 
-def ever(x: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
+def ever(tensor: Tensor, dims: tuple[Any, Any], name: str) -> Tensor:
     """Has it held at or before t, element by element?"""
     # All of it is defined at t = 0, too: a loop whose statements start at one time runs in chunks.
     b, t = dims
-    before = rc.like(x.type, domain=dims, name=name)
-    out = before | x
-    before[b, 0] = rc.constant(False).broadcast_to(x.shape)
+    before = rc.like(tensor.type, domain=dims, name=name)
+    out = before | tensor
+    before[b, 0] = rc.constant(False).broadcast_to(tensor.shape)
     before[b, t + 1] = out
     return out

@@ -99,28 +99,28 @@ class SamplingInputs:
         }
 
 
-def choose(logits: Tensor, how: SamplingInputs, u: Tensor | None, seen: Tensor | None) -> Tensor:
-    """i32[] of logits [V]; `u` is uniform in [0, 1), `seen` bool[V] of tokens that were there."""
+def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tensor | None) -> Tensor:
+    """i32[] of logits [V]; `draw` is uniform in [0, 1), `seen` bool[V]: was a token there?"""
     if seen is not None:
         penalty = how["repetition_penalty"]
         lower = rc.where(logits > 0.0, logits / penalty, logits * penalty).clip(-LARGEST, LARGEST)
         logits = rc.where(seen, lower, logits)
     best = logits.argmax()
-    if u is None:
+    if draw is None:
         return best
     temperature = how["temperature"]
     cold = temperature == 0.0
     # From the largest on: the others overflow to what is never drawn, whatever the temperature.
     scaled = (logits - logits.max()) / rc.where(cold, 1.0, temperature)
-    drawn = rc.nn.class_at(scaled.softmax(), u)
+    drawn = rc.nn.class_at(scaled.softmax(), draw)
     if how.kind.filtered:  # a row without filters is drawn as it is alone, in the tokens' order
         top_k, top_p, min_p = (how[name] for name in FILTERS)
         all_kept = (top_k == 0) & (top_p == 1.0) & (min_p == 0.0)
-        drawn = rc.where(all_kept, drawn, _filtered(scaled, top_k, top_p, min_p, u))
+        drawn = rc.where(all_kept, drawn, _filtered(scaled, top_k, top_p, min_p, draw))
     return rc.where(cold, best, drawn)
 
 
-def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, u: Tensor) -> Tensor:
+def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, draw: Tensor) -> Tensor:
     """From the most likely on: what is left is the first so many of the sorted ones."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()
@@ -128,4 +128,4 @@ def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, u: Te
     kept = (top_k == 0) | (place < top_k)
     p = rc.where(kept, sorted_, GONE).softmax()
     kept = kept & (p.cumsum() - p < top_p) & (p >= min_p * p.index(0))
-    return order.take(rc.nn.class_at(rc.where(kept, p, 0.0), u))
+    return order.take(rc.nn.class_at(rc.where(kept, p, 0.0), draw))

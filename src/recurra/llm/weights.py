@@ -155,12 +155,12 @@ def weight_types(config: DecoderConfig, dtype: str) -> dict[str, tuple[str, tupl
     return out
 
 
-def rounded(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rounded(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(i8 [out, in], scale f32 [out]) of [out, in]; what is not finite stays so, in its scale."""
-    w = np.asarray(w, np.float32)
-    scale = np.abs(w).max(axis=1, initial=0.0) / np.float32(LEVELS)
+    weights = np.asarray(weights, np.float32)
+    scale = np.abs(weights).max(axis=1, initial=0.0) / np.float32(LEVELS)
     safe = np.where((scale > 0) & np.isfinite(scale), scale, np.float32(1))
-    steps = np.clip(np.nan_to_num(w / safe[:, None]), -LEVELS, LEVELS)
+    steps = np.clip(np.nan_to_num(weights / safe[:, None]), -LEVELS, LEVELS)
     return np.rint(steps).astype(np.int8), scale
 
 

@@ -163,11 +163,11 @@ def step(rules: Rules, state: GameArrays, action: Array) -> tuple[GameArrays, Ar
     safe = _either(board.open == 0, board, state.safe)
     placed = (board, state.forced, moves(rules, board, state.forced))
 
-    def stuck(x: tuple[BoardState, Array, Moves]) -> Array:
-        return (x[0].index < len(rules.size)) & ~x[2].legal.any()
+    def stuck(carried: tuple[BoardState, Array, Moves]) -> Array:
+        return (carried[0].index < len(rules.size)) & ~carried[2].legal.any()
 
-    def backed(x: tuple[BoardState, Array, Moves]) -> tuple[BoardState, Array, Moves]:
-        forced = x[1].at[rules.storage[x[0].index]].set(True)
+    def backed(carried: tuple[BoardState, Array, Moves]) -> tuple[BoardState, Array, Moves]:
+        forced = carried[1].at[rules.storage[carried[0].index]].set(True)
         return safe, forced, moves(rules, safe, forced)
 
     board, forced, after = lax.while_loop(lambda x: legal & ~over & stuck(x), backed, placed)

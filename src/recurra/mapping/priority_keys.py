@@ -120,8 +120,8 @@ def _traits(flat: FlatProblem) -> tuple[Floats, Floats]:
     s = Summary(flat)
     total, span = max(1, flat.problem.total), max(1.0, s.until[-1])
 
-    def log(x: Floats, least: float) -> Floats:
-        return np.log(np.maximum(x, least))
+    def log(values: Floats, least: float) -> Floats:
+        return np.log(np.maximum(values, least))
 
     size, life = log(s.size / max(1, flat.problem.fast_size), 1e-12), log(s.duration / span, 1e-12)
     columns = (

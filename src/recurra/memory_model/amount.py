@@ -49,11 +49,11 @@ class Amount:
     def times(self, count: int) -> Amount:
         return sum_of_terms(*((m, a * count) for m, a in self.terms))
 
-    def over(self, n: int) -> Amount:
+    def over(self, count: int) -> Amount:
         """self // n"""
-        if all(a % n == 0 for _, a in self.terms):
-            return sum_of_terms(*((m, a // n) for m, a in self.terms))
-        return sum_of_terms(((Quotient(self, n),), 1))
+        if all(a % count == 0 for _, a in self.terms):
+            return sum_of_terms(*((m, a // count) for m, a in self.terms))
+        return sum_of_terms(((Quotient(self, count),), 1))
 
     def at(self, bounds: Mapping[str, int]) -> int:
         """Its value for bounds."""

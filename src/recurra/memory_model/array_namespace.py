@@ -80,98 +80,104 @@ class AllocatingNamespace:
     def zeros(self, shape: int | Shape, dtype: DTypeLike | None = None) -> ArrayView:
         return self.full(shape, 0, dtype)
 
-    def zeros_like(self, x: ArrayView) -> ArrayView:
-        return self.new(x.shape, x.dtype, [x])
+    def zeros_like(self, array: ArrayView) -> ArrayView:
+        return self.new(array.shape, array.dtype, [array])
 
     def arange(self, count: int, dtype: DTypeLike | None = None) -> ArrayView:
         return self.new((count,), dtype or "int64")
 
-    def asarray(self, x: Operand, dtype: DTypeLike | None = None) -> ArrayView:
+    def asarray(self, array: Operand, dtype: DTypeLike | None = None) -> ArrayView:
         """An array of the same type is itself; what comes from elsewhere is not ours to count."""
-        if isinstance(x, ArrayView):
-            if dtype is None or x.dtype == np.dtype(dtype):
-                return x
-            return self.new(x.shape, dtype, [x])
-        plain = np.asarray(x)
-        if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(x, np.ndarray):
+        if isinstance(array, ArrayView):
+            if dtype is None or array.dtype == np.dtype(dtype):
+                return array
+            return self.new(array.shape, dtype, [array])
+        plain = np.asarray(array)
+        if (dtype is not None and plain.dtype != np.dtype(dtype)) or not isinstance(
+            array, np.ndarray
+        ):
             return self.new(plain.shape, dtype or plain.dtype)
         return ArrayView(self.meter, None, plain, plain.shape)
 
     # ---- views
 
-    def permute_dims(self, x: ArrayView, order: Sequence[int]) -> ArrayView:
-        return x.seen(x.layout.transpose(order), tuple(x.shape[k] for k in order))
+    def permute_dims(self, array: ArrayView, order: Sequence[int]) -> ArrayView:
+        return array.seen(array.layout.transpose(order), tuple(array.shape[k] for k in order))
 
-    def expand_dims(self, x: ArrayView, axis: int) -> ArrayView:
-        at = axis % (x.ndim + 1)
-        return x.seen(np.expand_dims(x.layout, axis), (*x.shape[:at], 1, *x.shape[at:]))
+    def expand_dims(self, array: ArrayView, axis: int) -> ArrayView:
+        at = axis % (array.ndim + 1)
+        return array.seen(
+            np.expand_dims(array.layout, axis), (*array.shape[:at], 1, *array.shape[at:])
+        )
 
-    def broadcast_to(self, x: Operand, shape: Shape) -> ArrayView:
-        x = self.asarray(x)
-        return x.seen(np.broadcast_to(x.layout, tuple(map(int, shape))), tuple(shape))
+    def broadcast_to(self, array: Operand, shape: Shape) -> ArrayView:
+        array = self.asarray(array)
+        return array.seen(np.broadcast_to(array.layout, tuple(map(int, shape))), tuple(shape))
 
-    def flip(self, x: ArrayView, axis: int) -> ArrayView:
-        return x.seen(np.flip(x.layout, axis), x.shape)
+    def flip(self, array: ArrayView, axis: int) -> ArrayView:
+        return array.seen(np.flip(array.layout, axis), array.shape)
 
-    def reshape(self, x: Operand, shape: int | Shape) -> ArrayView:
+    def reshape(self, array: Operand, shape: int | Shape) -> ArrayView:
         """A view where the strides allow it."""
-        x = self.asarray(x)
-        shape = _without_minus_one(x, shape if isinstance(shape, tuple) else (shape,))
+        array = self.asarray(array)
+        shape = _without_minus_one(array, shape if isinstance(shape, tuple) else (shape,))
         try:
-            return x.seen(np.reshape(x.layout, tuple(map(int, shape)), copy=False), shape)
+            return array.seen(np.reshape(array.layout, tuple(map(int, shape)), copy=False), shape)
         except ValueError:
-            return self.new(shape, x.dtype)
+            return self.new(shape, array.dtype)
 
     # ---- along axes
 
     def sum(
         self,
-        x: ArrayView,
+        array: ArrayView,
         axis: int | Shape | None = None,
         dtype: DTypeLike | None = None,
         keepdims: bool = False,
     ) -> ArrayView:
-        axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-        gone = {a % x.ndim for a in axes}
+        axes = range(array.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        gone = {a % array.ndim for a in axes}
         if keepdims:
-            return self.new(_with(x, dict.fromkeys(gone, 1)), dtype or x.dtype, [x])
-        rest = [k for k in range(x.ndim) if k not in gone]
-        every = slowest_first(x.ndim, [steps(x, x.ndim)])
+            return self.new(_with(array, dict.fromkeys(gone, 1)), dtype or array.dtype, [array])
+        rest = [k for k in range(array.ndim) if k not in gone]
+        every = slowest_first(array.ndim, [steps(array, array.ndim)])
         order = [rest.index(k) for k in every if k in rest]
-        return laid_out(self.meter, [x.shape[k] for k in rest], np.dtype(dtype or x.dtype), order)
+        return laid_out(
+            self.meter, [array.shape[k] for k in rest], np.dtype(dtype or array.dtype), order
+        )
 
     max = min = prod = sum
 
-    def any(self, x: ArrayView, axis: int | Shape | None = None) -> ArrayView:
-        return self.sum(x, axis, bool)
+    def any(self, array: ArrayView, axis: int | Shape | None = None) -> ArrayView:
+        return self.sum(array, axis, bool)
 
     all = any
 
-    def argmax(self, x: ArrayView, axis: int) -> ArrayView:
-        return self.sum(x, axis, "int64")
+    def argmax(self, array: ArrayView, axis: int) -> ArrayView:
+        return self.sum(array, axis, "int64")
 
-    def argsort(self, x: ArrayView, axis: int, stable: bool = True) -> ArrayView:
-        return self.new(x.shape, "int64")
+    def argsort(self, array: ArrayView, axis: int, stable: bool = True) -> ArrayView:
+        return self.new(array.shape, "int64")
 
-    def cumsum(self, x: ArrayView, axis: int, dtype: DTypeLike | None = None) -> ArrayView:
-        return self.new(x.shape, dtype or x.dtype, [x])
+    def cumsum(self, array: ArrayView, axis: int, dtype: DTypeLike | None = None) -> ArrayView:
+        return self.new(array.shape, dtype or array.dtype, [array])
 
     cumprod = cumsum
 
-    def sort(self, x: ArrayView, axis: int) -> ArrayView:
-        return self.new(x.shape, x.dtype)
+    def sort(self, array: ArrayView, axis: int) -> ArrayView:
+        return self.new(array.shape, array.dtype)
 
-    def cummax(self, x: ArrayView, axis: int) -> ArrayView:
-        return self.new(x.shape, x.dtype, [x])
+    def cummax(self, array: ArrayView, axis: int) -> ArrayView:
+        return self.new(array.shape, array.dtype, [array])
 
-    def topk(self, x: ArrayView, size: int, axis: int) -> ArrayView:
-        return self.new([size if k == axis else n for k, n in enumerate(x.shape)], "int32")
+    def topk(self, array: ArrayView, size: int, axis: int) -> ArrayView:
+        return self.new([size if k == axis else n for k, n in enumerate(array.shape)], "int32")
 
     def joined_at(
-        self, join: str, x: ArrayView, i: ArrayView, v: ArrayView, axis: int
+        self, join: str, array: ArrayView, indices: ArrayView, values: ArrayView, axis: int
     ) -> ArrayView:
-        room = self.new(_with(x, {axis: x.shape[axis] + 1}), x.dtype)
-        return room[(*(slice(None),) * axis, slice(0, x.shape[axis]))]
+        room = self.new(_with(array, {axis: array.shape[axis] + 1}), array.dtype)
+        return room[(*(slice(None),) * axis, slice(0, array.shape[axis]))]
 
     def concat(self, xs: Sequence[ArrayView], axis: int) -> ArrayView:
         axis %= xs[0].ndim
@@ -183,26 +189,30 @@ class AllocatingNamespace:
         return self.new(shape, np.result_type(*(x.dtype for x in xs)))
 
     def pad(
-        self, x: ArrayView, widths: Sequence[tuple[int, int]], constant_values: object = 0
+        self, array: ArrayView, widths: Sequence[tuple[int, int]], constant_values: object = 0
     ) -> ArrayView:
-        ends = zip(x.shape, widths, strict=True)
-        return self.new([n + a + b for n, (a, b) in ends], x.dtype)
+        ends = zip(array.shape, widths, strict=True)
+        return self.new([n + a + b for n, (a, b) in ends], array.dtype)
 
     # ---- by position
 
-    def take(self, x: Operand, at: Operand, axis: int, mode: str = "raise") -> ArrayView:
+    def take(self, array: Operand, at: Operand, axis: int, mode: str = "raise") -> ArrayView:
         """Positions are copied as integers of 64 bits, and what is not row by row, too."""
-        x, at = self.asarray(x), self.asarray(at)
+        array, at = self.asarray(array), self.asarray(at)
         wide = self.new(at.shape, "int64") if at.dtype != np.dtype("int64") else at
-        rows = x if x.layout.flags.carray else self.new(x.shape, x.dtype)
-        made = self.new((*x.shape[:axis], *at.shape, *x.shape[axis % x.ndim + 1 :]), x.dtype)
+        rows = array if array.layout.flags.carray else self.new(array.shape, array.dtype)
+        made = self.new(
+            (*array.shape[:axis], *at.shape, *array.shape[axis % array.ndim + 1 :]), array.dtype
+        )
         del wide, rows
         return made
 
-    def take_along_axis(self, x: ArrayView, at: ArrayView, axis: int) -> ArrayView:
+    def take_along_axis(self, array: ArrayView, at: ArrayView, axis: int) -> ArrayView:
         wide = self.new(at.shape, "int64")
-        sizes = [b if a == 1 else a for a, b in zip(x.shape, at.shape, strict=True)]
-        made = self.new(_with(x, dict(enumerate(sizes)) | {axis % x.ndim: at.shape[axis]}), x.dtype)
+        sizes = [b if a == 1 else a for a, b in zip(array.shape, at.shape, strict=True)]
+        made = self.new(
+            _with(array, dict(enumerate(sizes)) | {axis % array.ndim: at.shape[axis]}), array.dtype
+        )
         del wide
         return made
 
@@ -211,8 +221,8 @@ class AllocatingNamespace:
     def widened(self, labels: str, dtype: str, *xs: ArrayView) -> ArrayView:
         """The result, and beside it the part that is widened, and its product."""
 
-        def cast(x: ArrayView) -> ArrayView:
-            return self.asarray(x, dtype)
+        def cast(array: ArrayView) -> ArrayView:
+            return self.asarray(array, dtype)
 
         return in_parts(labels, dtype, xs, cast, self.einsum, self.new)
 
@@ -227,21 +237,21 @@ class AllocatingNamespace:
         return laid_out(self.meter, [sizes[c] for c in out], xs[0].dtype, order)
 
 
-def _along(x: ArrayView, mine: str, axes: str) -> list[int]:
+def _along(array: ArrayView, mine: str, axes: str) -> list[int]:
     """The strides of an operand along labeled axes; 0 along those that it lacks."""
-    steps = zip(mine, x.layout.strides, x.layout.shape, strict=True)
+    steps = zip(mine, array.layout.strides, array.layout.shape, strict=True)
     known = {c: abs(s) for c, s, n in steps if n != 1}
     return [known.get(c, 0) for c in axes]
 
 
-def _without_minus_one(x: ArrayView, shape: Shape) -> Shape:
+def _without_minus_one(array: ArrayView, shape: Shape) -> Shape:
     """A shape without -1."""
     if -1 not in shape:
         return tuple(shape)
     rest = prod(n for n in shape if n != -1)
-    whole: int = prod(x.shape, start=1)
+    whole: int = prod(array.shape, start=1)
     return tuple(whole // rest if n == -1 else n for n in shape)
 
 
-def _with(x: ArrayView, sizes: dict[int, int]) -> Shape:
-    return tuple(sizes.get(k, n) for k, n in enumerate(x.shape))
+def _with(array: ArrayView, sizes: dict[int, int]) -> Shape:
+    return tuple(sizes.get(k, n) for k, n in enumerate(array.shape))

@@ -96,8 +96,8 @@ class ArrayView:
     __hash__ = object.__hash__
 
 
-def _math(x: ArrayView, other: object) -> ArrayView:
-    return elementwise(x.meter, [x, other], _same)
+def _math(array: ArrayView, other: object) -> ArrayView:
+    return elementwise(array.meter, [array, other], _same)
 
 
 def _length(key: slice, count: int) -> int:
@@ -164,10 +164,13 @@ def laid_out(
     )
 
 
-def steps(x: ArrayView, rank: int) -> list[int]:
+def steps(array: ArrayView, rank: int) -> list[int]:
     """The strides of an operand along the axes of a result; 0 where it has one point."""
-    own = [abs(s) if n != 1 else 0 for s, n in zip(x.layout.strides, x.layout.shape, strict=True)]
-    return [0] * (rank - x.ndim) + own
+    own = [
+        abs(s) if n != 1 else 0
+        for s, n in zip(array.layout.strides, array.layout.shape, strict=True)
+    ]
+    return [0] * (rank - array.ndim) + own
 
 
 def slowest_first(rank: int, operands: Sequence[Sequence[int]]) -> list[int]:

@@ -96,8 +96,8 @@ class Few(list[ArrayView]):
     def __getitem__(self, point: int) -> ArrayView:  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().__getitem__(point % len(self))
 
-    def __setitem__(self, point: int, x: ArrayView) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().__setitem__(point % len(self), x)
+    def __setitem__(self, point: int, array: ArrayView) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().__setitem__(point % len(self), array)
 
     taken = blank = __getitem__
 

@@ -72,8 +72,8 @@ class ShapeMachine:
     def when(self, condition: object, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
         return body(carry)
 
-    def lesser(self, a: int, b: int) -> int:
-        return min(a, b)
+    def lesser(self, left: int, right: int) -> int:
+        return min(left, right)
 
     def read(self, store: ArrayView, starts: Starts, sizes: tuple[int, ...]) -> ArrayView:
         key = tuple(
@@ -219,19 +219,19 @@ def fresh(meter: Meter, plan: StoragePlan, name: str) -> Made:
     return made if isinstance(type_, Tuple) else made[0]
 
 
-def store(meter: Meter, plan: StoragePlan, s: Store) -> ArrayView:
+def store(meter: Meter, plan: StoragePlan, buffer: Store) -> ArrayView:
     """A buffer of a store."""
-    kind = "input" if s.given else "output" if s.output else "store"
-    meter.at = f"the store of {s.name}"
-    shape, dtype = s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]
-    return allocated(meter, shape, dtype, kind=kind, name=s.name)
+    kind = "input" if buffer.given else "output" if buffer.output else "store"
+    meter.at = f"the store of {buffer.name}"
+    shape, dtype = buffer.shape(plan.sizes), NUMPY_NAME[buffer.type.dtype]
+    return allocated(meter, shape, dtype, kind=kind, name=buffer.name)
 
 
-def copied(x: Any) -> Any:
+def copied(value: Any) -> Any:
     """An array in memory of its own, with the name of what it was."""
-    if isinstance(x, tuple):
-        return tuple(map(copied, x))
-    if isinstance(x, np.generic | np.ndarray):
-        return x
-    made = x.copy()
-    return named(made, x.label.name if x.label else "")
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if isinstance(value, np.generic | np.ndarray):
+        return value
+    made = value.copy()
+    return named(made, value.label.name if value.label else "")

@@ -173,72 +173,80 @@ class Avx2(Encoder):
                 code += vex_memory((MAP_0F, 1, 0, byte), source, NOTHING, base, at, XMM)
         return code
 
-    def fma(self, register: int, a: int, b: int, mask: int) -> bytes:
+    def fma(self, register: int, left: int, right: int, mask: int) -> bytes:
         opcode = (MAP_0F38, 1, self.wide, 0xB8)
         if not mask:
-            return vex(opcode, register, a, b, YMM)
+            return vex(opcode, register, left, right, YMM)
         return (
             self._copy(OTHER, register)
-            + vex(opcode, OTHER, a, b, YMM)
+            + vex(opcode, OTHER, left, right, YMM)
             + self._blend(register, OTHER, mask)
         )
 
-    def _copy(self, register: int, a: int) -> bytes:
-        return vex(self.packed(0x28), register, NOTHING, a, YMM)
+    def _copy(self, register: int, source: int) -> bytes:
+        return vex(self.packed(0x28), register, NOTHING, source, YMM)
 
-    def _blend(self, register: int, a: int, mask: int) -> bytes:
-        """r = a in the lanes of the mask"""
-        return self._load_mask(mask) + self._choose(register, a, YMM)
+    def _blend(self, register: int, source: int, mask: int) -> bytes:
+        """register = source in the lanes of the mask"""
+        return self._load_mask(mask) + self._choose(register, source, YMM)
 
-    def _choose(self, register: int, a: int, length: int) -> bytes:
+    def _choose(self, register: int, source: int, length: int) -> bytes:
         opcode = (MAP_0F3A, 1, 0, 0x4B if self.wide else 0x4A)
-        return vex(opcode, register, register, a, length) + bytes((MASK << 4,))
+        return vex(opcode, register, register, source, length) + bytes((MASK << 4,))
 
-    def mul(self, register: int, a: int, b: int) -> bytes:
-        return vex(self.packed(0x59), register, a, b, YMM)
+    def mul(self, register: int, left: int, right: int) -> bytes:
+        return vex(self.packed(0x59), register, left, right, YMM)
 
     def square(self, register: int) -> bytes:
         return self.mul(register, register, register)
 
-    def add(self, register: int, a: int, mask: int) -> bytes:
+    def add(self, register: int, source: int, mask: int) -> bytes:
         if not mask:
-            return vex(self.packed(0x58), register, register, a, YMM)
-        return vex(self.packed(0x58), OTHER, register, a, YMM) + self._blend(register, OTHER, mask)
+            return vex(self.packed(0x58), register, register, source, YMM)
+        return vex(self.packed(0x58), OTHER, register, source, YMM) + self._blend(
+            register, OTHER, mask
+        )
 
-    def max(self, register: int, a: int, mask: int) -> bytes:
+    def max(self, register: int, source: int, mask: int) -> bytes:
         if not mask:
-            return self._maximum(register, a, YMM)
+            return self._maximum(register, source, YMM)
         return (
             self._copy(OTHER, register)
-            + self._maximum(OTHER, a, YMM)
+            + self._maximum(OTHER, source, YMM)
             + self._blend(register, OTHER, mask)
         )
 
-    def _maximum(self, register: int, a: int, length: int) -> bytes:
-        """vmaxps gives its last operand where one is NaN: r stays NaN, and NaN of a is copied."""
-        larger = vex(self.packed(0x5F), register, a, register, length)
-        unordered = vex(self.packed(0xC2), MASK, a, a, length) + b"\x03"
-        return larger + unordered + self._choose(register, a, length)
+    def _maximum(self, register: int, source: int, length: int) -> bytes:
+        """The larger, lane by lane, or NaN.
 
-    def sum(self, register: int, a: int) -> bytes:
+        vmaxps gives its last operand where one is NaN: a NaN stays in the register, and one of the
+        source is copied.
+        """
+        larger = vex(self.packed(0x5F), register, source, register, length)
+        unordered = vex(self.packed(0xC2), MASK, source, source, length) + b"\x03"
+        return larger + unordered + self._choose(register, source, length)
+
+    def sum(self, register: int, spare: int) -> bytes:
         return self._across(
-            register, a, lambda length: vex(self.packed(0x58), register, register, a, length)
+            register,
+            spare,
+            lambda length: vex(self.packed(0x58), register, register, spare, length),
         )
 
-    def top(self, register: int, a: int) -> bytes:
-        return self._across(register, a, lambda length: self._maximum(register, a, length))
+    def top(self, register: int, spare: int) -> bytes:
+        return self._across(register, spare, lambda length: self._maximum(register, spare, length))
 
-    def _across(self, register: int, a: int, combine: Combine) -> bytes:
+    def _across(self, register: int, spare: int, combine: Combine) -> bytes:
         """Halves onto each other, until one lane is left."""
-        code = vex((MAP_0F3A, 1, 0, 0x19), register, NOTHING, a, YMM) + b"\x01" + combine(XMM)
+        code = vex((MAP_0F3A, 1, 0, 0x19), register, NOTHING, spare, YMM) + b"\x01" + combine(XMM)
         byte = 0x05 if self.wide else 0x04  # vpermilpd, vpermilps
         for order in (1,) if self.wide else (0b01001110, 0b10110001):
-            code += vex((MAP_0F3A, 1, 0, byte), a, NOTHING, register, XMM) + bytes((order,))
+            code += vex((MAP_0F3A, 1, 0, byte), spare, NOTHING, register, XMM) + bytes((order,))
             code += combine(XMM)
         return code
 
-    def relu(self, register: int, a: int) -> bytes:
-        return self.zero(a) + vex(self.packed(0x5F), register, a, register, YMM)
+    def relu(self, register: int, spare: int) -> bytes:
+        return self.zero(spare) + vex(self.packed(0x5F), register, spare, register, YMM)
 
     def abs(self, register: int, slot: int) -> bytes:
         return vex_memory(

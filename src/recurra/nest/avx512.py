@@ -164,52 +164,60 @@ class Avx512(Encoder):
         )
         return offsets + (copy if mask else everything) + access
 
-    def fma(self, register: int, a: int, b: int, mask: int) -> bytes:
-        return evex((MAP_0F38, 1, self.wide, 0xB8), register, a, b, ZMM, mask, 0)
+    def fma(self, register: int, left: int, right: int, mask: int) -> bytes:
+        return evex((MAP_0F38, 1, self.wide, 0xB8), register, left, right, ZMM, mask, 0)
 
-    def mul(self, register: int, a: int, b: int) -> bytes:
-        return evex(self.packed(0x59), register, a, b, ZMM, 0, 0)
+    def mul(self, register: int, left: int, right: int) -> bytes:
+        return evex(self.packed(0x59), register, left, right, ZMM, 0, 0)
 
     def square(self, register: int) -> bytes:
         return self.mul(register, register, register)
 
-    def add(self, register: int, a: int, mask: int) -> bytes:
-        return evex(self.packed(0x58), register, register, a, ZMM, mask, 0)
+    def add(self, register: int, source: int, mask: int) -> bytes:
+        return evex(self.packed(0x58), register, register, source, ZMM, mask, 0)
 
-    def max(self, register: int, a: int, mask: int) -> bytes:
-        return self._maximum(register, a, ZMM, mask)
+    def max(self, register: int, source: int, mask: int) -> bytes:
+        return self._maximum(register, source, ZMM, mask)
 
-    def _maximum(self, register: int, a: int, length: int, mask: int = 0) -> bytes:
-        """vmaxps gives its last operand where one is NaN: r stays NaN, and NaN of a is copied."""
-        unordered = evex(self.packed(0xC2), SCRATCH, a, a, length, mask, 0) + b"\x03"
-        larger = evex(self.packed(0x5F), register, a, register, length, mask, 0)
-        return unordered + larger + evex(self.packed(0x28), register, 0, a, length, SCRATCH, 0)
+    def _maximum(self, register: int, source: int, length: int, mask: int = 0) -> bytes:
+        """The larger, lane by lane, or NaN.
 
-    def sum(self, register: int, a: int) -> bytes:
+        vmaxps gives its last operand where one is NaN: a NaN stays in the register, and one of the
+        source is copied.
+        """
+        unordered = evex(self.packed(0xC2), SCRATCH, source, source, length, mask, 0) + b"\x03"
+        larger = evex(self.packed(0x5F), register, source, register, length, mask, 0)
+        return unordered + larger + evex(self.packed(0x28), register, 0, source, length, SCRATCH, 0)
+
+    def sum(self, register: int, spare: int) -> bytes:
         return self._across(
-            register, a, lambda length: evex(self.packed(0x58), register, register, a, length, 0, 0)
+            register,
+            spare,
+            lambda length: evex(self.packed(0x58), register, register, spare, length, 0, 0),
         )
 
-    def top(self, register: int, a: int) -> bytes:
-        return self._across(register, a, lambda length: self._maximum(register, a, length))
+    def top(self, register: int, spare: int) -> bytes:
+        return self._across(register, spare, lambda length: self._maximum(register, spare, length))
 
-    def _across(self, register: int, a: int, combine: Combine) -> bytes:
+    def _across(self, register: int, spare: int, combine: Combine) -> bytes:
         """Halves onto each other, until one lane is left."""
         upper_half = (
-            evex((MAP_0F3A, 1, 1, 0x1B), register, 0, a, ZMM, 0, 0) + b"\x01"
+            evex((MAP_0F3A, 1, 1, 0x1B), register, 0, spare, ZMM, 0, 0) + b"\x01"
         )  # vextractf64x4
-        quarter = evex((MAP_0F3A, 1, 0, 0x19), register, 0, a, YMM, 0, 0) + b"\x01"  # vextractf32x4
+        quarter = (
+            evex((MAP_0F3A, 1, 0, 0x19), register, 0, spare, YMM, 0, 0) + b"\x01"
+        )  # vextractf32x4
         code = upper_half + combine(YMM) + quarter + combine(XMM)
         byte = 0x05 if self.wide else 0x04  # vpermilpd, vpermilps
         for order in (1,) if self.wide else (0b01001110, 0b10110001):
-            code += evex((MAP_0F3A, 1, self.wide, byte), a, 0, register, XMM, 0, 0) + bytes(
+            code += evex((MAP_0F3A, 1, self.wide, byte), spare, 0, register, XMM, 0, 0) + bytes(
                 (order,)
             )
             code += combine(XMM)
         return code
 
-    def relu(self, register: int, a: int) -> bytes:
-        return self.zero(a) + evex(self.packed(0x5F), register, a, register, ZMM, 0, 0)
+    def relu(self, register: int, spare: int) -> bytes:
+        return self.zero(spare) + evex(self.packed(0x5F), register, spare, register, ZMM, 0, 0)
 
     def abs(self, register: int, slot: int) -> bytes:
         return self._bits(0xDB, register, slot)

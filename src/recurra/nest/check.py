@@ -139,8 +139,8 @@ class Examination:
         )
 
 
-def _address(x: Array) -> int:
-    return x.__array_interface__["data"][0]
+def _address(array: Array) -> int:
+    return array.__array_interface__["data"][0]
 
 
 def guarded(

@@ -270,25 +270,36 @@ class _Layout:
         self.high = sum(max(r, 0) for r in reach) + self.item
         """The bytes it occupies, from the address of its first element."""
 
-    def address(self, x: AnyArray) -> int:
+    def address(self, array: AnyArray) -> int:
         """Where an array's first element is, if it fits."""
-        if isinstance(x, np.ma.MaskedArray):
+        if isinstance(array, np.ma.MaskedArray):
             raise _masked(self.name)
-        if isinstance(x, np.ndarray):
-            if x.strides != self.in_bytes or x.shape != self.shape or x.dtype != self.dtype:
+        if isinstance(array, np.ndarray):
+            if (
+                array.strides != self.in_bytes
+                or array.shape != self.shape
+                or array.dtype != self.dtype
+            ):
                 self.fits(
-                    x.shape, tuple(s / self.item for s in x.strides), str(x.dtype), str(self.dtype)
+                    array.shape,
+                    tuple(s / self.item for s in array.strides),
+                    str(array.dtype),
+                    str(self.dtype),
                 )
-            address = x.__array_interface__["data"][0]
-        elif _is_torch(x):
-            usual = x.device.type == "cpu" and str(x.layout) == "torch.strided"
-            if not usual or x.requires_grad or x.is_neg() or x.is_conj():
-                raise _unusable(self.name, x)
-            if x.stride() != self.strides or x.shape != self.shape or str(x.dtype) != self.torch:
-                self.fits(tuple(x.shape), x.stride(), str(x.dtype), self.torch)
-            address = x.data_ptr()
+            address = array.__array_interface__["data"][0]
+        elif _is_torch(array):
+            usual = array.device.type == "cpu" and str(array.layout) == "torch.strided"
+            if not usual or array.requires_grad or array.is_neg() or array.is_conj():
+                raise _unusable(self.name, array)
+            if (
+                array.stride() != self.strides
+                or array.shape != self.shape
+                or str(array.dtype) != self.torch
+            ):
+                self.fits(tuple(array.shape), array.stride(), str(array.dtype), self.torch)
+            address = array.data_ptr()
         else:
-            raise _no_array(self.name, x)
+            raise _no_array(self.name, array)
         if address % self.item:
             raise ShapeError(
                 f"{self.name} is misaligned",
@@ -326,9 +337,9 @@ def _all_written(problem: NestProblem) -> bool:
     )
 
 
-def _is_torch(x: object) -> TypeGuard[TorchTensor]:
+def _is_torch(value: object) -> TypeGuard[TorchTensor]:
     """A Torch tensor, without importing Torch."""
-    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "data_ptr")
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 
 def _check_kinds(arrays: Sequence[AnyArray]) -> None:
@@ -360,9 +371,9 @@ def _expect_options(threads: object, schedule: object) -> None:
         )
 
 
-def _no_array(name: str, x: object) -> ShapeError:
+def _no_array(name: str, value: object) -> ShapeError:
     return ShapeError(
-        f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(x).__name__}"
+        f"{name} is neither a NumPy array nor a Torch tensor", facts=f"it is {type(value).__name__}"
     )
 
 
@@ -374,16 +385,18 @@ def _masked(name: str) -> ShapeError:
     )
 
 
-def _unusable(name: str, x: TorchTensor) -> ShapeError:
-    if x.requires_grad:
+def _unusable(name: str, array: TorchTensor) -> ShapeError:
+    if array.requires_grad:
         return ShapeError(
             f"{name} wants a gradient", facts="kernels have none", hint=f"{name.lower()}.detach()"
         )
-    if x.device.type != "cpu":
-        return ShapeError(f"{name} is on {x.device}", facts="kernels run on the CPU", hint=".cpu()")
-    if str(x.layout) != "torch.strided":
+    if array.device.type != "cpu":
+        return ShapeError(
+            f"{name} is on {array.device}", facts="kernels run on the CPU", hint=".cpu()"
+        )
+    if str(array.layout) != "torch.strided":
         why = "kernels read every element"
-        return ShapeError(f"{name} has layout {x.layout}", facts=why, hint=".to_dense()")
+        return ShapeError(f"{name} has layout {array.layout}", facts=why, hint=".to_dense()")
     return ShapeError(f"{name} is a lazy view", hint="give a tensor with values: .resolve_neg()")
 
 
@@ -420,28 +433,28 @@ def _of_examples(
     )
 
 
-def _layout(name: str, x: AnyArray) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+def _layout(name: str, array: AnyArray) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Shape, strides in elements, type; an axis of one element gets a contiguous stride."""
-    if isinstance(x, np.ma.MaskedArray):
+    if isinstance(array, np.ma.MaskedArray):
         raise _masked(name)
-    if isinstance(x, np.ndarray):
-        item = x.itemsize
-        if any(s % item for s in x.strides):
+    if isinstance(array, np.ndarray):
+        item = array.itemsize
+        if any(s % item for s in array.strides):
             raise ShapeError(
                 f"{name} has strides that are no multiple of its elements",
-                facts=f"{x.strides} bytes, for elements of {item}",
+                facts=f"{array.strides} bytes, for elements of {item}",
                 hint="copy it",
             )
-        shape, strides = x.shape, tuple(s // item for s in x.strides)
-        dtype = {d: k for k, d in DTYPES.items()}.get(x.dtype, str(x.dtype))
-    elif _is_torch(x):
-        if str(x.layout) != "torch.strided":
-            raise _unusable(name, x)
-        shape, strides = tuple(x.shape), tuple(x.stride())
-        dtype = str(x.dtype).removeprefix("torch.")
+        shape, strides = array.shape, tuple(s // item for s in array.strides)
+        dtype = {d: k for k, d in DTYPES.items()}.get(array.dtype, str(array.dtype))
+    elif _is_torch(array):
+        if str(array.layout) != "torch.strided":
+            raise _unusable(name, array)
+        shape, strides = tuple(array.shape), tuple(array.stride())
+        dtype = str(array.dtype).removeprefix("torch.")
         dtype = {name: k for k, name in TORCH.items()}.get(dtype, dtype)
     else:
-        raise _no_array(name, x)
+        raise _no_array(name, array)
     plain = contiguous(shape)
     return (
         shape,

@@ -123,14 +123,14 @@ class Emission(Scopes):
             return free.popleft()
         return held.pop(max((o for o in held if o not in busy), key=lambda o: uses[o][-1]))
 
-    def product(self, operands: list[int], x: int) -> list[int]:
-        """Multiplies into register x until one operand is left, or two where a sum adds them."""
+    def product(self, operands: list[int], register: int) -> list[int]:
+        """Multiply into a register until one operand is left, or two where a sum adds them."""
         left = 2 if self.problem.combine == "sum" else 1
         first, second, *rest = operands
-        self.emit("mul", x, first, second)
+        self.emit("mul", register, first, second)
         while 1 + len(rest) > left:
-            self.emit("mul", x, x, rest.pop(0))
-        return [x, *rest]
+            self.emit("mul", register, register, rest.pop(0))
+        return [register, *rest]
 
     def combine(self, register: int, operands: list[int], mask: int) -> None:
         if len(operands) == 2:

@@ -264,32 +264,38 @@ class _LlvmWriter:
     def intrinsic(self, name: str, *arguments: str) -> str:
         return self.call(self.vector, f"llvm.{name}.v{self.p.lanes}{self.suffix}", *arguments)
 
-    def do_fma(self, register: int, a: int, b: int, mask: int) -> None:
-        self.chosen(register, self.intrinsic("fma", *map(self.typed, (a, b, register))), mask)
+    def do_fma(self, register: int, left: int, right: int, mask: int) -> None:
+        self.chosen(
+            register, self.intrinsic("fma", *map(self.typed, (left, right, register))), mask
+        )
 
-    def do_add(self, register: int, a: int, mask: int) -> None:
-        self.chosen(register, self.new(f"fadd {self.typed(register)}, {self.registers[a]}"), mask)
+    def do_add(self, register: int, source: int, mask: int) -> None:
+        self.chosen(
+            register, self.new(f"fadd {self.typed(register)}, {self.registers[source]}"), mask
+        )
 
-    def do_mul(self, register: int, a: int, b: int) -> None:
-        self.registers[register] = self.new(f"fmul {self.typed(a)}, {self.registers[b]}")
+    def do_mul(self, register: int, left: int, right: int) -> None:
+        self.registers[register] = self.new(f"fmul {self.typed(left)}, {self.registers[right]}")
 
     def do_square(self, register: int) -> None:
         self.do_mul(register, register, register)
 
-    def do_max(self, register: int, a: int, mask: int) -> None:
-        self.chosen(register, self.intrinsic("maximum", self.typed(register), self.typed(a)), mask)
+    def do_max(self, register: int, source: int, mask: int) -> None:
+        self.chosen(
+            register, self.intrinsic("maximum", self.typed(register), self.typed(source)), mask
+        )
 
-    def do_relu(self, register: int, a: int) -> None:
-        self.do_zero(a)
-        self.do_max(register, a, 0)
+    def do_relu(self, register: int, spare: int) -> None:
+        self.do_zero(spare)
+        self.do_max(register, spare, 0)
 
-    def do_sum(self, register: int, a: int) -> None:
+    def do_sum(self, register: int, spare: int) -> None:
         name = f"llvm.vector.reduce.fadd.v{self.p.lanes}{self.suffix}"
         value = self.call(self.scalar, name, f"{self.scalar} 0.0", self.typed(register))
         self.lines[-1] = self.lines[-1].replace("call ", "call reassoc ", 1)
         self.registers[register] = self.inserted("zeroinitializer", value, 0)
 
-    def do_top(self, register: int, a: int) -> None:
+    def do_top(self, register: int, spare: int) -> None:
         name = f"llvm.vector.reduce.fmaximum.v{self.p.lanes}{self.suffix}"
         self.registers[register] = self.inserted(
             "zeroinitializer", self.call(self.scalar, name, self.typed(register)), 0

@@ -120,9 +120,15 @@ class Attention(Op):
         return self.weighed(xp, None, *xs)
 
     def weighed(
-        self, xp: ArrayNamespace, length: Any, q: Array, k: Array, v: Array, *seen: Array
+        self,
+        xp: ArrayNamespace,
+        length: Any,
+        queries: Array,
+        keys: Array,
+        values: Array,
+        *seen: Array,
     ) -> Array:
-        s = Einsum(labels=self.scores).eval(xp, q, k)
+        s = Einsum(labels=self.scores).eval(xp, queries, keys)
         if self.cap:
             s = xp.tanh(s / self.cap) * self.cap
         out = self.parts()[1]
@@ -132,31 +138,37 @@ class Attention(Op):
             valid = align(xp, xp.arange(s.shape[self.axis]) < length, out[self.axis], out)
             s = xp.where(valid, s, xp.asarray(-float("inf"), dtype=s.dtype))
         p = Softmax(axis=self.axis).eval(xp, s)
-        return Einsum(labels=self.values).eval(xp, p, v)
+        return Einsum(labels=self.values).eval(xp, p, values)
 
     def vjp(
-        self, g: Tensor, y: Tensor, q: Tensor, k: Tensor, v: Tensor, *seen: Tensor
+        self,
+        gradient: Tensor,
+        result: Tensor,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *seen: Tensor,
     ) -> Cotangents:
         """Through the ops that it stands for."""
         scores, softmax = Einsum(labels=self.scores), Softmax(axis=self.axis)
-        s = q.apply(scores, q, k)
+        s = queries.apply(scores, queries, keys)
         x, out = (s / self.cap).tanh() * self.cap if self.cap else s, self.parts()[1]
         hide = Where(labels=join_labels((self.mask, out, ""), out))
         for m in seen:
-            x = x.apply(hide, m, x, x.apply(Const(value=FAR, dtype=q.dtype)))
+            x = x.apply(hide, m, x, x.apply(Const(value=FAR, dtype=queries.dtype)))
         if self.length is not None:
             bind = ((INSIDE.name, s.shape[self.axis], 0),)
             m = x.apply(Value(expr=compare("<", INSIDE, self.length), dtype="bool", bind=bind))
             hide = Where(labels=join_labels((out[self.axis], out, ""), out))
-            x = x.apply(hide, m, x, x.apply(Const(value=-float("inf"), dtype=q.dtype)))
+            x = x.apply(hide, m, x, x.apply(Const(value=-float("inf"), dtype=queries.dtype)))
         p = x.apply(softmax, x)
-        dp, dv = Einsum(labels=self.values).vjp(g, y, p, v)
+        dp, dv = Einsum(labels=self.values).vjp(gradient, result, p, values)
         assert dp is not None
         (ds,) = softmax.vjp(dp, p, x)
         assert ds is not None
         if self.cap:
             ds = ds * (1.0 - (s / self.cap).tanh().square())
-        dq, dk = scores.vjp(ds, s, q, k)
+        dq, dk = scores.vjp(ds, s, queries, keys)
         return (dq, dk, dv, *(None for _ in seen))
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:

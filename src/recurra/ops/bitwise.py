@@ -21,29 +21,29 @@ class Bitwise(Elementwise, abstract=True):
 class BitAnd(Bitwise, name="bitwise_and"):
     """y = the bits that a and b have"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a & b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left & right
 
 
 class BitOr(Bitwise, name="bitwise_or"):
     """y = the bits that a or b has"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a | b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left | right
 
 
 class BitXor(Bitwise, name="bitwise_xor"):
     """y = the bits that one of a and b has"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a ^ b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left ^ right
 
 
 class BitNot(Bitwise, name="bitwise_invert"):
     """y = the bits that x lacks"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return ~x
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return ~operand
 
 
 class Shift(Bitwise, abstract=True):
@@ -52,24 +52,26 @@ class Shift(Bitwise, abstract=True):
     def dtype(self, *dtypes: str) -> str:
         return numeric(self.name, super().dtype(*dtypes))
 
-    def outside(self, xp: ArrayNamespace, a: Array, b: Array) -> tuple[Array, Array]:
+    def outside(self, xp: ArrayNamespace, left: Array, right: Array) -> tuple[Array, Array]:
         """Where all bits are lost, and how far to move them elsewhere."""
-        width = 8 * WIDTH[short_type(a)]
-        lost = (b < 0) | (b >= width)
-        return lost, xp.where(lost, xp.zeros_like(b), b)
+        width = 8 * WIDTH[short_type(left)]
+        lost = (right < 0) | (right >= width)
+        return lost, xp.where(lost, xp.zeros_like(right), right)
 
 
 class ShiftLeft(Shift, name="bitwise_left_shift"):
     """y = a · 2ᵇ, without the bits that leave its type"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        lost, by = self.outside(xp, a, b)
-        return xp.where(lost, xp.zeros_like(a), a << by)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        lost, by = self.outside(xp, left, right)
+        return xp.where(lost, xp.zeros_like(left), left << by)
 
 
 class ShiftRight(Shift, name="bitwise_right_shift"):
     """y = ⌊a / 2ᵇ⌋"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        lost, by = self.outside(xp, a, b)
-        return xp.where(lost, xp.where(a < 0, xp.zeros_like(a) - 1, xp.zeros_like(a)), a >> by)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        lost, by = self.outside(xp, left, right)
+        return xp.where(
+            lost, xp.where(left < 0, xp.zeros_like(left) - 1, xp.zeros_like(left)), left >> by
+        )

@@ -19,13 +19,13 @@ class AllReduce(Op):
 
     monoid_of: str = "add"
 
-    def infer(self, x: Type) -> Type:
+    def infer(self, operand: Type) -> Type:
         if self.monoid_of not in REDUCTION:
             raise TypeError(f"allreduce: no {self.monoid_of!r} over workers")
-        return x
+        return operand
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Array, **_: Any) -> Array:
         join = env.get(JOIN)
@@ -34,5 +34,5 @@ class AllReduce(Op):
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> AllReduce:
         return self
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient,)

@@ -120,7 +120,7 @@ class Einsum(Op):
         shape = tuple(_size(c, ins, xs) for c in out)
         return xp.reshape(contracted(xp, f"{a},{b}->{narrow}", self.dtype, x, y), shape)
 
-    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
         ins, out = self.parts()
         grads = list[Any]()
         for k, mine in enumerate(ins):
@@ -128,7 +128,7 @@ class Einsum(Op):
             known = set(out).union(*(a for a, _ in others)) if others else set(out)
             reach = "".join(c for c in mine if c in known)
             labels = ",".join([out, *(a for a, _ in others)]) + "->" + reach
-            d = g.apply(replace(self, labels=labels), g, *(x for _, x in others))
+            d = gradient.apply(replace(self, labels=labels), gradient, *(x for _, x in others))
             if reach != mine:
                 lost = tuple(xs[k].shape[mine.index(c)] for c in mine if c not in known)
                 d = d.apply(Expand(labels=f"{reach}->{mine}", sizes=lost), d)

@@ -35,8 +35,8 @@ class Merge(Op):
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:
         return self if all(flags) else None
 
-    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
-        return (g,) * len(xs)
+    def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
+        return (gradient,) * len(xs)
 
 
 class Traceable(Protocol):
@@ -86,13 +86,13 @@ class Foreign(Op):
             env[RESULTS].extend(self.fn.get()(xp, self.vmaps, *xs))
         return env[RESULTS][self.out]
 
-    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
         pulled = getattr(self.fn.get(), "pulled", None)
         if pulled is None or not is_float(self.dtype):
             return (None,) * len(xs)
         fn = Resource[Traceable](f"{self.fn.key}/d{self.out}", pulled(self.out))
         return tuple(
-            g.apply(Foreign(fn=fn, out=k, dtype=x.dtype, shape=x.shape), *xs, g)
+            gradient.apply(Foreign(fn=fn, out=k, dtype=x.dtype, shape=x.shape), *xs, gradient)
             if is_float(x.dtype)
             else None
             for k, x in enumerate(xs)
@@ -163,8 +163,8 @@ class Item(Op):
 
     k: int
 
-    def infer(self, x: Tuple) -> Type:
-        return x.items[self.k]
+    def infer(self, operand: Tuple) -> Type:
+        return operand.items[self.k]
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x[self.k]
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand[self.k]

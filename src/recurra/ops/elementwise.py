@@ -17,22 +17,24 @@ from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.ops.source import Const
 
 
-def select(c: Any, g: Any) -> tuple[Any, Any]:
-    """`g` where `c` holds, and `g` where it does not; zero elsewhere, whatever `g` is."""
-    zero = g.apply(Const(value=0.0, dtype=g.type.dtype, shape=g.type.shape))
-    return g.apply(Where(), c, g, zero), g.apply(Where(), c, zero, g)
+def select(condition: Any, gradient: Any) -> tuple[Any, Any]:
+    """The gradient where a condition holds, and where it does not; elsewhere 0, also of NaN."""
+    zero = gradient.apply(Const(value=0.0, dtype=gradient.type.dtype, shape=gradient.type.shape))
+    return gradient.apply(Where(), condition, gradient, zero), gradient.apply(
+        Where(), condition, zero, gradient
+    )
 
 
-def one_like(x: Any) -> Const:
+def one_like(operand: Any) -> Const:
     """1 in the type and the shape of a tensor."""
-    return Const(value=1.0, dtype=x.type.dtype, shape=x.type.shape)
+    return Const(value=1.0, dtype=operand.type.dtype, shape=operand.type.shape)
 
 
-def tied(g: Any, second: Any, tie: Any) -> tuple[Any, Any]:
+def tied(gradient: Any, second: Any, tie: Any) -> tuple[Any, Any]:
     """The cotangents of two of which the second, or each with a half, was chosen."""
-    half = g.apply(Where(), tie, g * 0.5, g)
+    half = gradient.apply(Where(), tie, gradient * 0.5, gradient)
     a, b = select(second, half)
-    return b, g.apply(Where(), tie, half, a)
+    return b, gradient.apply(Where(), tie, half, a)
 
 
 def numeric(name: str, dtype: str) -> str:
@@ -41,49 +43,49 @@ def numeric(name: str, dtype: str) -> str:
     return dtype
 
 
-def short_type(x: Array) -> str:
+def short_type(operand: Array) -> str:
     """The element type of an array of any library: f32."""
-    return SHORT_NAME[str(x.dtype).split(".")[-1]]
+    return SHORT_NAME[str(operand.dtype).split(".")[-1]]
 
 
 class Add(Elementwise):
     """y = a + b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a + b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left + right
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return g, g
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return gradient, gradient
 
 
 class Sub(Numeric):
     """y = a - b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a - b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left - right
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return g, -g
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return gradient, -gradient
 
 
 class Mul(Elementwise):
     """y = a · b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a * b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left * right
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return g * b, g * a
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return gradient * right, gradient * left
 
 
 class Div(Floating):
     """y = a / b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a / b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left / right
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return g / b, -(g * y) / b
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return gradient / right, -(gradient * result) / right
 
 
 class Pow(Elementwise):
@@ -92,227 +94,237 @@ class Pow(Elementwise):
     def dtype(self, *dtypes: str) -> str:
         return numeric(self.name, super().dtype(*dtypes))
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        if is_float(short_type(a)):
-            return a**b
-        y = xp.pow(a, xp.where(b < 0, b & 1, b))  # of 1 and -1; the least b has no -b
-        return xp.where((b < 0) & (a != 1) & (a != -1), xp.zeros_like(y), y)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        if is_float(short_type(left)):
+            return left**right
+        y = xp.pow(
+            left, xp.where(right < 0, right & 1, right)
+        )  # of 1 and -1; the least b has no -b
+        return xp.where((right < 0) & (left != 1) & (left != -1), xp.zeros_like(y), y)
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
         # where b = 0, or a is not positive, the limits 0 are wanted, not 0 · inf
-        one = g.apply(one_like(g))
-        power = b.apply(Where(), b == 0.0, one, b - 1)
-        safe = a.apply(Where(), a > 0.0, a, one)
-        return g * b * a**power, g * y * safe.apply(Log(), safe)
+        one = gradient.apply(one_like(gradient))
+        power = right.apply(Where(), right == 0.0, one, right - 1)
+        safe = left.apply(Where(), left > 0.0, left, one)
+        return gradient * right * left**power, gradient * result * safe.apply(Log(), safe)
 
 
 class Maximum(Elementwise):
     """y = max(a, b)"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.maximum(a, b)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.maximum(left, right)
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return tied(g, a < b, a == b)
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return tied(gradient, left < right, left == right)
 
 
 class Minimum(Elementwise):
     """y = min(a, b)"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.minimum(a, b)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.minimum(left, right)
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return tied(g, b < a, a == b)
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return tied(gradient, right < left, left == right)
 
 
 class Mod(Numeric):
     """y = a - (a // b) · b, with the sign of b; of integers 0 where b = 0"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a % b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x % y)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return (
+            left % right
+            if is_float(short_type(left))
+            else _divided(xp, left, right, lambda x, y: x % y)
+        )
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        turns = a / b
-        return g, -(g * turns.apply(Floor(), turns))
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        turns = left / right
+        return gradient, -(gradient * turns.apply(Floor(), turns))
 
 
 class FloorDivide(Numeric, name="floor_divide"):
     """y = ⌊a / b⌋; of integers 0 where b = 0"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a // b if is_float(short_type(a)) else _divided(xp, a, b, lambda x, y: x // y)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return (
+            left // right
+            if is_float(short_type(left))
+            else _divided(xp, left, right, lambda x, y: x // y)
+        )
 
 
 def _divided(
-    xp: ArrayNamespace, a: Array, b: Array, divide: Callable[[Array, Array], Array]
+    xp: ArrayNamespace, left: Array, right: Array, divide: Callable[[Array, Array], Array]
 ) -> Array:
     """A quotient or rest of integers, 0 where b = 0."""
-    zero = xp.zeros_like(b)
-    y = divide(a, xp.where(b == 0, zero + 1, b))
-    return xp.where(b == 0, zero, y)
+    zero = xp.zeros_like(right)
+    y = divide(left, xp.where(right == 0, zero + 1, right))
+    return xp.where(right == 0, zero, y)
 
 
 class Neg(Numeric):
     """y = -x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return -x
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return -operand
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (-g,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (-gradient,)
 
 
 class Abs(Elementwise):
     """y = |x|; of truth values x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x if short_type(x) == "bool" else xp.abs(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand if short_type(operand) == "bool" else xp.abs(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * x.apply(Sign(), x),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * operand.apply(Sign(), operand),)
 
 
 class Sign(Numeric):
     """y = -1, 0 or 1"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.sign(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.sign(operand)
 
 
 class Floor(Numeric):
     """y = ⌊x⌋"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.floor(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.floor(operand)
 
 
 class Round(Numeric):
     """y = the whole number nearest to x; of two that are as near, the even one"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.round(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.round(operand)
 
 
 class Square(Elementwise):
     """y = x²"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x * x
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand * operand
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * (x * 2),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * (operand * 2),)
 
 
 class Sqrt(Floating):
     """y = √x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.sqrt(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.sqrt(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g / (y * 2),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient / (result * 2),)
 
 
 class Exp(Floating):
     """y = eˣ"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.exp(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.exp(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * y,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * result,)
 
 
 class Log(Floating):
     """y = ln x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.log(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.log(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g / x,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient / operand,)
 
 
 class HyperbolicTangent(Floating, name="tanh"):
     """y = tanh x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.tanh(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.tanh(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * (1 - y.apply(Square(), y)),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * (1 - result.apply(Square(), result)),)
 
 
 class Logistic(Floating, name="sigmoid"):
     """y = 1 / (1 + e⁻ˣ)"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return 1 / (1 + xp.exp(-x))
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return 1 / (1 + xp.exp(-operand))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * (y * (1 - y)),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * (result * (1 - result)),)
 
 
 class Sin(Floating):
     """y = sin x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.sin(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.sin(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * x.apply(Cos(), x),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * operand.apply(Cos(), operand),)
 
 
 class Cos(Floating):
     """y = cos x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.cos(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.cos(operand)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (-(g * x.apply(Sin(), x)),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (-(gradient * operand.apply(Sin(), operand)),)
 
 
 class Detach(Elementwise):
     """y = x, and no cotangent passes"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand
 
 
 class WithGradient(Elementwise, name="with_gradient"):
     """y = a, and its cotangent goes to b, another way to write it: the one with the right slope"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.where(b == b, a, a)  # with the axes of both
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.where(right == right, left, left)  # with the axes of both
 
-    def vjp(self, g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return None, g
+    def vjp(self, gradient: Tensor, result: Tensor, left: Tensor, right: Tensor) -> Cotangents:
+        return None, gradient
 
 
 class Copy(Elementwise):
     """y = x, in a place of its own: no law takes it away"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return x
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return operand
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient,)
 
 
-def truncated(xp: ArrayNamespace, x: Array, to: str) -> Array:
+def truncated(xp: ArrayNamespace, operand: Array, to: str) -> Array:
     """Floats as integers: cut off toward 0, held at the ends of the type; NaN is 0.
 
     That is what XLA does; NumPy and Torch leave open what becomes of what does not fit.
     """
     name, info = NUMPY_NAME[to], np.iinfo(NUMPY_NAME[to])
-    if str(x.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
-        x = xp.asarray(x, dtype="float32")  # which has numbers beyond the ends
-    fits = (x > float(info.min) - 1) & (x < float(info.max) + 1)
+    if str(operand.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
+        operand = xp.asarray(operand, dtype="float32")  # which has numbers beyond the ends
+    fits = (operand > float(info.min) - 1) & (operand < float(info.max) + 1)
     zero, low, high = (xp.full((), n, dtype=name) for n in (0, int(info.min), int(info.max)))
-    y = xp.asarray(xp.where(fits, x, xp.zeros_like(x)), dtype=name)
-    return xp.where(fits, y, xp.where(x < 0, low, xp.where(x > 0, high, zero)))
+    y = xp.asarray(xp.where(fits, operand, xp.zeros_like(operand)), dtype=name)
+    return xp.where(fits, y, xp.where(operand < 0, low, xp.where(operand > 0, high, zero)))
 
 
 class Cast(Elementwise):
@@ -323,16 +335,20 @@ class Cast(Elementwise):
     def dtype(self, *dtypes: str) -> str:
         return self.to
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        have = str(x.dtype).rpartition(".")[2]
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        have = str(operand.dtype).rpartition(".")[2]
         whole = is_float(SHORT_NAME[have]) and self.to != "bool" and not is_float(self.to)
         if whole and not getattr(xp, "truncates", False):
-            return truncated(xp, x, self.to)
-        return xp.asarray(x, dtype=NUMPY_NAME[self.to])
+            return truncated(xp, operand, self.to)
+        return xp.asarray(operand, dtype=NUMPY_NAME[self.to])
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        back = x.type.dtype
-        return (g.apply(Cast(to=back), g) if is_float(back) and is_float(self.to) else None,)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        back = operand.type.dtype
+        return (
+            gradient.apply(Cast(to=back), gradient)
+            if is_float(back) and is_float(self.to)
+            else None,
+        )
 
 
 class Where(Elementwise):
@@ -343,11 +359,13 @@ class Where(Elementwise):
             raise TypeError(f"where: the condition has type {dtypes[0]}, not bool")
         return super().dtype(*dtypes[1:])
 
-    def apply(self, xp: ArrayNamespace, c: Array, a: Array, b: Array) -> Array:
-        return xp.where(c, a, b)
+    def apply(self, xp: ArrayNamespace, condition: Array, left: Array, right: Array) -> Array:
+        return xp.where(condition, left, right)
 
-    def vjp(self, g: Tensor, y: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Cotangents:
-        return None, *select(c, g)
+    def vjp(
+        self, gradient: Tensor, result: Tensor, condition: Tensor, left: Tensor, right: Tensor
+    ) -> Cotangents:
+        return None, *select(condition, gradient)
 
 
 class Cond(Where):
@@ -368,29 +386,29 @@ class Comparison(Elementwise, abstract=True):
 class Equal(Comparison):
     """y = a == b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a == b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left == right
 
 
 class NotEqual(Comparison, name="not_equal"):
     """y = a != b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a != b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left != right
 
 
 class Less(Comparison):
     """y = a < b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a < b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left < right
 
 
 class LessEqual(Comparison, name="less_equal"):
     """y = a <= b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return a <= b
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return left <= right
 
 
 class Logical(Elementwise, abstract=True):
@@ -405,8 +423,8 @@ class Logical(Elementwise, abstract=True):
 class And(Logical, name="logical_and"):
     """y = a and b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.logical_and(a, b)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.logical_and(left, right)
 
 
 class Going(Logical):
@@ -415,19 +433,19 @@ class Going(Logical):
     times: tuple[str, ...] = ()  # every dim of which such a row has as many points
     every: int = 0  # steps after which a loop asks for it; 0: as is best where it runs
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.logical_and(a, b)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.logical_and(left, right)
 
 
 class Or(Logical, name="logical_or"):
     """y = a or b"""
 
-    def apply(self, xp: ArrayNamespace, a: Array, b: Array) -> Array:
-        return xp.logical_or(a, b)
+    def apply(self, xp: ArrayNamespace, left: Array, right: Array) -> Array:
+        return xp.logical_or(left, right)
 
 
 class Not(Logical, name="logical_not"):
     """y = not x"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.logical_not(x)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.logical_not(operand)

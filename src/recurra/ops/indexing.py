@@ -20,22 +20,28 @@ class Pick(Axis):
     at_: Expr | int
     zero: bool = False
 
-    def infer(self, x: Type) -> Type:
-        super().infer(x)
-        return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
+    def infer(self, operand: Type) -> Type:
+        super().infer(operand)
+        return Type(operand.dtype, tuple(s for k, s in enumerate(operand.shape) if k != self.axis))
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
-        at, n = evaluate(self.at_, env, xp), x.shape[self.axis]
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
+        at, n = evaluate(self.at_, env, xp), operand.shape[self.axis]
         if not n or (isinstance(at, int) and not 0 <= at < n):
-            zeros = tuple(s for k, s in enumerate(x.shape) if k != self.axis)
-            return xp.zeros(zeros, dtype=x.dtype)
+            zeros = tuple(s for k, s in enumerate(operand.shape) if k != self.axis)
+            return xp.zeros(zeros, dtype=operand.dtype)
         if isinstance(at, int):
-            return x[tuple(at if k == self.axis else slice(None) for k in range(len(x.shape)))]
-        y = xp.take(x, xp.clip(at, 0, n - 1), axis=self.axis)
+            return operand[
+                tuple(at if k == self.axis else slice(None) for k in range(len(operand.shape)))
+            ]
+        y = xp.take(operand, xp.clip(at, 0, n - 1), axis=self.axis)
         return xp.where((at >= 0) & (at < n), y, xp.zeros_like(y))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(Place(axis=self.axis, at_=self.at_, size=x.shape[self.axis]), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (
+            gradient.apply(
+                Place(axis=self.axis, at_=self.at_, size=operand.shape[self.axis]), gradient
+            ),
+        )
 
 
 class Place(Op):
@@ -45,18 +51,20 @@ class Place(Op):
     at_: Expr | int
     size: Expr | int
 
-    def infer(self, x: Type) -> Type:
-        return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
+    def infer(self, operand: Type) -> Type:
+        return Type(
+            operand.dtype, (*operand.shape[: self.axis], self.size, *operand.shape[self.axis :])
+        )
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         at, n = evaluate(self.at_, env, xp), evaluate(self.size, env)
-        shape = tuple(n if k == self.axis else 1 for k in range(len(x.shape) + 1))
+        shape = tuple(n if k == self.axis else 1 for k in range(len(operand.shape) + 1))
         hit = xp.reshape(xp.arange(n) == at, shape)
-        x = xp.expand_dims(x, axis=self.axis)
-        return xp.where(hit, x, xp.zeros_like(x))
+        operand = xp.expand_dims(operand, axis=self.axis)
+        return xp.where(hit, operand, xp.zeros_like(operand))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(Pick(axis=self.axis, at_=self.at_, zero=True), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient.apply(Pick(axis=self.axis, at_=self.at_, zero=True), gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
@@ -95,40 +103,44 @@ class Take(ByLabel):
             raise TypeError(f"take: {self.labels} does not index {self.axis!r} away")
         return Type(source.dtype, tuple(sizes[c] for c in out))
 
-    def eval(self, xp: ArrayNamespace, x: Array, i: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, operand: Array, indices: Array) -> Array:
         lx, li, out = self.parts()
         k = lx.index(self.axis)
-        if not x.shape[k]:  # there is nothing to take, and what asks for it is left out
-            sizes = dict(zip(lx + li, (*x.shape, *i.shape), strict=True))
-            return xp.zeros(tuple(sizes[c] for c in out), dtype=x.dtype)
+        if not operand.shape[k]:  # there is nothing to take, and what asks for it is left out
+            sizes = dict(zip(lx + li, (*operand.shape, *indices.shape), strict=True))
+            return xp.zeros(tuple(sizes[c] for c in out), dtype=operand.dtype)
         if not set(lx) & set(li):
             y = xp.reshape(
-                xp.take(x, xp.reshape(i, (-1,)), axis=k, mode="clip"),
-                (*x.shape[:k], *i.shape, *x.shape[k + 1 :]),
+                xp.take(operand, xp.reshape(indices, (-1,)), axis=k, mode="clip"),
+                (*operand.shape[:k], *indices.shape, *operand.shape[k + 1 :]),
             )
             have = lx[:k] + li + lx[k + 1 :]
             return y if have == out else xp.permute_dims(y, tuple(have.index(c) for c in out))
         wide = out + self.axis
-        i = xp.clip(_wide_positions(xp, i), 0, x.shape[k] - 1)
-        rows = _full_rank(xp, xp.expand_dims(align(xp, i, li, out), axis=-1), len(wide))
-        full = _full_rank(xp, align(xp, x, lx, wide), len(wide))
+        indices = xp.clip(_wide_positions(xp, indices), 0, operand.shape[k] - 1)
+        rows = _full_rank(xp, xp.expand_dims(align(xp, indices, li, out), axis=-1), len(wide))
+        full = _full_rank(xp, align(xp, operand, lx, wide), len(wide))
         return xp.take_along_axis(full, rows, axis=-1)[..., 0]
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor, i: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor, indices: Tensor) -> Cotangents:
         lx, li, out = self.parts()
-        n = x.shape[lx.index(self.axis)]
-        at = nearest(i, n)
-        hot = at.apply(OneHot(size=n, axis=len(li), to=x.type.dtype), at)
+        n = operand.shape[lx.index(self.axis)]
+        at = nearest(indices, n)
+        hot = at.apply(OneHot(size=n, axis=len(li), to=operand.type.dtype), at)
         wide = out + self.axis
-        both = g.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), g, hot)
+        both = gradient.apply(Mul(labels=f"{out},{li}{self.axis}->{wide}"), gradient, hot)
         return both.reduce_to(wide, lx), None
 
 
-def nearest(i: Any, size: Expr | int) -> Any:
+def nearest(indices: Any, size: Expr | int) -> Any:
     """The nearest positions on an axis, in a type that holds the number of any element."""
-    i = i if i.dtype == "i64" else i.cast("i32")
-    last = size - 1 if isinstance(size, int) else i.apply(Value(expr=size - 1, dtype=i.dtype))
-    return i.clip(0, last)
+    indices = indices if indices.dtype == "i64" else indices.cast("i32")
+    last = (
+        size - 1
+        if isinstance(size, int)
+        else indices.apply(Value(expr=size - 1, dtype=indices.dtype))
+    )
+    return indices.clip(0, last)
 
 
 class SearchSorted(ByLabel):
@@ -148,43 +160,43 @@ class SearchSorted(ByLabel):
             raise TypeError(f"searchsorted: {self.labels} does not search along {self.axis!r}")
         return Type("i32", tuple(sizes[c] for c in out))
 
-    def eval(self, xp: ArrayNamespace, x: Array, v: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, operand: Array, values: Array) -> Array:
         lx, lv, out = self.parts()
-        sizes = dict(zip(lx + lv, (*x.shape, *v.shape), strict=True))
-        n, v = sizes[self.axis], align(xp, v, lv, out)
+        sizes = dict(zip(lx + lv, (*operand.shape, *values.shape), strict=True))
+        n, values = sizes[self.axis], align(xp, values, lv, out)
         found = xp.zeros(tuple(sizes[c] for c in out), dtype="int32")
         take = Take(labels=f"{lx},{out}->{out}", axis=self.axis)
 
         def halved(k: Any, state: tuple[Array, Any]) -> tuple[Array, Any]:
             found, step = state
             at = found + step
-            there = take.eval(xp, x, xp.minimum(at, xp.full((), n, dtype="int32")) - 1)
-            lies = there <= v if self.equal else there < v
+            there = take.eval(xp, operand, xp.minimum(at, xp.full((), n, dtype="int32")) - 1)
+            lies = there <= values if self.equal else there < values
             return xp.where((at <= n) & lies, at, found), step // 2
 
         steps = n.bit_length()
         return repeated(xp, steps, halved, (found, 1 << max(steps - 1, 0)))[0]
 
 
-def _wide_positions(xp: ArrayNamespace, i: Array) -> Array:
+def _wide_positions(xp: ArrayNamespace, indices: Array) -> Array:
     """Positions in a type that holds the number of any element."""
-    return i if str(i.dtype).endswith("64") else xp.asarray(i, dtype="int32")
+    return indices if str(indices.dtype).endswith("64") else xp.asarray(indices, dtype="int32")
 
 
-def _full_rank(xp: ArrayNamespace, x: Array, rank: int) -> Array:
-    return xp.reshape(x, (*(1,) * (rank - len(x.shape)), *x.shape))
+def _full_rank(xp: ArrayNamespace, operand: Array, rank: int) -> Array:
+    return xp.reshape(operand, (*(1,) * (rank - len(operand.shape)), *operand.shape))
 
 
 class ArgSort(Axis):
     """y = the positions along an axis in ascending order of x; of equals the first comes first"""
 
-    def infer(self, x: Type) -> Type:
-        return Type("i32", super().infer(x).shape)
+    def infer(self, operand: Type) -> Type:
+        return Type("i32", super().infer(operand).shape)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        if "bfloat16" in str(x.dtype):  # which NumPy sorts wrongly where something is NaN
-            x = xp.asarray(x, dtype="float32")
-        return xp.asarray(xp.argsort(x, axis=self.axis, stable=True), dtype="int32")
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        if "bfloat16" in str(operand.dtype):  # which NumPy sorts wrongly where something is NaN
+            operand = xp.asarray(operand, dtype="float32")
+        return xp.asarray(xp.argsort(operand, axis=self.axis, stable=True), dtype="int32")
 
 
 class OneHot(Op):
@@ -199,11 +211,13 @@ class OneHot(Op):
             raise TypeError(f"one_hot: the positions have type {type_.dtype}, not an integer")
         return Type(self.to, (*type_.shape[: self.axis], self.size, *type_.shape[self.axis :]))
 
-    def run(self, xp: ArrayNamespace, env: Env, i: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, indices: Array) -> Array:
         n = evaluate(self.size, env)
-        shape = tuple(n if k == self.axis else 1 for k in range(len(i.shape) + 1))
-        i = _wide_positions(xp, i)
-        hit = xp.expand_dims(i, axis=self.axis) == xp.reshape(xp.arange(n, dtype=i.dtype), shape)
+        shape = tuple(n if k == self.axis else 1 for k in range(len(indices.shape) + 1))
+        indices = _wide_positions(xp, indices)
+        hit = xp.expand_dims(indices, axis=self.axis) == xp.reshape(
+            xp.arange(n, dtype=indices.dtype), shape
+        )
         return xp.asarray(hit, dtype=NUMPY_NAME[self.to])
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:

@@ -18,23 +18,27 @@ class Expand(Symbolic):
     labels: str
     sizes: tuple[Expr | int, ...]
 
-    def infer(self, x: Type) -> Type:
+    def infer(self, operand: Type) -> Type:
         src, out = self.labels.split("->")
-        have = label_sizes("expand", (src,), (x,))
+        have = label_sizes("expand", (src,), (operand,))
         if set(src) - set(out) or len(out) - len(src) != len(self.sizes):
-            raise TypeError(f"expand: {self.labels} does not add {len(self.sizes)} axes to {x}")
+            raise TypeError(
+                f"expand: {self.labels} does not add {len(self.sizes)} axes to {operand}"
+            )
         new = iter(self.sizes)
-        return Type(x.dtype, tuple(have[c] if c in have else next(new) for c in out))
+        return Type(operand.dtype, tuple(have[c] if c in have else next(new) for c in out))
 
-    def eval_at(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def eval_at(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         src, out = self.labels.split("->")
         new = iter(self.sizes)
-        shape = tuple(x.shape[src.index(c)] if c in src else evaluate(next(new), env) for c in out)
-        return xp.broadcast_to(align(xp, x, src, out), shape)
+        shape = tuple(
+            operand.shape[src.index(c)] if c in src else evaluate(next(new), env) for c in out
+        )
+        return xp.broadcast_to(align(xp, operand, src, out), shape)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         src, out = self.labels.split("->")
-        return (g.reduce_to(out, src),)
+        return (gradient.reduce_to(out, src),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         src, out = self.labels.split("->")
@@ -48,17 +52,17 @@ class Transpose(Op):
 
     order: tuple[int, ...]
 
-    def infer(self, x: Type) -> Type:
-        if sorted(self.order) != list(range(x.rank)):
-            raise TypeError(f"transpose: {self.order} is no permutation of the axes of {x}")
-        return Type(x.dtype, tuple(x.shape[a] for a in self.order))
+    def infer(self, operand: Type) -> Type:
+        if sorted(self.order) != list(range(operand.rank)):
+            raise TypeError(f"transpose: {self.order} is no permutation of the axes of {operand}")
+        return Type(operand.dtype, tuple(operand.shape[a] for a in self.order))
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.permute_dims(x, self.order)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.permute_dims(operand, self.order)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         back = tuple(self.order.index(k) for k in range(len(self.order)))
-        return (g.apply(Transpose(order=back), g),)
+        return (gradient.apply(Transpose(order=back), gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         order = (*self.order, len(self.order)) if last else (0, *(a + 1 for a in self.order))
@@ -70,17 +74,19 @@ class Reshape(Symbolic):
 
     shape: tuple[Expr | int, ...]
 
-    def infer(self, x: Type) -> Type:
-        gap = lin([(reduce(mul, x.shape, 1), 1), (reduce(mul, self.shape, 1), -1)])
+    def infer(self, operand: Type) -> Type:
+        gap = lin([(reduce(mul, operand.shape, 1), 1), (reduce(mul, self.shape, 1), -1)])
         if isinstance(gap, int) and gap:
-            raise TypeError(f"reshape: {x} has not the size of {Type(x.dtype, self.shape)}")
-        return Type(x.dtype, self.shape)
+            raise TypeError(
+                f"reshape: {operand} has not the size of {Type(operand.dtype, self.shape)}"
+            )
+        return Type(operand.dtype, self.shape)
 
-    def eval_at(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
-        return xp.reshape(x, tuple(evaluate(s, env) for s in self.shape))
+    def eval_at(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
+        return xp.reshape(operand, tuple(evaluate(s, env) for s in self.shape))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(Reshape(shape=x.shape), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient.apply(Reshape(shape=operand.shape), gradient),)
 
     def batch_size(self, size: Expr | int, last: bool) -> Self:
         return replace(self, shape=(*self.shape, size) if last else (size, *self.shape))
@@ -92,33 +98,34 @@ class Cut(Axis):
     start: Expr | int
     size: Expr | int
 
-    def infer(self, x: Type) -> Type:
-        super().infer(x)
-        left = lin([(x.shape[self.axis], 1), (self.start, -1), (self.size, -1)])
+    def infer(self, operand: Type) -> Type:
+        super().infer(operand)
+        left = lin([(operand.shape[self.axis], 1), (self.start, -1), (self.size, -1)])
         ends = () if self.size == 0 else (self.start, self.size, left)
         if any(isinstance(n, int) and n < 0 for n in ends):
             raise TypeError(
-                f"cut: {x} has no {self.start}:{self.start + self.size} on axis {self.axis}"
+                f"cut: {operand} has no {self.start}:{self.start + self.size} on axis {self.axis}"
             )
         return Type(
-            x.dtype, tuple(self.size if k == self.axis else s for k, s in enumerate(x.shape))
+            operand.dtype,
+            tuple(self.size if k == self.axis else s for k, s in enumerate(operand.shape)),
         )
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         start, size = evaluate(self.start, env, xp), evaluate(self.size, env)
         if isinstance(start, int):
-            inside = not size or (start >= 0 and start + size <= x.shape[self.axis])
-            assert inside, f"cut {start}:{start + size} of {x.shape[self.axis]}"
+            inside = not size or (start >= 0 and start + size <= operand.shape[self.axis])
+            assert inside, f"cut {start}:{start + size} of {operand.shape[self.axis]}"
             key = tuple(
                 slice(start, start + size) if k == self.axis else slice(None)
-                for k in range(len(x.shape))
+                for k in range(len(operand.shape))
             )
-            return x[key]
-        return xp.take(x, start + xp.arange(size), axis=self.axis)
+            return operand[key]
+        return xp.take(operand, start + xp.arange(size), axis=self.axis)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        after = x.shape[self.axis] - self.size - self.start
-        return (g.apply(Pad(axis=self.axis, before=self.start, after=after), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        after = operand.shape[self.axis] - self.size - self.start
+        return (gradient.apply(Pad(axis=self.axis, before=self.start, after=after), gradient),)
 
 
 class Pad(Axis):
@@ -128,18 +135,25 @@ class Pad(Axis):
     after: Expr | int
     value: float = 0.0
 
-    def infer(self, x: Type) -> Type:
-        super().infer(x)
-        grown = x.shape[self.axis] + self.before + self.after
-        return Type(x.dtype, tuple(grown if k == self.axis else s for k, s in enumerate(x.shape)))
+    def infer(self, operand: Type) -> Type:
+        super().infer(operand)
+        grown = operand.shape[self.axis] + self.before + self.after
+        return Type(
+            operand.dtype,
+            tuple(grown if k == self.axis else s for k, s in enumerate(operand.shape)),
+        )
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         ends = (evaluate(self.before, env), evaluate(self.after, env))
-        widths = tuple(ends if k == self.axis else (0, 0) for k in range(len(x.shape)))
-        return xp.pad(x, widths, constant_values=self.value)
+        widths = tuple(ends if k == self.axis else (0, 0) for k in range(len(operand.shape)))
+        return xp.pad(operand, widths, constant_values=self.value)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(Cut(axis=self.axis, start=self.before, size=x.shape[self.axis]), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (
+            gradient.apply(
+                Cut(axis=self.axis, start=self.before, size=operand.shape[self.axis]), gradient
+            ),
+        )
 
 
 class Concat(Axis):
@@ -169,11 +183,11 @@ class Concat(Axis):
         own = getattr(xp, "materialize", None) if self.materialized else None
         return y if own is None else own(y)
 
-    def vjp(self, g: Tensor, y: Tensor, *xs: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, *xs: Tensor) -> Cotangents:
         out, start = list[Any](), 0
         for x in xs:
             size = x.shape[self.axis]
-            out.append(g.apply(Cut(axis=self.axis, start=start, size=size), g))
+            out.append(gradient.apply(Cut(axis=self.axis, start=start, size=size), gradient))
             start = start + size
         return tuple(out)
 
@@ -181,8 +195,8 @@ class Concat(Axis):
 class Flip(Axis):
     """y = x reversed along an axis"""
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.flip(x, axis=self.axis)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.flip(operand, axis=self.axis)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(self, g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient.apply(self, gradient),)

@@ -73,17 +73,17 @@ def permuted(xp: ArrayNamespace, words: tuple[Array, Array], count: int, at: Arr
         left = (left + _round(xp, words, right, 2 * k)) % a
         return left, (right + _round(xp, words, left, 2 * k + 1)) % b
 
-    def walked(walk: Any, x: Array) -> Array:
-        left, right = repeated(xp, ROUNDS, both, (x // b, x % b))
-        return xp.where((x >= count) | (walk == 0), left * b + right, x)
+    def walked(walk: Any, operand: Array) -> Array:
+        left, right = repeated(xp, ROUNDS, both, (operand // b, operand % b))
+        return xp.where((operand >= count) | (walk == 0), left * b + right, operand)
 
     return repeated(xp, a * b - count + 1, walked, at)
 
 
-def _round(xp: ArrayNamespace, words: tuple[Array, Array], x: Array, k: Any) -> Array:
+def _round(xp: ArrayNamespace, words: tuple[Array, Array], operand: Array, k: Any) -> Array:
     """31 bits of x."""
     counter = xp.full((1,), k, dtype="uint32")
-    bits = threefry(xp, *words, xp.asarray(x, dtype="uint32"), counter)[0]
+    bits = threefry(xp, *words, xp.asarray(operand, dtype="uint32"), counter)[0]
     return xp.asarray(xp.bitwise_right_shift(bits, 1), dtype="int32")
 
 

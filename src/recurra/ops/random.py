@@ -83,9 +83,9 @@ def drawn_words(xp: ArrayNamespace, given: list[Any]) -> tuple[Array, Array]:
     return k0, k1
 
 
-def _u32(xp: ArrayNamespace, x: Any) -> Array:
+def _u32(xp: ArrayNamespace, operand: Any) -> Array:
     """As uint32 of rank >= 1: numpy warns when a scalar wraps around."""
-    y = xp.asarray(x & 0xFFFFFFFF if isinstance(x, int) else x, dtype="uint32")
+    y = xp.asarray(operand & 0xFFFFFFFF if isinstance(operand, int) else operand, dtype="uint32")
     return xp.reshape(y, (1,)) if y.ndim == 0 else y
 
 

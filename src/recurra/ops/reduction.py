@@ -13,11 +13,13 @@ from recurra.ops.elementwise import Equal, Maximum, Where, one_like, select, sho
 from recurra.ops.movement import Expand
 
 
-def spread(g: Any, x: Any, axes: tuple[int, ...]) -> Any:
-    """`g` copied along the axes that a reduction of `x` lost."""
-    full = LETTERS[: len(x.shape)]
+def spread(gradient: Any, operand: Any, axes: tuple[int, ...]) -> Any:
+    """`gradient` copied along the axes that a reduction of `operand` lost."""
+    full = LETTERS[: len(operand.shape)]
     kept = "".join(c for k, c in enumerate(full) if k not in axes)
-    return g.apply(Expand(labels=f"{kept}->{full}", sizes=tuple(x.shape[a] for a in axes)), g)
+    return gradient.apply(
+        Expand(labels=f"{kept}->{full}", sizes=tuple(operand.shape[a] for a in axes)), gradient
+    )
 
 
 class Sum(Reduction):
@@ -25,15 +27,15 @@ class Sum(Reduction):
 
     monoid = "add"
 
-    def infer(self, x: Type) -> Type:
-        summable(self.name, x.dtype)
-        return super().infer(x)
+    def infer(self, operand: Type) -> Type:
+        summable(self.name, operand.dtype)
+        return super().infer(operand)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.sum(x, axis=self.axes, dtype=x.dtype)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.sum(operand, axis=self.axes, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (spread(g, x, self.axes),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (spread(gradient, operand, self.axes),)
 
 
 class Prod(Reduction):
@@ -41,38 +43,40 @@ class Prod(Reduction):
 
     monoid = "mul"
 
-    def infer(self, x: Type) -> Type:
-        summable(self.name, x.dtype)
-        return super().infer(x)
+    def infer(self, operand: Type) -> Type:
+        summable(self.name, operand.dtype)
+        return super().infer(operand)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.prod(x, axis=self.axes, dtype=x.dtype)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.prod(operand, axis=self.axes, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         """The product of the others: of those that are not 0, where no other is 0."""
-        zero = x == 0.0
-        rest = x.apply(Where(), zero, x.apply(one_like(x)), x)
-        total = spread(rest.apply(self, rest), x, self.axes)
+        zero = operand == 0.0
+        rest = operand.apply(Where(), zero, operand.apply(one_like(operand)), operand)
+        total = spread(rest.apply(self, rest), operand, self.axes)
         zeros = zero.cast("i32")
-        others = spread(zeros.apply(Sum(axes=self.axes), zeros), x, self.axes) - zeros
-        return (select(others == 0, spread(g, x, self.axes) * (total / rest))[0],)
+        others = spread(zeros.apply(Sum(axes=self.axes), zeros), operand, self.axes) - zeros
+        return (select(others == 0, spread(gradient, operand, self.axes) * (total / rest))[0],)
 
 
 class Extremum(Reduction, abstract=True):
     """The largest or smallest, of nothing the identity; ties share the cotangent."""
 
-    def whole(self, xp: ArrayNamespace, x: Array) -> Array:
-        """`x`, or where an axis to fold is empty, one row of the identity."""
-        if all(x.shape[a] for a in self.axes):
-            return x
-        shape = tuple(1 if k in self.axes else n for k, n in enumerate(x.shape))
-        return xp.full(shape, identity(str(self.monoid), short_type(x)), dtype=x.dtype)
+    def whole(self, xp: ArrayNamespace, operand: Array) -> Array:
+        """`operand`, or where an axis to fold is empty, one row of the identity."""
+        if all(operand.shape[a] for a in self.axes):
+            return operand
+        shape = tuple(1 if k in self.axes else n for k, n in enumerate(operand.shape))
+        return xp.full(shape, identity(str(self.monoid), short_type(operand)), dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        hit = x.apply(Equal(), x, spread(y, x, self.axes)).cast(x.type.dtype)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        hit = operand.apply(Equal(), operand, spread(result, operand, self.axes)).cast(
+            operand.type.dtype
+        )
         count = hit.apply(Sum(axes=self.axes), hit)
         some = count.apply(Maximum(), count, count * 0 + 1)  # of nothing, nothing is the largest
-        return (spread(g / some, x, self.axes) * hit,)
+        return (spread(gradient / some, operand, self.axes) * hit,)
 
 
 class Max(Extremum):
@@ -80,8 +84,8 @@ class Max(Extremum):
 
     monoid = "maximum"
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.max(self.whole(xp, x), axis=self.axes)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.max(self.whole(xp, operand), axis=self.axes)
 
 
 class Min(Extremum):
@@ -89,8 +93,8 @@ class Min(Extremum):
 
     monoid = "minimum"
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.min(self.whole(xp, x), axis=self.axes)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.min(self.whole(xp, operand), axis=self.axes)
 
 
 class Any_(Reduction, name="any"):
@@ -98,8 +102,8 @@ class Any_(Reduction, name="any"):
 
     monoid = "logical_or"
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.any(x, axis=self.axes)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.any(operand, axis=self.axes)
 
 
 class All(Reduction):
@@ -107,20 +111,20 @@ class All(Reduction):
 
     monoid = "logical_and"
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.all(x, axis=self.axes)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.all(operand, axis=self.axes)
 
 
 class ArgMax(Reduction):
     """y = the first position of the largest along one axis"""
 
-    def infer(self, x: Type) -> Type:
+    def infer(self, operand: Type) -> Type:
         if len(self.axes) != 1:
             raise TypeError(f"argmax: along one axis, not {self.axes}")
-        return Type("i32", super().infer(x).shape)
+        return Type("i32", super().infer(operand).shape)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.asarray(xp.argmax(x, axis=self.axes[0]), dtype="int32")
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.asarray(xp.argmax(operand, axis=self.axes[0]), dtype="int32")
 
 
 class Fold(Op):
@@ -132,22 +136,24 @@ class Fold(Op):
     monoid_of: str = "add"  # the reduction that this streams
     rank: int = 1
 
-    def infer(self, x: Type) -> Type:
-        if self.monoid_of not in REDUCTION or self.rank > x.rank:
-            raise TypeError(f"fold: no {self.monoid_of!r} over {self.rank} axes of {x}")
+    def infer(self, operand: Type) -> Type:
+        if self.monoid_of not in REDUCTION or self.rank > operand.rank:
+            raise TypeError(f"fold: no {self.monoid_of!r} over {self.rank} axes of {operand}")
         if self.monoid_of == Sum.monoid:
-            summable(self.name, x.dtype)
-        return Type(x.dtype, x.shape[self.rank :])
+            summable(self.name, operand.dtype)
+        return Type(operand.dtype, operand.shape[self.rank :])
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, x)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, operand)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Op:
         """With an axis ahead of the ranges it is a reduction like any other."""
         return self if last else REDUCTION[self.monoid_of](axes=tuple(range(1, self.rank + 1)))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).vjp(g, y, x)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).vjp(
+            gradient, result, operand
+        )
 
 
 REDUCTION: dict[str, type[Reduction]] = {

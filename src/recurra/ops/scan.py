@@ -17,50 +17,52 @@ class CumSum(Axis):
 
     reverse: bool = False
 
-    def infer(self, x: Type) -> Type:
-        summable(self.name, x.dtype)
-        return super().infer(x)
+    def infer(self, operand: Type) -> Type:
+        summable(self.name, operand.dtype)
+        return super().infer(operand)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
         if self.reverse:
-            turned = xp.cumsum(xp.flip(x, axis=self.axis), axis=self.axis, dtype=x.dtype)
+            turned = xp.cumsum(
+                xp.flip(operand, axis=self.axis), axis=self.axis, dtype=operand.dtype
+            )
             return xp.flip(turned, axis=self.axis)
-        return xp.cumsum(x, axis=self.axis, dtype=x.dtype)
+        return xp.cumsum(operand, axis=self.axis, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(replace(self, reverse=not self.reverse), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient.apply(replace(self, reverse=not self.reverse), gradient),)
 
 
 class CumProd(Axis):
     """y[k] = x[0] · .. · x[k]"""
 
-    def infer(self, x: Type) -> Type:
-        summable(self.name, x.dtype)
-        return super().infer(x)
+    def infer(self, operand: Type) -> Type:
+        summable(self.name, operand.dtype)
+        return super().infer(operand)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        return xp.cumprod(x, axis=self.axis, dtype=x.dtype)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        return xp.cumprod(operand, axis=self.axis, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         """Σ over j >= k of g[j] · y[j] / x[k]; for the first zero, of y as if it were 1 instead.
 
         Behind the first zero every product of the others has that zero in it.
         """
-        zero = x == 0.0
+        zero = operand == 0.0
         zeros = zero.cast("i32")
         passed = zeros.apply(CumSum(axis=self.axis), zeros)
         first = zero & (passed == 1)
-        one = x.apply(one_like(x))
-        rest = x.apply(Where(), first, one, x)
-        after = _from_here(g * rest.apply(self, rest), self.axis)
-        divisor = x.apply(Where(), zero, one, x)
-        before, _ = select(passed == 0, _from_here(g * y, self.axis) / divisor)
-        return (g.apply(Where(), first, after, before),)
+        one = operand.apply(one_like(operand))
+        rest = operand.apply(Where(), first, one, operand)
+        after = _from_here(gradient * rest.apply(self, rest), self.axis)
+        divisor = operand.apply(Where(), zero, one, operand)
+        before, _ = select(passed == 0, _from_here(gradient * result, self.axis) / divisor)
+        return (gradient.apply(Where(), first, after, before),)
 
 
-def _from_here(x: Any, axis: int) -> Any:
+def _from_here(operand: Any, axis: int) -> Any:
     """x[k] + x[k+1] + .."""
-    return x.apply(CumSum(axis=axis, reverse=True), x)
+    return operand.apply(CumSum(axis=axis, reverse=True), operand)
 
 
 def powers(xp: ArrayNamespace, gamma: float, count: int, dtype: Any, axis: int, rank: int) -> Array:
@@ -75,19 +77,23 @@ class DiscountedSum(Op, name="discounted_sum"):
     gamma: float
     axis: int = 0
 
-    def infer(self, x: Type) -> Type:
-        floating(self.name, x.dtype)
-        if not 0 <= self.axis < x.rank:
-            raise TypeError(f"{self.name}: {x} has no axis {self.axis}")
-        return Type(x.dtype, tuple(s for k, s in enumerate(x.shape) if k != self.axis))
+    def infer(self, operand: Type) -> Type:
+        floating(self.name, operand.dtype)
+        if not 0 <= self.axis < operand.rank:
+            raise TypeError(f"{self.name}: {operand} has no axis {self.axis}")
+        return Type(operand.dtype, tuple(s for k, s in enumerate(operand.shape) if k != self.axis))
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        n, rank = x.shape[self.axis], len(x.shape)
-        w = powers(xp, self.gamma, n, x.dtype, self.axis, rank)
-        return xp.sum(x * w, axis=self.axis, dtype=x.dtype)
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        n, rank = operand.shape[self.axis], len(operand.shape)
+        w = powers(xp, self.gamma, n, operand.dtype, self.axis, rank)
+        return xp.sum(operand * w, axis=self.axis, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(Discounts(gamma=self.gamma, axis=self.axis, size=x.shape[self.axis]), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (
+            gradient.apply(
+                Discounts(gamma=self.gamma, axis=self.axis, size=operand.shape[self.axis]), gradient
+            ),
+        )
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
@@ -100,17 +106,19 @@ class Discounts(Op):
     axis: int
     size: Expr | int
 
-    def infer(self, x: Type) -> Type:
-        floating(self.name, x.dtype)
-        return Type(x.dtype, (*x.shape[: self.axis], self.size, *x.shape[self.axis :]))
+    def infer(self, operand: Type) -> Type:
+        floating(self.name, operand.dtype)
+        return Type(
+            operand.dtype, (*operand.shape[: self.axis], self.size, *operand.shape[self.axis :])
+        )
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         n = evaluate(self.size, env)
-        w = powers(xp, self.gamma, n, x.dtype, self.axis, len(x.shape) + 1)
-        return xp.expand_dims(x, axis=self.axis) * w
+        w = powers(xp, self.gamma, n, operand.dtype, self.axis, len(operand.shape) + 1)
+        return xp.expand_dims(operand, axis=self.axis) * w
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g.apply(DiscountedSum(gamma=self.gamma, axis=self.axis), g),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient.apply(DiscountedSum(gamma=self.gamma, axis=self.axis), gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)

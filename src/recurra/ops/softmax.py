@@ -11,35 +11,39 @@ from recurra.ops.reduction import Sum, spread
 class Normalized(Axis, abstract=True):
     """Of floats, along an axis; of no elements there is nothing to normalize."""
 
-    def infer(self, x: Type) -> Type:
-        floating(self.name, x.dtype)
-        return super().infer(x)
+    def infer(self, operand: Type) -> Type:
+        floating(self.name, operand.dtype)
+        return super().infer(operand)
 
-    def shifted(self, xp: ArrayNamespace, x: Array) -> Array:
+    def shifted(self, xp: ArrayNamespace, operand: Array) -> Array:
         """x - max x, which keeps eˣ in range."""
-        return x - xp.max(x, axis=self.axis, keepdims=True) if x.shape[self.axis] else x
+        return (
+            operand - xp.max(operand, axis=self.axis, keepdims=True)
+            if operand.shape[self.axis]
+            else operand
+        )
 
 
 class Softmax(Normalized):
     """y = eˣ / Σ eˣ"""
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        e = xp.exp(self.shifted(xp, x))
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        e = xp.exp(self.shifted(xp, operand))
         return e / xp.sum(e, axis=self.axis, keepdims=True)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        inner = g.apply(Sum(axes=(self.axis,)), g * y)
-        return (y * (g - spread(inner, x, (self.axis,))),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        inner = gradient.apply(Sum(axes=(self.axis,)), gradient * result)
+        return (result * (gradient - spread(inner, operand, (self.axis,))),)
 
 
 class LogSoftmax(Normalized, name="log_softmax"):
     """y = x - ln Σ eˣ"""
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
-        x = self.shifted(xp, x)
-        return x - xp.log(xp.sum(xp.exp(x), axis=self.axis, keepdims=True))
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
+        operand = self.shifted(xp, operand)
+        return operand - xp.log(xp.sum(xp.exp(operand), axis=self.axis, keepdims=True))
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        p = x.apply(Softmax(axis=self.axis), x)
-        total = g.apply(Sum(axes=(self.axis,)), g)
-        return (g - p * spread(total, x, (self.axis,)),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        p = operand.apply(Softmax(axis=self.axis), operand)
+        total = gradient.apply(Sum(axes=(self.axis,)), gradient)
+        return (gradient - p * spread(total, operand, (self.axis,)),)

@@ -59,13 +59,13 @@ class Input(Op):
     of: str = ""
     at_: tuple[Expr | int, ...] = ()
 
-    def given(self, n: Any, env: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
-        """Return what the caller gave of the equation `n`, [*dims, *shape]: a view of his array."""
-        whole = arrays[self.of or n.name]
+    def given(self, node: Any, env: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+        """Return what the caller gave of an equation, [*dims, *shape]: a view of his array."""
+        whole = arrays[self.of or node.name]
         if not self.of:
             return whole
         whole = whole if hasattr(whole, "shape") else np.asarray(whole)
-        pairs = zip(self.at_, n.domain, strict=True)
+        pairs = zip(self.at_, node.domain, strict=True)
         return whole[tuple(_steps(e, r, env) for e, r in pairs)]
 
     def infer(self) -> Type:

@@ -35,13 +35,17 @@ _U = (
 )
 
 
-def _polynomial(x: Array, factors: Sequence[float]) -> Array:
-    return reduce(lambda y, c: y * x + c, factors[1:], factors[0])
+def _polynomial(operand: Array, factors: Sequence[float]) -> Array:
+    return reduce(lambda y, c: y * operand + c, factors[1:], factors[0])
 
 
-def _parts(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array]:
+def _parts(xp: ArrayNamespace, operand: Array) -> tuple[Array, Array, Array]:
     """erf x where |x| < 1; erfc |x| elsewhere; is |x| < 1? In f32 at least: halves overflow."""
-    wide = x if str(x.dtype).endswith(("64", "t32")) else xp.asarray(x, dtype="float32")
+    wide = (
+        operand
+        if str(operand.dtype).endswith(("64", "t32"))
+        else xp.asarray(operand, dtype="float32")
+    )
     size = xp.abs(wide)
     small, large = xp.minimum(size, 1.0), xp.minimum(xp.maximum(size, 1.0), 8.0)
     near = xp.sign(wide) * small * _polynomial(small * small, _T) / _polynomial(small * small, _U)
@@ -52,28 +56,28 @@ def _parts(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array]:
 class Erf(Floating):
     """y = 2/√π ∫₀ˣ e^(-u²) du"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        near, far, inside = _parts(xp, x)
-        y = xp.where(inside, near, xp.sign(x) * (1.0 - far))
-        return xp.asarray(y, dtype=x.dtype)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        near, far, inside = _parts(xp, operand)
+        y = xp.where(inside, near, xp.sign(operand) * (1.0 - far))
+        return xp.asarray(y, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (g * _slope(x),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (gradient * _slope(operand),)
 
 
 class Erfc(Floating):
     """y = 1 - erf x, also where that is small"""
 
-    def apply(self, xp: ArrayNamespace, x: Array) -> Array:
-        near, far, inside = _parts(xp, x)
-        y = xp.where(inside, 1.0 - near, xp.where(x > 0.0, far, 2.0 - far))
-        return xp.asarray(y, dtype=x.dtype)
+    def apply(self, xp: ArrayNamespace, operand: Array) -> Array:
+        near, far, inside = _parts(xp, operand)
+        y = xp.where(inside, 1.0 - near, xp.where(operand > 0.0, far, 2.0 - far))
+        return xp.asarray(y, dtype=operand.dtype)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        return (-(g * _slope(x)),)
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        return (-(gradient * _slope(operand)),)
 
 
-def _slope(x: Any) -> Any:
+def _slope(operand: Any) -> Any:
     """2/√π e^(-x²)"""
-    squares = x.apply(Square(), x)
-    return x.apply(Exp(), x.apply(Neg(), squares)) * (2 / pi**0.5)
+    squares = operand.apply(Square(), operand)
+    return operand.apply(Exp(), operand.apply(Neg(), squares)) * (2 / pi**0.5)

@@ -31,36 +31,41 @@ class Windows(Op):
         steps = zip(lengths, spans(self.sizes, self.gaps), self.strides, strict=True)
         return tuple((n - span) // stride + 1 for n, span, stride in steps)
 
-    def infer(self, x: Type) -> Type:
+    def infer(self, operand: Type) -> Type:
         end = self.axis + len(self.sizes)
-        lengths = x.shape[self.axis : end]
+        lengths = operand.shape[self.axis : end]
         if len(lengths) != len(self.sizes):
-            raise TypeError(f"windows: {x} has no axes {self.axis}:{end}")
+            raise TypeError(f"windows: {operand} has no axes {self.axis}:{end}")
         reach = spans(self.sizes, self.gaps)
         if any(isinstance(n, int) and n < s for n, s in zip(lengths, reach, strict=True)):
             raise TypeError(f"windows: none of {self.sizes} fits into {lengths}")
-        shape = (*x.shape[: self.axis], *self.sizes, *self.counts(lengths), *x.shape[end:])
-        return Type(x.dtype, shape)
+        shape = (
+            *operand.shape[: self.axis],
+            *self.sizes,
+            *self.counts(lengths),
+            *operand.shape[end:],
+        )
+        return Type(operand.dtype, shape)
 
-    def eval(self, xp: ArrayNamespace, x: Array) -> Array:
+    def eval(self, xp: ArrayNamespace, operand: Array) -> Array:
         end = self.axis + len(self.sizes)
-        counts: Any = self.counts(x.shape[self.axis : end])
+        counts: Any = self.counts(operand.shape[self.axis : end])
         lead = (slice(None),) * self.axis
         gaps, reach = steps_of(self.sizes, self.gaps), spans(self.sizes, self.gaps)
         if self.strides == self.sizes == reach:
-            return _side_by_side(xp, x, self.axis, self.sizes, counts)
+            return _side_by_side(xp, operand, self.axis, self.sizes, counts)
         rows = [
-            x[(*lead, *(slice(k, k + s * (m - 1) + 1, s) for k, s, m in corner))]
+            operand[(*lead, *(slice(k, k + s * (m - 1) + 1, s) for k, s, m in corner))]
             for corner in (
                 zip(ks, self.strides, counts, strict=True)
                 for ks in product(*map(range, [0] * len(counts), reach, gaps))
             )
         ]
-        shape = (*x.shape[: self.axis], *self.sizes, *counts, *x.shape[end:])
+        shape = (*operand.shape[: self.axis], *self.sizes, *counts, *operand.shape[end:])
         return xp.reshape(xp.stack(rows, axis=self.axis), shape)
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
-        lengths = x.shape[self.axis : self.axis + len(self.sizes)]
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
+        lengths = operand.shape[self.axis : self.axis + len(self.sizes)]
         back = Overlap(
             axis=self.axis,
             sizes=self.sizes,
@@ -68,14 +73,14 @@ class Windows(Op):
             lengths=lengths,
             gaps=self.gaps,
         )
-        return (g.apply(back, g),)
+        return (gradient.apply(back, gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
 
 
 def _side_by_side(
-    xp: ArrayNamespace, x: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
+    xp: ArrayNamespace, operand: Array, axis: int, sizes: tuple[int, ...], counts: tuple[int, ...]
 ) -> Array:
     """Windows that neither overlap nor leave gaps are the axes cut in two."""
     k = len(sizes)
@@ -83,10 +88,12 @@ def _side_by_side(
         slice(0, n * m) for n, m in zip(counts, sizes, strict=True)
     )
     cut = [n for pair in zip(counts, sizes, strict=True) for n in pair]
-    x = xp.reshape(x[whole], (*x.shape[:axis], *cut, *x.shape[axis + k :]))
+    operand = xp.reshape(operand[whole], (*operand.shape[:axis], *cut, *operand.shape[axis + k :]))
     inner = [axis + 2 * j + 1 for j in range(k)]
     outer = [axis + 2 * j for j in range(k)]
-    return xp.permute_dims(x, (*range(axis), *inner, *outer, *range(axis + 2 * k, x.ndim)))
+    return xp.permute_dims(
+        operand, (*range(axis), *inner, *outer, *range(axis + 2 * k, operand.ndim))
+    )
 
 
 def steps_of(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
@@ -108,45 +115,51 @@ class Overlap(Op):
     lengths: tuple[Expr | int, ...]
     gaps: tuple[int, ...] = ()
 
-    def infer(self, x: Type) -> Type:
+    def infer(self, operand: Type) -> Type:
         end = self.axis + 2 * len(self.sizes)
-        have = x.shape[self.axis : end]
+        have = operand.shape[self.axis : end]
         windows = Windows(axis=0, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
         if have != (*self.sizes, *windows.counts(self.lengths)):
-            raise TypeError(f"overlap: {x} has no windows of {self.lengths} at axis {self.axis}")
-        return Type(x.dtype, (*x.shape[: self.axis], *self.lengths, *x.shape[end:]))
+            raise TypeError(
+                f"overlap: {operand} has no windows of {self.lengths} at axis {self.axis}"
+            )
+        return Type(
+            operand.dtype, (*operand.shape[: self.axis], *self.lengths, *operand.shape[end:])
+        )
 
-    def run(self, xp: ArrayNamespace, env: Env, x: Array) -> Array:
+    def run(self, xp: ArrayNamespace, env: Env, operand: Array) -> Array:
         for k in reversed(range(len(self.sizes))):  # the last first: the others keep their places
             n, size = evaluate(self.lengths[k], env), self.axis + k
             gap = steps_of(self.sizes, self.gaps)[k]
-            x = _overlapped(xp, x, size, size + k + 1, n, self.strides[k], gap)
-        return x
+            operand = _overlapped(xp, operand, size, size + k + 1, n, self.strides[k], gap)
+        return operand
 
-    def vjp(self, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
+    def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
         windows = Windows(axis=self.axis, sizes=self.sizes, strides=self.strides, gaps=self.gaps)
-        return (g.apply(windows, g),)
+        return (gradient.apply(windows, gradient),)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self:
         return self if last else replace(self, axis=self.axis + 1)
 
 
 def _overlapped(
-    xp: ArrayNamespace, x: Array, size: int, count: int, n: int, stride: int, gap: int
+    xp: ArrayNamespace, operand: Array, size: int, count: int, length: int, stride: int, gap: int
 ) -> Array:
-    """The axis `size` of elements and the axis `count` of windows, added up along n places.
+    """The axis `size` of elements and the axis `count` of windows, added up along `length` places.
 
     Element a·stride + r of window j lies at place (a + j)·stride + r: so whole strides are added,
     as many as windows overlap, and their elements interleaved at the end.
     """
-    x = _spread(xp, x, size, gap)
-    steps = -(-x.shape[size] // stride)
-    x = _zero_padded(xp, x, size, 0, steps * stride - x.shape[size])
-    m = x.shape[count]
-    places = max(-(-n // stride), m + steps - 1)
+    operand = _spread(xp, operand, size, gap)
+    steps = -(-operand.shape[size] // stride)
+    operand = _zero_padded(xp, operand, size, 0, steps * stride - operand.shape[size])
+    m = operand.shape[count]
+    places = max(-(-length // stride), m + steps - 1)
     lead = (slice(None),) * size
     parts = [
-        _zero_padded(xp, x[(*lead, slice(a * stride, (a + 1) * stride))], count, a, places - m - a)
+        _zero_padded(
+            xp, operand[(*lead, slice(a * stride, (a + 1) * stride))], count, a, places - m - a
+        )
         for a in range(steps)
     ]
     total = reduce(add, parts)  # [.., stride, .., places, ..]
@@ -155,25 +168,28 @@ def _overlapped(
     total = xp.permute_dims(total, tuple(order))
     rest = total.shape[count + 1 :]
     y = xp.reshape(total, (*total.shape[: count - 1], places * stride, *rest))
-    return y[(*(slice(None),) * (count - 1), slice(0, n))] if places * stride > n else y
+    return y[(*(slice(None),) * (count - 1), slice(0, length))] if places * stride > length else y
 
 
-def _spread(xp: ArrayNamespace, x: Array, axis: int, gap: int) -> Array:
+def _spread(xp: ArrayNamespace, operand: Array, axis: int, gap: int) -> Array:
     """The elements of an axis, `gap` apart, zeros between."""
     if gap == 1:
-        return x
-    wide = xp.expand_dims(x, axis=axis + 1)
-    zeros = xp.zeros((*x.shape[: axis + 1], gap - 1, *x.shape[axis + 1 :]), dtype=x.dtype)
-    shape = (*x.shape[:axis], x.shape[axis] * gap, *x.shape[axis + 1 :])
+        return operand
+    wide = xp.expand_dims(operand, axis=axis + 1)
+    zeros = xp.zeros(
+        (*operand.shape[: axis + 1], gap - 1, *operand.shape[axis + 1 :]), dtype=operand.dtype
+    )
+    shape = (*operand.shape[:axis], operand.shape[axis] * gap, *operand.shape[axis + 1 :])
     spread = xp.reshape(xp.concat((wide, zeros), axis=axis + 1), shape)
     return spread[(*(slice(None),) * axis, slice(0, shape[axis] - gap + 1))]
 
 
-def _zero_padded(xp: ArrayNamespace, x: Array, axis: int, before: int, after: int) -> Array:
-    """`x` with zeros around it along an axis."""
+def _zero_padded(xp: ArrayNamespace, operand: Array, axis: int, before: int, after: int) -> Array:
+    """`operand` with zeros around it along an axis."""
     if not before and not after:
-        return x
+        return operand
     ends = [
-        xp.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.dtype) for n in (before, after)
+        xp.zeros((*operand.shape[:axis], n, *operand.shape[axis + 1 :]), dtype=operand.dtype)
+        for n in (before, after)
     ]
-    return xp.concat((ends[0], x, ends[1]), axis=axis)
+    return xp.concat((ends[0], operand, ends[1]), axis=axis)

@@ -208,13 +208,13 @@ def satisfiable(where: Expr) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def gap(
-    a: str, b: str, dims: tuple[str, ...], constraints: tuple[str, ...]
+    left: str, right: str, dims: tuple[str, ...], constraints: tuple[str, ...]
 ) -> tuple[int | None, int | None]:
     """The least and greatest a - b; None: no bound. What is no dim is a bound, at least 1."""
     every = sorted({*dims, *mentioned(constraints)})
     positive = [f"{n} >= 1" for n in every if n not in dims]
-    body = " and ".join([*positive, *constraints, f"gap = {a} - {b}"])
-    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, b])} : {body} }}", CONTEXT)
+    body = " and ".join([*positive, *constraints, f"gap = {left} - {right}"])
+    s = isl.Set(f"{{ [gap] : exists {', '.join([*every, right])} : {body} }}", CONTEXT)
     if s.is_empty():
         return 0, 0
     low, high = s.dim_min_val(0), s.dim_max_val(0)

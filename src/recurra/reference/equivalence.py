@@ -104,12 +104,14 @@ def difference(
     return None
 
 
-def _equal(a: Array, b: Array) -> Array:
-    close = CLOSE.get(a.dtype.name)
+def _equal(left: Array, right: Array) -> Array:
+    close = CLOSE.get(left.dtype.name)
     if close is None:
-        return a == b
-    finite = np.abs(a[np.isfinite(a)])
-    return np.isclose(b, a, rtol=close, atol=close * finite.max(initial=1e-3), equal_nan=True)
+        return left == right
+    finite = np.abs(left[np.isfinite(left)])
+    return np.isclose(
+        right, left, rtol=close, atol=close * finite.max(initial=1e-3), equal_nan=True
+    )
 
 
 def stood_in(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -162,12 +162,12 @@ def _dots(known: Points, box: Box) -> str:
     return f'<path class="dots" d="{"".join(f"M{_x(x, box)} {_y(y, box)}h0" for x, y in known)}"/>'
 
 
-def _x(x: float, box: Box) -> str:
-    return f"{WIDE * (x - box[0]) / (box[1] - box[0]):.0f}"
+def _x(value: float, box: Box) -> str:
+    return f"{WIDE * (value - box[0]) / (box[1] - box[0]):.0f}"
 
 
-def _y(y: float, box: Box) -> str:
-    return f"{HIGH * (box[3] - y) / (box[3] - box[2]):.0f}"
+def _y(value: float, box: Box) -> str:
+    return f"{HIGH * (box[3] - value) / (box[3] - box[2]):.0f}"
 
 
 def _tick(value: float, among: Sequence[float]) -> str:

@@ -255,14 +255,14 @@ class ActingCut:
             return after
         return self.choose(node.name, self.read(node, begin, ago, begins=True), after, ago)
 
-    def choose(self, name: str, a: str, b: str, ago: int) -> str:
-        type_ = self.nodes[b].type
+    def choose(self, name: str, left: str, right: str, ago: int) -> str:
+        type_ = self.nodes[right].type
         letters = LETTERS[: type_.rank]  # pyright: ignore[reportAttributeAccessIssue]
         labels = f",{letters},{letters}->{letters}" if letters else ""
         first = self.given(FIRST, Type("bool"))
         if ago:  # where it began so many steps ago
             first = self.began(ago)
-        return self.added(name, Where(labels=labels), (first, a, b), type_)
+        return self.added(name, Where(labels=labels), (first, left, right), type_)
 
     def began(self, ago: int) -> str:
         name = f"{FIRST}_{ago}"
@@ -280,22 +280,22 @@ class ActingCut:
         far = dict.fromkeys(symbols_of(node.op.when) - at.keys(), 1 << 20)
         return node.args[node.op.arm({**far, **self.sizes, **at})]
 
-    def read(self, node: Node, a: Ref, ago: int, begins: bool = False) -> str:
+    def read(self, node: Node, ref: Ref, ago: int, begins: bool = False) -> str:
         """The operand of an equation: now, or earlier where it reads the past."""
-        back, stays = self.steps_back(node, a)
-        source = self.graph[a.name]
+        back, stays = self.steps_back(node, ref)
+        source = self.graph[ref.name]
         if back is None:
-            return self.build(a.name, 0)
+            return self.build(ref.name, 0)
         if begins:  # the branch of the first step, which has no past
             back = 0
         if source.name in self.observed and source.name not in self.steps:
             return self.observe(source, self.observed[source.name])
-        past = self.build(a.name, ago + back)
+        past = self.build(ref.name, ago + back)
         if not stays or not back:
             return past
         for k in range(1, back + 1):  # x[max(t - k, 0)]: no earlier than the first
-            newer = self.build(a.name, ago + back - k)
-            past = self.choose(f"{a.name}_from_{back - k}", newer, past, ago + back - k)
+            newer = self.build(ref.name, ago + back - k)
+            past = self.choose(f"{ref.name}_from_{back - k}", newer, past, ago + back - k)
         return past
 
     def steps_back(self, node: Node, ref: Ref) -> tuple[int | None, bool]:

@@ -29,8 +29,8 @@ class ActorCritic(Module):
             zeros = initializers.zeros()((self.spaces.deviations,))
             self.log_std = Parameter(zeros, domain, "log_std")
 
-    def forward(self, o: object) -> tuple[object, RecurrentTensor]:
-        x = self.spaces.seen(o)
+    def forward(self, observation: object) -> tuple[object, RecurrentTensor]:
+        x = self.spaces.seen(observation)
         pi = self.spaces.distribution(self.actor(x), getattr(self, "log_std", None))
         return pi, self.critic(x).index(0)
 

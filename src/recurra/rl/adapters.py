@@ -15,9 +15,9 @@ from recurra.rl.traceable import StatefulEnv
 KEY_BITS = 8388608.0  # 2**23: a uniform f32 draw is a multiple of its inverse
 
 
-def key(u: Any) -> object:
+def key(draw: Any) -> object:
     """A raw JAX key, u32[2], from two uniform draws."""
-    return (u * KEY_BITS).astype("uint32")
+    return (draw * KEY_BITS).astype("uint32")
 
 
 def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
@@ -30,12 +30,12 @@ def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
     params = env.default_params if params is None else params
     tells = _results_of_step(env, params) == 6
 
-    def reset(u: object) -> tuple[object, object]:
-        o, state = env.reset_env(key(u), params)
+    def reset(draw: object) -> tuple[object, object]:
+        o, state = env.reset_env(key(draw), params)
         return state, o
 
-    def step(u: object, state: object, a: object) -> tuple[object, ...]:
-        o, state, reward, term, _ = env.step_env(key(u), state, a, params)
+    def step(draw: object, state: object, action: object) -> tuple[object, ...]:
+        o, state, reward, term, _ = env.step_env(key(draw), state, action, params)
         return state, o, reward, term, env.is_truncated(state, params) if tells else None
 
     name = str(getattr(env, "name", type(env).__name__))
@@ -45,10 +45,10 @@ def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
 def _results_of_step(env: Any, params: object) -> int:
     from recurra.backends.jax.function import result_tree
 
-    def both(u: object) -> tuple[object, ...]:
-        _, state = env.reset_env(key(u), params)
-        action = env.action_space(params).sample(key(u))
-        return tuple(env.step(key(u), state, action, params))
+    def both(draw: object) -> tuple[object, ...]:
+        _, state = env.reset_env(key(draw), params)
+        action = env.action_space(params).sample(key(draw))
+        return tuple(env.step(key(draw), state, action, params))
 
     found = len(result_tree(both, [Type("f32", (2,))]))
     if found not in (5, 6):
@@ -78,12 +78,12 @@ def brax(env: Any, episodes: str) -> StatefulEnv:
             )
         layer = vars(layer).get("env")
 
-    def reset(u: object) -> tuple[object, object]:
-        state = env.reset(key(u))
+    def reset(draw: object) -> tuple[object, object]:
+        state = env.reset(key(draw))
         return state, state.obs
 
-    def step(u: object, state: Any, a: object) -> tuple[object, ...]:
-        state = env.step(state, a)
+    def step(draw: object, state: Any, action: object) -> tuple[object, ...]:
+        state = env.step(state, action)
         trunc = state.info.get("truncation")
         term = state.done if trunc is None else state.done * (1 - trunc)
         return state, state.obs, state.reward, term, trunc

@@ -89,8 +89,8 @@ def traceable(
     if episodes == "absorbing":
         return TraceableEnv(reset, step, observation, space, reward, draws, via)
 
-    def first(u: object) -> tuple[object, object]:
-        state = reset(u)
+    def first(draw: object) -> tuple[object, object]:
+        state = reset(draw)
         return state, state
 
     def after(_: object, state: object, action: object) -> tuple[object, ...]:

@@ -202,16 +202,16 @@ class InGroups:
         self.groups: list[Episodes] = []
 
     def reset(
-        self, k: Array, n: Array, draw: Array, count: Array, *rest: Array
+        self, group: Array, size: Array, draw: Array, count: Array, *rest: Array
     ) -> tuple[Array | np.int32, ...]:
         """`Episodes.reset` of a group; `count` is of all rows."""
-        self._expect(int(n))
-        rows = int(count) // int(n)
-        return self.groups[int(k)].reset(draw, rows, *rest, first=int(k) * rows)
+        self._expect(int(size))
+        rows = int(count) // int(size)
+        return self.groups[int(group)].reset(draw, rows, *rest, first=int(group) * rows)
 
-    def step(self, k: Array, n: Array, *given: Array) -> tuple[Array | np.int32, ...]:
+    def step(self, group: Array, size: Array, *given: Array) -> tuple[Array | np.int32, ...]:
         """`Episodes.step` of a group."""
-        return self.groups[int(k)].step(*given)
+        return self.groups[int(group)].step(*given)
 
     def state_dict(self) -> object:
         """That of every group; raises Unsaved."""

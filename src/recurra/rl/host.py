@@ -87,8 +87,8 @@ class HostEnv(HasLast):
                 loc=here(),
             )
 
-    def step(self, a: Any) -> Stepped:
-        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+    def step(self, action: Any) -> Stepped:
+        """The next observation, the reward and `done` of taking an action; no gradient passes."""
         if self._tracer is not current():
             raise RecurraError(
                 f"{self.episodes.spec} is stepped before its reset",
@@ -98,7 +98,7 @@ class HostEnv(HasLast):
             )
         if self._last is not None:
             raise self._twice("step")
-        actions = tensors_of(self.action_space, a)
+        actions = tensors_of(self.action_space, action)
         domain, t = stepped_domain(self._box, actions)
         outer = domain.without(*(r.dim for r in self._rows))
         token = recurrence("token", outer, TOKEN, t, self._start)
@@ -173,19 +173,23 @@ class HostEnv(HasLast):
         *results, after = call(fn, lone, xs, (), domain, token=token, stem=name)
         return *(x.index(0) for x in results), after
 
-    def _action(self, a: RecurrentTensor, want: Type) -> RecurrentTensor:
-        """`a` as the environment takes it, over its rows."""
-        if a.shape != want.shape or is_float(a.dtype) != is_float(want.dtype):
+    def _action(self, action: RecurrentTensor, want: Type) -> RecurrentTensor:
+        """`action` as the environment takes it, over its rows."""
+        if action.shape != want.shape or is_float(action.dtype) != is_float(want.dtype):
             raise ShapeError(
                 f"{self.episodes.spec} takes actions {want}",
-                facts=f"this one is {a!r}",
+                facts=f"this one is {action!r}",
                 hint=f"write .reshape({', '.join(map(str, want.shape))})"
-                if a.shape != want.shape and want.shape
+                if action.shape != want.shape and want.shape
                 else "sample it from a policy over its actions, or .cast('i32') what counts them",
                 loc=here(),
             )
-        a = a.cast(want.dtype)
-        return a if any(r.dim in a.domain for r in self._rows) else a.expand(self._count)
+        action = action.cast(want.dtype)
+        return (
+            action
+            if any(r.dim in action.domain for r in self._rows)
+            else action.expand(self._count)
+        )
 
     def _twice(self, what: str) -> RecurraError:
         return RecurraError(

@@ -368,9 +368,9 @@ class SavedPolicy:
         """Is an action one array, not a dict or tuple of such?"""
         return len(self.taken) == 1 and not self.taken[0].path
 
-    def _given(self, writer: Writer, leaf: Leaf, x: object) -> str:
+    def _given(self, writer: Writer, leaf: Leaf, value: object) -> str:
         """An action as the environment takes it."""
-        text = writer.show(x)
+        text = writer.show(value)
         if np.any(np.asarray(leaf.start) != 0):
             text = f"({text} + {writer.show(np.asarray(leaf.start))})"
         return (
@@ -439,16 +439,16 @@ def _largest(logits: Array) -> Array:
     return place.astype(np.int32)
 
 
-def _expect_numbers(x: Array) -> Array:
+def _expect_numbers(array: Array) -> Array:
     """The array; raises RecurraError if it has a NaN."""
-    if np.isnan(x).any():
-        raise _not_a_number(x, DRAWN_FROM)
-    return x
+    if np.isnan(array).any():
+        raise _not_a_number(array, DRAWN_FROM)
+    return array
 
 
-def _not_a_number(x: Array, what: str) -> RecurraError:
+def _not_a_number(array: Array, what: str) -> RecurraError:
     """The error that names the first place of a NaN."""
-    at = f" at {np.argwhere(np.isnan(x))[0].tolist()}" if x.ndim else ""
+    at = f" at {np.argwhere(np.isnan(array))[0].tolist()}" if array.ndim else ""
     return RecurraError(
         f"{what} is NaN{at}",
         facts="an observation, what the policy remembers, or its parameters are not finite",

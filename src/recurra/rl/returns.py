@@ -58,8 +58,8 @@ def explained_variance(
     w = 1.0 + target * 0.0 if where is None else where.cast(target.dtype)
     n = total(w, over)
 
-    def variance(x: RecurrentTensor) -> RecurrentTensor:
-        return total(w * (x - total(w * x, over) / n).square(), over) / n
+    def variance(tensor: RecurrentTensor) -> RecurrentTensor:
+        return total(w * (tensor - total(w * tensor, over) / n).square(), over) / n
 
     spread = variance(target)
     varies = spread > 0.0

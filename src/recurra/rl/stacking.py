@@ -20,9 +20,9 @@ def frames(
     """
     last = o.domain.ranges[-1]
 
-    def back(x: RecurrentTensor, index: int) -> RecurrentTensor:
+    def back(tensor: RecurrentTensor, index: int) -> RecurrentTensor:
         past = maximum(Index(last.sym) - index, wrap(last.lo))
-        return x[tuple(past if r == last else Index(r.sym) for r in x.domain)]
+        return tensor[tuple(past if r == last else Index(r.sym) for r in tensor.domain)]
 
     found = [o]
     for k in range(1, count):

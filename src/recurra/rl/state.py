@@ -47,10 +47,10 @@ INERT = (
 NUMBERS = "biufc"
 
 
-def capture(x: object, path: str) -> object:
+def capture(value: object, path: str) -> object:
     """The state of an object as a tree; `path` is what it is called where it is refused."""
     walk = _Capture()
-    tree = walk.value(x, path)
+    tree = walk.value(value, path)
     walk.expect_apart()
     return tree
 
@@ -60,34 +60,38 @@ class _Capture:
         self.seen: dict[int, tuple[int, object]] = {}  # by id: which object of the walk, and itself
         self.arrays: list[tuple[int, int, str]] = []  # first byte, end, path
 
-    def value(self, x: object, path: str) -> object:
-        if type(x) in _SCALARS:
-            return {"float": str(x)} if isinstance(x, float) and not np.isfinite(x) else x
-        if isinstance(x, np.generic) and x.dtype.kind in NUMBERS:
-            return {"scalar": np.asarray(x)}
-        if isinstance(x, INERT):
-            return {"same": type(x).__name__}
-        if id(x) in self.seen:
-            return {"seen": self.seen[id(x)][0]}
-        self.seen[id(x)] = (len(self.seen), x)
-        match x:
-            case np.ndarray() if x.dtype.kind in NUMBERS:
-                self.arrays.append((*byte_bounds(x), path))
-                return {"array": x.copy()}
+    def value(self, item: object, path: str) -> object:
+        if type(item) in _SCALARS:
+            return (
+                {"float": str(item)} if isinstance(item, float) and not np.isfinite(item) else item
+            )
+        if isinstance(item, np.generic) and item.dtype.kind in NUMBERS:
+            return {"scalar": np.asarray(item)}
+        if isinstance(item, INERT):
+            return {"same": type(item).__name__}
+        if id(item) in self.seen:
+            return {"seen": self.seen[id(item)][0]}
+        self.seen[id(item)] = (len(self.seen), item)
+        match item:
+            case np.ndarray() if item.dtype.kind in NUMBERS:
+                self.arrays.append((*byte_bounds(item), path))
+                return {"array": item.copy()}
             case np.random.Generator():
-                return {"rng": x.bit_generator.state}
-            case list() | tuple() | deque() if type(x) in (list, tuple, deque):
-                items = [self.value(y, f"{path}[{k}]") for k, y in enumerate(x)]
-                return {type(x).__name__: items}
-            case dict() if all(isinstance(k, (str, int)) for k in x):
-                items = [[k, self.value(y, f"{path}[{k!r}]")] for k, y in x.items()]
+                return {"rng": item.bit_generator.state}
+            case list() | tuple() | deque() if type(item) in (list, tuple, deque):
+                items = [self.value(y, f"{path}[{k}]") for k, y in enumerate(item)]
+                return {type(item).__name__: items}
+            case dict() if all(isinstance(k, (str, int)) for k in item):
+                items = [[k, self.value(y, f"{path}[{k!r}]")] for k, y in item.items()]
                 return {"dict": items}
-            case _ if type(x).__basicsize__ == _Plain.__basicsize__ and hasattr(x, "__dict__"):
-                return {"object": {k: self.value(y, f"{path}.{k}") for k, y in vars(x).items()}}
+            case _ if type(item).__basicsize__ == _Plain.__basicsize__ and hasattr(
+                item, "__dict__"
+            ):
+                return {"object": {k: self.value(y, f"{path}.{k}") for k, y in vars(item).items()}}
             case _:
                 raise Unsaved(
                     f"the state of {path} cannot be saved",
-                    facts=f"it is a {type(x).__module__}.{type(x).__qualname__}, "
+                    facts=f"it is a {type(item).__module__}.{type(item).__qualname__}, "
                     "whose insides are not to be seen",
                 )
 
@@ -104,16 +108,16 @@ class _Capture:
 _SCALARS = (type(None), bool, int, float, str)
 
 
-def restore(x: object, tree: object, path: str) -> Any:
-    """The value of `tree`; objects are those of `x`, an environment like the one captured."""
-    return _Restore().value(x, tree, path)
+def restore(value: object, tree: object, path: str) -> Any:
+    """The value of `tree`; objects are those of `value`, an environment like the one captured."""
+    return _Restore().value(value, tree, path)
 
 
 class _Restore:
     def __init__(self):
         self.made: list[object] = []
 
-    def value(self, x: object, tree: object, path: str) -> Any:
+    def value(self, item: object, tree: object, path: str) -> Any:
         if not isinstance(tree, Mapping):
             return tree
         ((kind, inside),) = tree.items()
@@ -122,27 +126,27 @@ class _Restore:
         if kind == "scalar":
             return inside[()]
         if kind == "same":
-            return x
+            return item
         if kind == "seen":
             return self.made[inside]
         place = len(self.made)
         self.made.append(None)
         build: Callable[..., object] = getattr(self, f"_{kind}")
-        return build(x, inside, path, place)
+        return build(item, inside, path, place)
 
-    def _array(self, x: object, inside: np.ndarray, path: str, place: int) -> object:
+    def _array(self, value: object, inside: np.ndarray, path: str, place: int) -> object:
         self.made[place] = inside.copy()
         return self.made[place]
 
-    def _rng(self, x: object, inside: Any, path: str, place: int) -> object:
+    def _rng(self, value: object, inside: Any, path: str, place: int) -> object:
         bits = getattr(np.random, inside["bit_generator"])()
         bits.state = inside
         self.made[place] = np.random.Generator(bits)
         return self.made[place]
 
-    def _list(self, x: object, inside: list[object], path: str, place: int) -> list[object]:
-        out = self.made[place] = x if type(x) is list else []
-        old = [*x] if isinstance(x, (list, tuple)) else []
+    def _list(self, value: object, inside: list[object], path: str, place: int) -> list[object]:
+        out = self.made[place] = value if type(value) is list else []
+        old = [*value] if isinstance(value, (list, tuple)) else []
         old += [None] * (len(inside) - len(old))
         out[:] = [
             self.value(y, t, f"{path}[{k}]")
@@ -150,38 +154,40 @@ class _Restore:
         ]
         return out
 
-    def _deque(self, x: object, inside: list[object], path: str, place: int) -> object:
-        out = x if type(x) is deque else deque[object]()
+    def _deque(self, value: object, inside: list[object], path: str, place: int) -> object:
+        out = value if type(value) is deque else deque[object]()
         new = self._list(list(out), inside, path, place)
         out.clear()
         out.extend(new)
         self.made[place] = out
         return out
 
-    def _tuple(self, x: object, inside: list[object], path: str, place: int) -> object:
-        found = self._list(list(x) if isinstance(x, (list, tuple)) else None, inside, path, place)
+    def _tuple(self, value: object, inside: list[object], path: str, place: int) -> object:
+        found = self._list(
+            list(value) if isinstance(value, (list, tuple)) else None, inside, path, place
+        )
         self.made[place] = tuple(found)
         return self.made[place]
 
     def _dict(
-        self, x: object, inside: list[tuple[str | int, object]], path: str, place: int
+        self, value: object, inside: list[tuple[str | int, object]], path: str, place: int
     ) -> object:
-        out = self.made[place] = x if type(x) is dict else {}
+        out = self.made[place] = value if type(value) is dict else {}
         new = {k: self.value(out.get(k), t, f"{path}[{k!r}]") for k, t in inside}
         out.clear()
         out.update(new)
         return out
 
-    def _object(self, x: object, inside: dict[str, object], path: str, place: int) -> object:
-        if not hasattr(x, "__dict__"):
+    def _object(self, value: object, inside: dict[str, object], path: str, place: int) -> object:
+        if not hasattr(value, "__dict__"):
             raise Unsaved(
                 f"the state of {path} cannot be restored",
                 facts="an environment that is made anew has no object there",
             )
-        self.made[place] = x
-        for name in vars(x).keys() - inside.keys():
-            object.__delattr__(x, name)
+        self.made[place] = value
+        for name in vars(value).keys() - inside.keys():
+            object.__delattr__(value, name)
         for name, t in inside.items():
-            new = self.value(vars(x).get(name), t, f"{path}.{name}")
-            object.__setattr__(x, name, new)
-        return x
+            new = self.value(vars(value).get(name), t, f"{path}.{name}")
+            object.__setattr__(value, name, new)
+        return value

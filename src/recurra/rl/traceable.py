@@ -62,12 +62,12 @@ class TraceableEnv(HasLast):
         self._start = self._reset(uniform(self._domain, (self.draws,)))
         return self._start
 
-    def step(self, a: RecurrentTensor) -> Stepped:
+    def step(self, action: RecurrentTensor) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
-        domain, t = stepped_domain(self._domain, [as_tensor(a)])
+        domain, t = stepped_domain(self._domain, [as_tensor(action)])
         state = recurrence("state", domain, self.observation_space.type, t, self._start)
         alive = recurrence("alive", domain, Type(state.dtype), t, as_tensor(1.0, state.dtype))
-        moved, *paid, done = self._step(state.detach(), a)
+        moved, *paid, done = self._step(state.detach(), action)
         going = where(done, 0.0, alive)
         live = alive > 0.0
         after = where(live, moved, state).detach()
@@ -77,7 +77,9 @@ class TraceableEnv(HasLast):
         reward, ended = given.detach(), going == 0.0
         self._last = Transition(after, reward, ended, ended, as_tensor(False), live, after)
         start = [self._start]
-        plain_exchange("a traceable environment", t, self, [a], start, self._last).note(current())
+        plain_exchange("a traceable environment", t, self, [action], start, self._last).note(
+            current()
+        )
         return self._last.stepped
 
 
@@ -104,13 +106,13 @@ class StatefulEnv(HasLast):
         self._box: Domain | None = None
         self._along: str | None = None  # the dim along which episodes are carried on
 
-        def first(u: object) -> list[object]:
-            state, o = reset(u)
+        def first(draw: object) -> list[object]:
+            state, o = reset(draw)
             return [*packing.pack(state), *self._seen(o)]
 
-        def after(u: object, *xs: object) -> list[object]:
+        def after(draw: object, *xs: object) -> list[object]:
             state, action = packing.unpack(xs[: self._held]), xs[self._held :]
-            state, o, reward, *ended = step(u, state, plain(tree_of(action_space, action)))
+            state, o, reward, *ended = step(draw, state, plain(tree_of(action_space, action)))
             flags = [x.astype(bool) for x in ended if x is not None]
             return [*packing.pack(state), *self._seen(o), reward, *flags]
 
@@ -133,7 +135,7 @@ class StatefulEnv(HasLast):
         self._begin = self._going_on(start, self._box) if self.carried else start
         return self._tree_of_seen(self._begin)
 
-    def step(self, a: object) -> Stepped:
+    def step(self, action: object) -> Stepped:
         """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
         if self._box is None:
             raise RecurraError(
@@ -141,7 +143,7 @@ class StatefulEnv(HasLast):
                 hint="write o[b, i, 0] = env.reset(domain=(b, i)) first",
                 loc=here(),
             )
-        actions = tensors_of(self.action_space, a)
+        actions = tensors_of(self.action_space, action)
         domain, t = stepped_domain(self._box, actions)
         n = self._held
         now = [

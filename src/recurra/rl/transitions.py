@@ -95,8 +95,8 @@ class Env(Protocol):
         """The first observation at each point: a tensor, or a tree as the space is."""
         ...
 
-    def step(self, a: Any) -> Stepped:
-        """The next observation, the reward and `done` of taking action `a`; no gradient passes."""
+    def step(self, action: Any) -> Stepped:
+        """The next observation, the reward and `done` of taking an action; no gradient passes."""
         ...
 
 
@@ -189,6 +189,6 @@ def recurrence(
     return x
 
 
-def follow(x: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
+def follow(tensor: RecurrentTensor, text: str, new: RecurrentTensor) -> None:
     """x[.., t+1] = new[.., t]"""
-    x[tuple(r.sym + 1 if r.dim == text else r.sym for r in x.domain)] = new
+    tensor[tuple(r.sym + 1 if r.dim == text else r.sym for r in tensor.domain)] = new

@@ -428,9 +428,9 @@ def _line_of(method: MethodType) -> Loc:
     return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
 
 
-def _with_rows(x: Array, which: Array, rows: Array) -> Array:
-    """`x` with other values in some rows."""
-    out = x.copy()
+def _with_rows(array: Array, which: Array, rows: Array) -> Array:
+    """`array` with other values in some rows."""
+    out = array.copy()
     out[which] = rows
     return out
 

@@ -52,11 +52,11 @@ class ToCome(ABC):
         return np.asarray(self.read(), dtype=dtype)
 
 
-def read(x: object) -> object:
+def read(value: object) -> object:
     """What is to come, when it is there."""
-    if isinstance(x, tuple | list):
-        return type(x)(map(read, x))
-    return x.read() if isinstance(x, ToCome) else x
+    if isinstance(value, tuple | list):
+        return type(value)(map(read, value))
+    return value.read() if isinstance(value, ToCome) else value
 
 
 @dataclass
@@ -73,23 +73,23 @@ class Waiting:
         """Itself, with what it has of `inner`."""
         return cast(Backend, self)
 
-    def array(self, x: object) -> object:
-        return self.inner.array(read(x))
+    def array(self, value: object) -> object:
+        return self.inner.array(read(value))
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """Launches may run beside the call that would write there."""
 
-    def wait(self, x: object) -> object:
-        return self.inner.wait(read(x))
+    def wait(self, array: object) -> object:
+        return self.inner.wait(read(array))
 
-    def operand(self, x: object) -> np.ndarray:
-        return self.inner.operand(read(x))
+    def operand(self, array: object) -> np.ndarray:
+        return self.inner.operand(read(array))
 
-    def numpy(self, x: object) -> np.ndarray:
-        return self.inner.numpy(read(x))
+    def numpy(self, array: object) -> np.ndarray:
+        return self.inner.numpy(read(array))
 
-    def result(self, x: object) -> np.ndarray:
-        return self.inner.result(read(x))
+    def result(self, array: object) -> np.ndarray:
+        return self.inner.result(read(array))
 
     def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
         found = self.inner.reading(reading)
@@ -131,20 +131,20 @@ class Handles(Waiting):
         at, self.free = self.free, self.free + size
         return Segment(at, size)
 
-    def array(self, x: object) -> object:
-        return self.handles(self.inner.array(read(x)))
+    def array(self, value: object) -> object:
+        return self.handles(self.inner.array(read(value)))
 
-    def made(self, x: np.ndarray) -> object:
-        return self.handles(self.inner.made(x))
+    def made(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.made(array))
 
-    def lent(self, x: np.ndarray) -> object:
-        return self.handles(self.inner.lent(x))
+    def lent(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.lent(array))
 
-    def given(self, x: np.ndarray) -> object:
-        return self.handles(self.inner.given(x))
+    def given(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.given(array))
 
-    def borrow(self, x: object) -> object:
-        return self.handles(self.inner.borrow(x))
+    def borrow(self, array: object) -> object:
+        return self.handles(self.inner.borrow(array))
 
     def handles(self, x: LibraryArray | tuple[LibraryArray, ...]) -> object:
         """The results of a host call are a tuple."""
@@ -153,15 +153,15 @@ class Handles(Waiting):
         return Handle(self.run, self.fresh(int(x.nbytes)), x)
 
 
-def among(x: object) -> list[Handle]:
+def among(value: object) -> list[Handle]:
     """The handles in what a launch is given."""
-    if isinstance(x, Handle):
-        return [x]
-    return [h for y in x for h in among(y)] if isinstance(x, tuple) else []
+    if isinstance(value, Handle):
+        return [value]
+    return [h for y in value for h in among(y)] if isinstance(value, tuple) else []
 
 
-def there(x: object) -> object:
+def there(value: object) -> object:
     """What a handle is of, which is there."""
-    if isinstance(x, tuple):
-        return tuple(map(there, x))
-    return x.value if isinstance(x, Handle) else x
+    if isinstance(value, tuple):
+        return tuple(map(there, value))
+    return value.value if isinstance(value, Handle) else value

@@ -379,9 +379,9 @@ class Saver:
 
     # ---- parameters
 
-    def of_one(self, x: np.ndarray) -> np.ndarray:
+    def of_one(self, array: np.ndarray) -> np.ndarray:
         """What is the same on all workers."""
-        return x if self.workers == 1 else x[0]
+        return array if self.workers == 1 else array[0]
 
     def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
         """A parameter at the border of an iteration; one that nothing trains stays as it began."""
@@ -456,8 +456,8 @@ def _give_state(owner: SavesState, name: str, found: checkpoint.LoadedCheckpoint
         ) from error
 
 
-def _saves_state(x: object) -> TypeGuard[SavesState]:
-    return hasattr(x, "state_dict") and hasattr(x, "load_state_dict")
+def _saves_state(value: object) -> TypeGuard[SavesState]:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def split(tree: object, path: str, arrays: Arrays) -> object:

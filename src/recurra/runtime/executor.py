@@ -184,23 +184,23 @@ class _ExecutorRun:
             for n, k in zip(variables, known, strict=True)
         )
 
-    def saved(self, name: str, x: np.ndarray, place: object = None) -> object:
+    def saved(self, name: str, array: np.ndarray, place: object = None) -> object:
         """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
         place there."""
         store = self.traveling.get(name)
         mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
         if store is not None and store.apart:
-            places = place if mine and isinstance(place, list) else [None] * len(x)
-            return [self.settled(y, at) for y, at in zip(x, places, strict=True)]
-        return self.settled(x, place if mine else None)
+            places = place if mine and isinstance(place, list) else [None] * len(array)
+            return [self.settled(y, at) for y, at in zip(array, places, strict=True)]
+        return self.settled(array, place if mine else None)
 
-    def settled(self, x: np.ndarray, place: object) -> object:
+    def settled(self, array: np.ndarray, place: object) -> object:
         """An array of a run that is gone on with: in its place, or in memory of its own."""
         if place is not None:
-            return self.backend.machine.write(place, (), self.backend.array(x))
+            return self.backend.machine.write(place, (), self.backend.array(array))
         if self.shards is not None:
-            return mesh_of(self.backend).spread(list(x))
-        return self.backend.array(x)
+            return mesh_of(self.backend).spread(list(array))
+        return self.backend.array(array)
 
     def whole(self, name: str, array: object) -> np.ndarray:
         """An output as a NumPy array, with the rows of all workers."""
@@ -296,11 +296,11 @@ class _ExecutorRun:
                 seen[name] = self.whole(name, array[(*self.lead, new)])
         return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
 
-    def numpy(self, x: object) -> np.ndarray:
+    def numpy(self, array: object) -> np.ndarray:
         """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
-        if isinstance(x, list):
-            return np.stack([self.backend.numpy(y) for y in cast(list[object], x)])
-        return self.backend.numpy(x)
+        if isinstance(array, list):
+            return np.stack([self.backend.numpy(y) for y in cast(list[object], array)])
+        return self.backend.numpy(array)
 
     def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
         """The times lo..hi-1 in stretches that end at multiples of `size`."""
@@ -401,8 +401,8 @@ class _ExecutorRun:
             return self.backend.made(np.array(writer.op.run(np, dict(self.plan.sizes))))
         return self.zeros(writer.type)
 
-    def zeros(self, t: Type) -> object:
-        return self.backend.made(np.zeros(t.sizes(self.plan.sizes), NUMPY_NAME[t.dtype]))
+    def zeros(self, of: Type) -> object:
+        return self.backend.made(np.zeros(of.sizes(self.plan.sizes), NUMPY_NAME[of.dtype]))
 
     def calls(self, *statements: str) -> tuple[ArrayFunction, ...]:
         made = {s: self.call(s) for s in statements}

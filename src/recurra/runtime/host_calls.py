@@ -118,11 +118,11 @@ def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> 
     return sampler(env, store, numbers)
 
 
-def _operand(backend: Backend, x: LibraryArray) -> np.ndarray | np.generic:
+def _operand(backend: Backend, array: LibraryArray) -> np.ndarray | np.generic:
     """An array that others may read, too: the host function may not write to it; or a number."""
-    if isinstance(x, np.generic):
-        return x
-    made = backend.operand(x)
+    if isinstance(array, np.generic):
+        return array
+    made = backend.operand(array)
     if made.flags.writeable:
         made = made.view()
         made.flags.writeable = False
@@ -163,11 +163,11 @@ _Place = tuple[int, np.ndarray]  # which result, and where it is written
 _Made = tuple[int, Callable[[np.ndarray], LibraryArray]]  # which result, and how it is handed on
 
 
-def _own(x: np.ndarray) -> np.ndarray:
+def _own(array: np.ndarray) -> np.ndarray:
     """An array that nobody writes to, or a number."""
-    if isinstance(x, np.generic):
-        return x
-    made = np.array(x)
+    if isinstance(array, np.generic):
+        return array
+    made = np.array(array)
     made.flags.writeable = False
     return made
 

@@ -66,7 +66,7 @@ class NanWatch:
         self,
         node: Statement,
         env: Mapping[str, int],
-        y: np.ndarray,
+        array: np.ndarray,
         made: np.ndarray,
         xs: Sequence[object] = (),
         result: int = 0,
@@ -77,12 +77,12 @@ class NanWatch:
         room = min(left, len(spots))
         if room and self.count + room == self.through:
             at = tuple(map(int, spots[room - 1]))
-            self.last = BadElement(node, dict(env), at, float(y[at]), tuple(xs), result)
+            self.last = BadElement(node, dict(env), at, float(array[at]), tuple(xs), result)
         self.count += len(spots)
         if room < len(spots):
-            y = np.array(y, copy=True)
-            y[tuple(spots[room:].T)] = 1
-        return y
+            array = np.array(array, copy=True)
+            array[tuple(spots[room:].T)] = 1
+        return array
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,14 @@ class WatchedArrays(Walk):
             if not node.accumulates:
                 self.keep(node, fixed, state, env)
 
-    def made(self, node: Statement, env: Env, y: np.ndarray, xs: Sequence[object]) -> np.ndarray:
+    def made(
+        self, node: Statement, env: Env, result: np.ndarray, xs: Sequence[object]
+    ) -> np.ndarray:
         """Which elements are worse than the operands they are made of."""
         if isinstance(node.op, Merge):
-            return np.zeros(y.shape, bool)
+            return np.zeros(result.shape, bool)
         if not xs:
-            return np.isnan(y)
+            return np.isnan(result)
 
         def again(bad: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
             clean = [_mended(bad, x) for x in xs]
@@ -128,24 +130,24 @@ class WatchedArrays(Walk):
                 return Op.registry[node.op.monoid_of]().eval(np, *clean)
             return np.asarray(node.op.run(np, env, *clean))
 
-        nan = np.isnan(y) & np.isnan(again(_nan))
-        return nan | (np.isinf(y) & np.isinf(again(_not_finite)))
+        nan = np.isnan(result) & np.isnan(again(_nan))
+        return nan | (np.isinf(result) & np.isinf(again(_not_finite)))
 
 
-def _mended(bad: Callable[[np.ndarray], np.ndarray], x: object) -> object:
+def _mended(bad: Callable[[np.ndarray], np.ndarray], value: object) -> object:
     """An operand, or the results of a call that are one, with 1 for its bad elements."""
-    if isinstance(x, tuple):
-        return tuple(_mended(bad, y) for y in cast("tuple[object, ...]", x))
-    x = np.asarray(x)
-    return np.where(bad(x), 1, x).astype(x.dtype)
+    if isinstance(value, tuple):
+        return tuple(_mended(bad, y) for y in cast("tuple[object, ...]", value))
+    value = np.asarray(value)
+    return np.where(bad(value), 1, value).astype(value.dtype)
 
 
-def _nan(x: np.ndarray) -> np.ndarray:
-    return np.isnan(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
+def _nan(array: np.ndarray) -> np.ndarray:
+    return np.isnan(array) if is_floating(array.dtype) else np.zeros(array.shape, bool)
 
 
-def _not_finite(x: np.ndarray) -> np.ndarray:
-    return ~np.isfinite(x) if is_floating(x.dtype) else np.zeros(x.shape, bool)
+def _not_finite(array: np.ndarray) -> np.ndarray:
+    return ~np.isfinite(array) if is_floating(array.dtype) else np.zeros(array.shape, bool)
 
 
 @dataclass
@@ -231,14 +233,16 @@ class Check:
                 return BadElement(node, dict(point(times)), at, float(y[at]), (), k)
         return None
 
-    def step(self, s: Step) -> None:
+    def step(self, position: Step) -> None:
         """After a launch; raises NotFiniteError."""
         self.launches += 1
-        self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(s.outputs)
-        self.look({**s.outputs, **s.variables}, f"{s.dim}={s.lo}")
+        self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(
+            position.outputs
+        )
+        self.look({**position.outputs, **position.variables}, f"{position.dim}={position.lo}")
         if self.resumable:
-            kept = {n: np.array(x, copy=True) for n, x in s.variables.items()}
-            self.resume = (s.hi, kept)
+            kept = {n: np.array(x, copy=True) for n, x in position.variables.items()}
+            self.resume = (position.hi, kept)
             self.answers.clear()
             self.launches = 0
 
@@ -396,12 +400,12 @@ def _hands_on_variables(program: Program) -> bool:
 
 
 def _answer(
-    watch: NanWatch, node: Statement, env: Mapping[str, int], y: np.ndarray, index: int
+    watch: NanWatch, node: Statement, env: Mapping[str, int], result: np.ndarray, index: int
 ) -> np.ndarray:
     """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
-    y = np.array(y, copy=True)
-    made = _not_finite(y)
-    return watch.mend(node, env, y, made, result=index) if made.any() else y
+    result = np.array(result, copy=True)
+    made = _not_finite(result)
+    return watch.mend(node, env, result, made, result=index) if made.any() else result
 
 
 def bad_names(results: Mapping[str, object]) -> set[str]:
@@ -410,13 +414,13 @@ def bad_names(results: Mapping[str, object]) -> set[str]:
     return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
 
 
-def _worst(x: object) -> str:
-    a = np.asarray(x)
+def _worst(value: object) -> str:
+    a = np.asarray(value)
     return "nan" if np.isnan(a).any() else _text(float(a[~np.isfinite(a)].flat[0]))
 
 
-def _text(x: float) -> str:
-    return f"{x:.5g}"
+def _text(value: float) -> str:
+    return f"{value:.5g}"
 
 
 def _near(operand: object, made: BadElement, index: int) -> str:

@@ -37,11 +37,11 @@ class WholeProgramBackend(Backend, Protocol):
         """f(seed, inputs) -> results, of a region that is all of a program."""
         ...
 
-    def takes(self, x: object) -> TypeGuard[LibraryArray]:
+    def takes(self, array: object) -> TypeGuard[LibraryArray]:
         """Is it an array that the whole takes as it lies, if it has the right shape and type?"""
         ...
 
-    def argument(self, x: object) -> LibraryArray:
+    def argument(self, array: object) -> LibraryArray:
         """What the whole takes of a caller's array: it only reads it, and only while it runs."""
         ...
 

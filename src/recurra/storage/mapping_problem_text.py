@@ -280,8 +280,8 @@ def _instruction_in(x: Json) -> Instruction:
 
 
 def _lines(head: Mapping[str, object], lists: Mapping[str, Sequence[object]]) -> str:
-    def one(x: object) -> str:
-        return json.dumps(x, separators=(",", ":"), default=index)  # of NumPy's integers
+    def one(value: object) -> str:
+        return json.dumps(value, separators=(",", ":"), default=index)  # of NumPy's integers
 
     parts = [f"{one(k)}: {one(v)}" for k, v in head.items()]
     parts += [f"{one(k)}: [\n" + ",\n".join(map(one, v)) + "\n]" for k, v in lists.items()]

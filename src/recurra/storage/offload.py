@@ -99,11 +99,11 @@ def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
     return of.type.nbytes(sizes) * prod(graph.declared[d].range.size(sizes) for d in whole)
 
 
-def offload_of(x: Any) -> Offload | None:
+def offload_of(value: Any) -> Offload | None:
     """What an option means: an Offload, a tier, or None."""
-    if x is None or isinstance(x, Offload):
-        return x
-    return Offload(x)
+    if value is None or isinstance(value, Offload):
+        return value
+    return Offload(value)
 
 
 def worth(plan: StoragePlan, offload: Offload) -> dict[str, str]:

@@ -17,8 +17,8 @@ def aligned(shape: tuple[int, ...], kind: np.dtype, behind: int = 0) -> np.ndarr
     return room[first : first + size].view(kind).reshape(shape)
 
 
-def misaligned(x: np.ndarray) -> np.ndarray:
+def misaligned(array: np.ndarray) -> np.ndarray:
     """A copy that begins at no cache line, so that every such backend has to copy it."""
-    out = aligned(x.shape, x.dtype, LINE // 2)
-    out[...] = x
+    out = aligned(array.shape, array.dtype, LINE // 2)
+    out[...] = array
     return out

@@ -123,15 +123,15 @@ def measure(backend: str, told: Callable[[str], None] = lambda name: None) -> Pr
     )
 
 
-def _plain(x: RecurrentTensor, index: Index) -> RecurrentTensor:
-    return abs(x - 1.0) * 0.5 + 0.25
+def _plain(tensor: RecurrentTensor, index: Index) -> RecurrentTensor:
+    return abs(tensor - 1.0) * 0.5 + 0.25
 
 
-def _products(x: RecurrentTensor, index: Index) -> RecurrentTensor:
+def _products(tensor: RecurrentTensor, index: Index) -> RecurrentTensor:
     turned = constant(np.eye(FEW, dtype=np.float32)[::-1].copy())
     for _ in range(PLAIN):
-        x = turned @ x
-    return x
+        tensor = turned @ tensor
+    return tensor
 
 
 def _start(*shape: int) -> np.ndarray:

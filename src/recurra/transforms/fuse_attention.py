@@ -254,10 +254,10 @@ def _side_by_side(sizes: Mapping[str, int], found: FoundAttention, source: Node)
     return prod(r.size({}) for r in free if not r.mentions())
 
 
-def lengths(sizes: Mapping[str, int], f: FoundAttention) -> tuple[float, int]:
+def lengths(sizes: Mapping[str, int], attention: FoundAttention) -> tuple[float, int]:
     """Points of the range: at an average step, and at most."""
-    box = at_sizes(f.y.domain, sizes)
-    moving = sorted((symbols(f.range.lo) | symbols(f.range.hi)) & set(box.dims))
+    box = at_sizes(attention.y.domain, sizes)
+    moving = sorted((symbols(attention.range.lo) | symbols(attention.range.hi)) & set(box.dims))
     found: list[int] = []
     for k in range(LENGTH_SAMPLES):
         env = dict(sizes)
@@ -265,7 +265,7 @@ def lengths(sizes: Mapping[str, int], f: FoundAttention) -> tuple[float, int]:
             if r.dim in moving:
                 lo, hi = evaluate(r.lo, sizes), evaluate(r.hi, sizes) - 1
                 env[r.dim] = lo + (hi - lo) * k // (LENGTH_SAMPLES - 1)
-        found.append(evaluate(f.range.size, env))
+        found.append(evaluate(attention.range.size, env))
     return sum(found) / len(found), max(found)
 
 

@@ -168,8 +168,8 @@ class GrowingAxes:
         """The same of what is read."""
         return (*(None if s.pad else self.at(s) for s in ref.slices), *self.of(ref.name))
 
-    def at(self, s: Slice) -> Growing | None:
-        return self.ranges.get(Slice(s.lo, s.hi, s.step))
+    def at(self, slice_: Slice) -> Growing | None:
+        return self.ranges.get(Slice(slice_.lo, slice_.hi, slice_.step))
 
     def result(self, node: Node) -> Axes:
         shapes = [shape_of(self.graph.read_type(a)) for a in node.args]

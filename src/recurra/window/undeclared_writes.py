@@ -93,12 +93,16 @@ def _leaves(tree: Mapping[str, object]) -> Iterable[tuple[str, object]]:
             yield name, x
 
 
-def _has_bytes(x: Any) -> bool:
-    if hasattr(x, "__array_interface__"):
-        return x.size > 0 and not x.dtype.hasobject
-    if not hasattr(x, "untyped_storage"):
+def _has_bytes(value: Any) -> bool:
+    if hasattr(value, "__array_interface__"):
+        return value.size > 0 and not value.dtype.hasobject
+    if not hasattr(value, "untyped_storage"):
         return False
-    return x.device.type == "cpu" and x.layout == sys.modules["torch"].strided and x.numel() > 0
+    return (
+        value.device.type == "cpu"
+        and value.layout == sys.modules["torch"].strided
+        and value.numel() > 0
+    )
 
 
 def _elements(array: Any) -> np.ndarray:

@@ -162,27 +162,27 @@ def ufunc(function: np.ufunc) -> Wrapper:
 
 
 @kernel(reads=lambda a, b, out: (a, b), writes=lambda a, b, out: (out,))
-def matmul(a: ArrayLike, b: ArrayLike, out: np.ndarray) -> None:
+def matmul(left: ArrayLike, right: ArrayLike, out: np.ndarray) -> None:
     """out = a @ b. [m, k], [k, n] → [m, n], as numpy.matmul."""
     import numpy as np
 
-    np.matmul(a, b, out=out)
+    np.matmul(left, right, out=out)
 
 
 @kernel(reads=lambda x, out, axis=None: (x,), writes=lambda x, out, axis=None: (out,))
-def total(x: ArrayLike, out: np.ndarray, axis: int | tuple[int, ...] | None = None) -> None:
+def total(array: ArrayLike, out: np.ndarray, axis: int | tuple[int, ...] | None = None) -> None:
     """out = Σ x over the axes; all of them by default."""
     import numpy as np
 
-    np.sum(x, axis=axis, out=out)
+    np.sum(array, axis=axis, out=out)
 
 
 @kernel(reads=lambda x, out: (x,), writes=lambda x, out: (out,))
-def copy(x: ArrayLike, out: np.ndarray) -> None:
+def copy(array: ArrayLike, out: np.ndarray) -> None:
     """out = x, broadcast if need be."""
     import numpy as np
 
-    np.copyto(out, x)
+    np.copyto(out, array)
 
 
 @kernel(reads=lambda value, out: (), writes=lambda value, out: (out,))

@@ -13,23 +13,30 @@ from recurra.ir.expr import evaluate
 from recurra.ops.attention import FAR, Attention
 
 
-def attention(op: Attention, env: Mapping[str, Any], q: Any, k: Any, v: Any, *seen: Any) -> Any:
+def attention(
+    op: Attention, env: Mapping[str, Any], queries: Any, keys: Any, values: Any, *seen: Any
+) -> Any:
     """The op as one call; as its equations with a cap, or values of another width than keys.
 
     Rows of the same keys, such as the heads of a group, are positions of one query.
     """
     r = op.roles()
-    if op.cap or v.shape[r.v.index(r.e)] != k.shape[r.k.index(r.d)]:
-        return op.run(jnp, env, q, k, v, *seen)
-    size = dict(zip(r.q, q.shape, strict=True)) | dict(zip(r.k, k.shape, strict=True))
+    if op.cap or values.shape[r.v.index(r.e)] != keys.shape[r.k.index(r.d)]:
+        return op.run(jnp, env, queries, keys, values, *seen)
+    size = dict(zip(r.q, queries.shape, strict=True)) | dict(zip(r.k, keys.shape, strict=True))
     first, last = r.batch[:-1], r.batch[-1:]
 
-    def four(x: Any, mine: str, along: str, end: str) -> Any:
+    def four(array: Any, mine: str, along: str, end: str) -> Any:
         """[batch, along, heads, end]"""
-        x = turned(x, mine, (*first, *along, *last, *end))
+        array = turned(array, mine, (*first, *along, *last, *end))
         lead, own = len(first), len(first) + len(along)
-        shape = (prod(x.shape[:lead]), prod(x.shape[lead:own]), prod(x.shape[own:-1]), x.shape[-1])
-        return x.reshape(shape)
+        shape = (
+            prod(array.shape[:lead]),
+            prod(array.shape[lead:own]),
+            prod(array.shape[own:-1]),
+            array.shape[-1],
+        )
+        return array.reshape(shape)
 
     bias = None
     if op.length is not None:
@@ -43,14 +50,18 @@ def attention(op: Attention, env: Mapping[str, Any], q: Any, k: Any, v: Any, *se
         shape = (prod(size[c] for c in first), prod(size[c] for c in last))
         hidden = jnp.where(whole.reshape(*shape, -1, size[r.n]), 0.0, FAR)
         bias = hidden if bias is None else bias + hidden
-    given = (four(q, r.q, r.rows, r.d), four(k, r.k, r.n, r.d), four(v, r.v, r.n, r.e))
-    more = None if bias is None else bias.astype(q.dtype)
+    given = (
+        four(queries, r.q, r.rows, r.d),
+        four(keys, r.k, r.n, r.d),
+        four(values, r.v, r.n, r.e),
+    )
+    more = None if bias is None else bias.astype(queries.dtype)
     y = jax.nn.dot_product_attention(*given, bias=more, scale=1.0)
     have = (*first, *r.rows, *last, *r.e)
-    sizes = {**size, r.e: v.shape[r.v.index(r.e)]}
+    sizes = {**size, r.e: values.shape[r.v.index(r.e)]}
     return turned(y.reshape([sizes[c] for c in have]), have, r.y)
 
 
-def turned(x: Any, have: Sequence[str], want: Sequence[str]) -> Any:
+def turned(array: Any, have: Sequence[str], want: Sequence[str]) -> Any:
     """An array with axes `have` as `want`."""
-    return jnp.permute_dims(x, tuple(have.index(c) for c in want))
+    return jnp.permute_dims(array, tuple(have.index(c) for c in want))

@@ -76,16 +76,16 @@ class CachedJax(JaxBackend):
         """The device that code is compiled and loaded for."""
         return _device()
 
-    def takes(self, x: object) -> bool:
-        return super().takes(x) and not self.is_elsewhere(x)
+    def takes(self, array: object) -> bool:
+        return super().takes(array) and not self.is_elsewhere(array)
 
-    def argument(self, x: Any) -> Any:
+    def argument(self, array: Any) -> Any:
         """An array as a launch takes it; one that lies on other devices is copied to its own."""
-        x = super().argument(x)
-        return jax.device_put(x, self.device) if self.is_elsewhere(x) else x
+        array = super().argument(array)
+        return jax.device_put(array, self.device) if self.is_elsewhere(array) else array
 
-    def is_elsewhere(self, x: object) -> bool:
-        return isinstance(x, jax.Array) and x.devices() != {self.device}
+    def is_elsewhere(self, array: object) -> bool:
+        return isinstance(array, jax.Array) and array.devices() != {self.device}
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def made(seed: Any, inputs: Mapping[str, Any]) -> Any:

@@ -52,8 +52,8 @@ def settle(used: Iterable[Any]) -> None:
 
 
 @jax.jit
-def _launch(x: Any) -> Any:
-    return x + 1
+def _launch(array: Any) -> Any:
+    return array + 1
 
 
 @cache

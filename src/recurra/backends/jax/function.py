@@ -152,14 +152,14 @@ class Traced:
         return jax.tree.unflatten(tree, leaves)
 
 
-def _arrays(x: Any) -> Iterator[Any]:
+def _arrays(array: Any) -> Iterator[Any]:
     """The constants of a jaxpr and of those inside."""
-    if isinstance(x, (list, tuple)):
-        for y in cast(Sequence[Any], x):
+    if isinstance(array, (list, tuple)):
+        for y in cast(Sequence[Any], array):
             yield from _arrays(y)
-    elif hasattr(x, "eqns"):
-        yield from getattr(x, "consts", ())
-        for e in x.eqns:
+    elif hasattr(array, "eqns"):
+        yield from getattr(array, "consts", ())
+        for e in array.eqns:
             yield from (v.val for v in e.invars if hasattr(v, "val"))
             yield from _arrays(tuple(e.params.values()))
 

@@ -98,18 +98,18 @@ class JaxMesh(JaxBackend):
             check_vma=False,
         )
 
-    def described(self, x: Any) -> Any:
-        if isinstance(x, list):
-            return tuple(map(self.described, x))
-        own = super().described(x)
+    def described(self, array: Any) -> Any:
+        if isinstance(array, list):
+            return tuple(map(self.described, array))
+        own = super().described(array)
         whole = (self.workers, *own.shape)
         return jax.ShapeDtypeStruct(whole, own.dtype, sharding=self.rows_apart)
 
-    def array(self, x: Any) -> Any:
-        return self.spread([x] * self.workers)
+    def array(self, source: Any) -> Any:
+        return self.spread([source] * self.workers)
 
-    def made(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def made(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each device."""
@@ -117,20 +117,20 @@ class JaxMesh(JaxBackend):
         with bits_of(whole):
             return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
 
-    def parts(self, x: Any) -> Iterable[Any]:
-        return x if x.is_fully_addressable else self.numpy(x)
+    def parts(self, array: Any) -> Iterable[Any]:
+        return array if array.is_fully_addressable else self.numpy(array)
 
-    def numpy(self, x: Any) -> Any:
-        if isinstance(x, jax.Array) and not x.is_fully_addressable:
-            return floats(np.asarray(multihost_utils.process_allgather(x, tiled=True)))
-        return super().numpy(x)
+    def numpy(self, array: Any) -> Any:
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
+            return floats(np.asarray(multihost_utils.process_allgather(array, tiled=True)))
+        return super().numpy(array)
 
-    def copy(self, x: Any) -> Any:
-        return jnp.array(x, copy=True)
+    def copy(self, array: Any) -> Any:
+        return jnp.array(array, copy=True)
 
 
-def _first(x: Any) -> Any:
-    return jax.tree.map(lambda y: y[0], x)
+def _first(array: Any) -> Any:
+    return jax.tree.map(lambda y: y[0], array)
 
 
 def _here() -> dict[str, Any]:

@@ -102,8 +102,8 @@ class JaxMachine:
             return body(carry) if condition else carry
         return floats(lax.cond(condition, in_words(body), lambda held: held, words(carry)))
 
-    def lesser(self, a: Any, b: Any) -> Any:
-        return jnp.minimum(a, b)
+    def lesser(self, left: Any, right: Any) -> Any:
+        return jnp.minimum(left, right)
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
@@ -148,9 +148,9 @@ def bits(plan: StoragePlan) -> AbstractContextManager[object]:
     return jax.enable_x64(True) if any(is_wide(x.dtype) for x in flat) else nullcontext()
 
 
-def bits_of(x: object) -> AbstractContextManager[object]:
+def bits_of(value: object) -> AbstractContextManager[object]:
     """JAX so that an array keeps its type."""
-    return jax.enable_x64(True) if is_wide(getattr(x, "dtype", None)) else nullcontext()
+    return jax.enable_x64(True) if is_wide(getattr(value, "dtype", None)) else nullcontext()
 
 
 def in_its_bits(plan: StoragePlan, launch: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,17 +252,17 @@ class JaxBackend:
         launch = self.function(plan, region)
         return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
 
-    def takes(self, x: object) -> bool:
-        if type(x) is np.ndarray:
-            return x.dtype.type not in WORDS
-        return isinstance(x, jax.Array) and not isinstance(x, Tracer)
+    def takes(self, array: object) -> bool:
+        if type(array) is np.ndarray:
+            return array.dtype.type not in WORDS
+        return isinstance(array, jax.Array) and not isinstance(array, Tracer)
 
-    def argument(self, x: Any) -> Any:
+    def argument(self, array: Any) -> Any:
         """An array of NumPy goes with the call, which takes a tenth of the time of lending it: what
         lies at a multiple of 64 bytes is read where it lies, all else is copied."""
-        if isinstance(x, np.ndarray):
-            return word(x)
-        return x if isinstance(x, jax.Array) else self.borrow(x)
+        if isinstance(array, np.ndarray):
+            return word(array)
+        return array if isinstance(array, jax.Array) else self.borrow(array)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """What is traced."""
@@ -275,11 +275,11 @@ class JaxBackend:
             seed = self.described(((), np.uint32))
             return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
-    def described(self, x: Any) -> Any:
+    def described(self, array: Any) -> Any:
         """An array that is not made; of the results of a host call, each."""
-        if isinstance(x, list):
-            return tuple(map(self.described, x))
-        return jax.eval_shape(words, jax.ShapeDtypeStruct(*x))
+        if isinstance(array, list):
+            return tuple(map(self.described, array))
+        return jax.eval_shape(words, jax.ShapeDtypeStruct(*array))
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         if jax.default_backend() != "cpu":
@@ -291,24 +291,24 @@ class JaxBackend:
 
         return here
 
-    def array(self, x: Any) -> Any:
-        with bits_of(x):
+    def array(self, source: Any) -> Any:
+        with bits_of(source):
             # device_put lends an aligned array, also if it may not
-            made = jnp.array(words(x), copy=True)
+            made = jnp.array(words(source), copy=True)
         # an array of NumPy may be written to when we return; one of JAX waits for its readers
-        return made if isinstance(x, jax.Array) else jax.block_until_ready(made)
+        return made if isinstance(source, jax.Array) else jax.block_until_ready(made)
 
-    def made(self, x: np.ndarray) -> Any:
-        if x.nbytes > MAX_TWICE_COPIED_BYTES:
-            return self.array(x)
-        return self.lent(misaligned(x))  # jnp.array compiles a copy for each shape
+    def made(self, array: np.ndarray) -> Any:
+        if array.nbytes > MAX_TWICE_COPIED_BYTES:
+            return self.array(array)
+        return self.lent(misaligned(array))  # jnp.array compiles a copy for each shape
 
-    def lent(self, x: np.ndarray) -> Any:
-        with bits_of(x):
-            return jax.device_put(words(x))
+    def lent(self, array: np.ndarray) -> Any:
+        with bits_of(array):
+            return jax.device_put(words(array))
 
-    def given(self, x: np.ndarray) -> np.ndarray:
-        return np.array(word(x), copy=True)  # to let the launch take it over costs a quarter
+    def given(self, array: np.ndarray) -> np.ndarray:
+        return np.array(word(array), copy=True)  # to let the launch take it over costs a quarter
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
         """Where launches end when they return; what they give has memory of its own."""
@@ -321,8 +321,8 @@ class JaxBackend:
         lent = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
         return (place, array) if lent else None
 
-    def wait(self, x: Any) -> Any:
-        return jax.block_until_ready(x)
+    def wait(self, array: Any) -> Any:
+        return jax.block_until_ready(array)
 
     def settle(self) -> None:
         settle(devices()[:1])
@@ -331,47 +331,47 @@ class JaxBackend:
         """A number that is there when all of a launch's results are."""
         return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
 
-    def borrow(self, x: Any) -> Any:
+    def borrow(self, array: Any) -> Any:
         # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
         # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
-        with bits_of(x):
-            x = words(x if isinstance(x, jax.Array) else viewed(x))
-            return jnp.from_dlpack(x) if isinstance(x, jax.Array) else jax.device_put(x)
+        with bits_of(array):
+            array = words(array if isinstance(array, jax.Array) else viewed(array))
+            return jnp.from_dlpack(array) if isinstance(array, jax.Array) else jax.device_put(array)
 
-    def seen(self, x: Any) -> np.ndarray:
-        return np.asarray(x) if jax.default_backend() != "cpu" else _host_view(x)
+    def seen(self, array: Any) -> np.ndarray:
+        return np.asarray(array) if jax.default_backend() != "cpu" else _host_view(array)
 
-    def operand(self, x: Any) -> np.ndarray:
-        return number(np.asarray(x))
+    def operand(self, array: Any) -> np.ndarray:
+        return number(np.asarray(array))
 
     @property
     def pinned(self) -> bool:
         """Is what is put aside in pinned memory?"""
         return jax.default_backend() != "cpu" if self._pinned is None else self._pinned
 
-    def aside(self, x: Any) -> Any:
+    def aside(self, array: Any) -> Any:
         if not self.pinned:
-            return np.array(self.seen(x), copy=True)
-        with bits_of(x):
-            return jax.block_until_ready(jax.device_put(x, _memory("pinned_host")))
+            return np.array(self.seen(array), copy=True)
+        with bits_of(array):
+            return jax.block_until_ready(jax.device_put(array, _memory("pinned_host")))
 
-    def back(self, x: Any) -> Any:
-        with bits_of(x):
-            return jax.device_put(x, _memory("device")) if self.pinned else self.array(x)
+    def back(self, array: Any) -> Any:
+        with bits_of(array):
+            return jax.device_put(array, _memory("device")) if self.pinned else self.array(array)
 
-    def numpy(self, x: Any) -> Any:
-        return floats(np.asarray(x).copy())
+    def numpy(self, array: Any) -> Any:
+        return floats(np.asarray(array).copy())
 
-    def result(self, x: Any) -> Any:
-        return self.numpy(x)
+    def result(self, array: Any) -> Any:
+        return self.numpy(array)
 
 
-def viewed(x: Any) -> Any:
+def viewed(array: Any) -> Any:
     """An array of another library as one of NumPy, if it has its type; it holds the other."""
     try:
-        return x if isinstance(x, np.ndarray) else np.from_dlpack(x)
+        return array if isinstance(array, np.ndarray) else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError):  # on another device, or of another type
-        return jnp.from_dlpack(x)
+        return jnp.from_dlpack(array)
 
 
 def _memory(kind: str) -> jax.sharding.Sharding:
@@ -380,10 +380,10 @@ def _memory(kind: str) -> jax.sharding.Sharding:
 
 
 @jax.jit
-def _first_number(x: Any) -> Any:
-    return x.reshape(-1)[:1]
+def _first_number(array: Any) -> Any:
+    return array.reshape(-1)[:1]
 
 
-def _host_view(x: Any) -> np.ndarray:
+def _host_view(array: Any) -> np.ndarray:
     """An array in the host's memory, lent for so long that a launch may still destroy it."""
-    return floats(np.from_dlpack(x) if x.dtype.kind in "biuf" else np.asarray(x))
+    return floats(np.from_dlpack(array) if array.dtype.kind in "biuf" else np.asarray(array))

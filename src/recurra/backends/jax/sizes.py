@@ -69,13 +69,13 @@ class Sizes:
             for x in types
         ]
 
-    def ours_of(self, x: Any) -> Any:
+    def ours_of(self, array: Any) -> Any:
         """Parameters of a primitive, or a shape, with our sizes in them; all else as it is."""
-        if type(x) in (tuple, list):
-            return type(x)(map(self.ours_of, x))
-        if not is_symbolic(x):
-            return int(x) if isinstance(x, np.integer) else x
-        return self._read(ast.parse(str(x).replace("^", "**"), mode="eval").body, x)
+        if type(array) in (tuple, list):
+            return type(array)(map(self.ours_of, array))
+        if not is_symbolic(array):
+            return int(array) if isinstance(array, np.integer) else array
+        return self._read(ast.parse(str(array).replace("^", "**"), mode="eval").body, array)
 
     def _read(self, tree: ast.expr, whole: Any) -> Expr | int:
         """JAX's text of a size, `floordiv(B + 1, 2)*n`, read as ours."""
@@ -110,6 +110,6 @@ class Sizes:
         )
 
 
-def is_symbolic(x: Any) -> bool:
+def is_symbolic(array: Any) -> bool:
     """Is it a size that JAX has no number for?"""
-    return isinstance(x, _SYMBOLIC)
+    return isinstance(array, _SYMBOLIC)

@@ -52,8 +52,8 @@ class NumpyMachine:
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
         return body(carry) if condition else carry
 
-    def lesser(self, a: Any, b: Any) -> Any:
-        return min(a, b)
+    def lesser(self, left: Any, right: Any) -> Any:
+        return min(left, right)
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
         key = tuple(
@@ -106,17 +106,17 @@ class NumpyArrays:
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
-    def array(self, x: Any) -> Any:
-        return np.array(x, copy=True, order="C")
+    def array(self, source: Any) -> Any:
+        return np.array(source, copy=True, order="C")
 
-    def made(self, x: np.ndarray) -> Any:
-        return x
+    def made(self, array: np.ndarray) -> Any:
+        return array
 
-    def lent(self, x: np.ndarray) -> Any:
-        return x
+    def lent(self, array: np.ndarray) -> Any:
+        return array
 
-    def given(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def given(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """What a launch gives may have the memory of what it was given."""
@@ -130,33 +130,33 @@ class NumpyArrays:
             out.append(block[at : at + size].view(dtype).reshape(shape))
         return out
 
-    def wait(self, x: Any) -> Any:
-        return x
+    def wait(self, array: Any) -> Any:
+        return array
 
     def settle(self) -> None:
         pass
 
-    def borrow(self, x: Any) -> Any:
+    def borrow(self, array: Any) -> Any:
         try:
-            return np.from_dlpack(x)
+            return np.from_dlpack(array)
         except BufferError:  # of a device whose memory the host cannot read
-            return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
+            return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
-    def seen(self, x: Any) -> np.ndarray:
-        return np.asarray(x)
+    def seen(self, array: Any) -> np.ndarray:
+        return np.asarray(array)
 
     operand = seen
 
-    def aside(self, x: Any) -> np.ndarray:
-        return np.array(x, copy=True)
+    def aside(self, array: Any) -> np.ndarray:
+        return np.array(array, copy=True)
 
     back = aside
 
-    def numpy(self, x: Any) -> Any:
-        return np.array(x, copy=True)
+    def numpy(self, array: Any) -> Any:
+        return np.array(array, copy=True)
 
-    def result(self, x: Any) -> Any:
-        return x
+    def result(self, array: Any) -> Any:
+        return array
 
 
 class NumpyBackend(NumpyArrays):
@@ -173,11 +173,11 @@ class NumpyBackend(NumpyArrays):
 
         return in_silence(MadeAtFirstCall(make))
 
-    def takes(self, x: object) -> bool:
-        return type(x) is np.ndarray and x.flags.carray
+    def takes(self, array: object) -> bool:
+        return type(array) is np.ndarray and array.flags.carray
 
-    def argument(self, x: Any) -> np.ndarray:
-        return x if isinstance(x, np.ndarray) else self.borrow(x)
+    def argument(self, array: Any) -> np.ndarray:
+        return array if isinstance(array, np.ndarray) else self.borrow(array)
 
 
 class WalkedNumpy(NumpyArrays):

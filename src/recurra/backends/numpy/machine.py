@@ -36,9 +36,9 @@ def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> 
     return threefry_rounds(np, k0, k1, x0, x1)
 
 
-def _take(x: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
+def _take(array: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
     """What np.take gives, without numbers: itself it copies an x that has no memory."""
-    return blank((*x.shape[:axis], *np.shape(at), *x.shape[axis + 1 :]), x.dtype)
+    return blank((*array.shape[:axis], *np.shape(at), *array.shape[axis + 1 :]), array.dtype)
 
 
 class NumpyNamespace:
@@ -49,57 +49,59 @@ class NumpyNamespace:
         # reads of points, by name: their shape without the axes of one, and how to read them so
         self.points: dict[str, tuple[tuple[int, ...], Callable[[], StandIn]]] = {}
 
-    def reshape(self, x: Any, shape: Any) -> Any:
+    def reshape(self, array: Any, shape: Any) -> Any:
         """A read of points is read as such, not cut out and reshaped."""
-        if not isinstance(x, StandIn):
-            return np.reshape(x, shape)
-        if x.shape == tuple(shape):
-            return x
-        less, read = self.points.get(x.name, (None, None))
-        return read() if read is not None and less == tuple(shape) else np.reshape(x, shape)  # pyright: ignore
+        if not isinstance(array, StandIn):
+            return np.reshape(array, shape)
+        if array.shape == tuple(shape):
+            return array
+        less, read = self.points.get(array.name, (None, None))
+        return read() if read is not None and less == tuple(shape) else np.reshape(array, shape)  # pyright: ignore
 
-    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-        if not isinstance(x, (StandIn, Count)):
-            return np.asarray(x, dtype=dtype, copy=copy)
-        if copy and isinstance(x, StandIn):
-            return self.writer.called(f"{x.name}.copy", np.ndarray.copy, (), {}, x)
+    def asarray(self, array: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        if not isinstance(array, (StandIn, Count)):
+            return np.asarray(array, dtype=dtype, copy=copy)
+        if copy and isinstance(array, StandIn):
+            return self.writer.called(f"{array.name}.copy", np.ndarray.copy, (), {}, array)
         if dtype is not None:
             dtype = np.dtype(dtype)
-        if isinstance(x, StandIn) and isinstance(x.like, np.ndarray):
-            if dtype is None or dtype == x.dtype:
-                return x
-            return x.astype(dtype)
-        text = self.writer.show(x)
+        if isinstance(array, StandIn) and isinstance(array.like, np.ndarray):
+            if dtype is None or dtype == array.dtype:
+                return array
+            return array.astype(dtype)
+        text = self.writer.show(array)
         if dtype is not None and dtype.kind == "u":  # it wraps around, as arrays do
-            text = f"{self.writer.atom(x)} & {2 ** (8 * dtype.itemsize) - 1}"
+            text = f"{self.writer.atom(array)} & {2 ** (8 * dtype.itemsize) - 1}"
         given = text if dtype is None else f"{text}, {self.writer.show(dtype)}"
-        like = np.asarray(plain(x), dtype=dtype)
-        return self.writer.assign(f"np.asarray({given})", like, memory=memory_of(np.asarray, (x,)))
+        like = np.asarray(plain(array), dtype=dtype)
+        return self.writer.assign(
+            f"np.asarray({given})", like, memory=memory_of(np.asarray, (array,))
+        )
 
-    def where(self, c: Any, a: Any, b: Any) -> Any:
-        if isinstance(c, Count):
-            text = f"{self.writer.show(a)} if {c} else {self.writer.show(b)}"
-            memory = memory_of(np.where, (a, b))
-            return self.writer.assign(text, np.asarray(plain(a)), memory=memory)
-        if isinstance(c, bool):
-            return a if c else b
-        return np.where(c, a, b)
+    def where(self, condition: Any, left: Any, right: Any) -> Any:
+        if isinstance(condition, Count):
+            text = f"{self.writer.show(left)} if {condition} else {self.writer.show(right)}"
+            memory = memory_of(np.where, (left, right))
+            return self.writer.assign(text, np.asarray(plain(left)), memory=memory)
+        if isinstance(condition, bool):
+            return left if condition else right
+        return np.where(condition, left, right)
 
-    def minimum(self, a: Any, b: Any) -> Any:
-        return self._lesser("min", np.minimum, a, b)
+    def minimum(self, left: Any, right: Any) -> Any:
+        return self._lesser("min", np.minimum, left, right)
 
-    def maximum(self, a: Any, b: Any) -> Any:
-        return self._lesser("max", np.maximum, a, b)
+    def maximum(self, left: Any, right: Any) -> Any:
+        return self._lesser("max", np.maximum, left, right)
 
-    def _lesser(self, which: str, of_arrays: Any, a: Any, b: Any) -> Any:
-        if all(isinstance(x, (int, Count)) for x in (a, b)):
-            return extreme(which, a, b)
-        return of_arrays(*(x.tensor(x) if isinstance(x, Count) else x for x in (a, b)))
+    def _lesser(self, which: str, of_arrays: Any, left: Any, right: Any) -> Any:
+        if all(isinstance(x, (int, Count)) for x in (left, right)):
+            return extreme(which, left, right)
+        return of_arrays(*(x.tensor(x) if isinstance(x, Count) else x for x in (left, right)))
 
-    def clip(self, x: Any, low: Any, high: Any) -> Any:
-        if isinstance(x, Count):
-            return extreme("max", extreme("min", x, high), low)
-        return np.clip(x, low, high)
+    def clip(self, array: Any, low: Any, high: Any) -> Any:
+        if isinstance(array, Count):
+            return extreme("max", extreme("min", array, high), low)
+        return np.clip(array, low, high)
 
     def full(self, shape: Any, value: Any, dtype: Any = None) -> Any:
         return self._new("full", shape, value, dtype=dtype)
@@ -110,14 +112,14 @@ class NumpyNamespace:
         text = f"np.zeros({self.writer.show(shape)}, {self.writer.show(like.dtype)})"
         return self.writer.assign(text, like, moves=False)
 
-    def arange(self, n: Any, dtype: Any = None) -> Any:
-        return self._new("arange", n, dtype=dtype)
+    def arange(self, count: Any, dtype: Any = None) -> Any:
+        return self._new("arange", count, dtype=dtype)
 
-    def zeros_like(self, x: Any) -> Any:
-        return self.zeros(x.shape, x.dtype)
+    def zeros_like(self, array: Any) -> Any:
+        return self.zeros(array.shape, array.dtype)
 
-    def broadcast_to(self, x: Any, shape: Any) -> Any:
-        return np.broadcast_to(x, shape)
+    def broadcast_to(self, array: Any, shape: Any) -> Any:
+        return np.broadcast_to(array, shape)
 
     def _new(self, name: str, *args: Any, dtype: Any) -> Any:
         """An array that is made of numbers: once, if it is small."""
@@ -138,17 +140,17 @@ class NumpyNamespace:
         name = self.writer.function(widened)
         return self.writer.called(name, widened, (labels, dtype, *xs), {})
 
-    def pad(self, x: Any, widths: Sequence[tuple[int, int]], constant_values: float) -> Any:
+    def pad(self, array: Any, widths: Sequence[tuple[int, int]], constant_values: float) -> Any:
         name = self.writer.function(padded)
-        return self.writer.called(name, padded, (x, widths, constant_values), {})
+        return self.writer.called(name, padded, (array, widths, constant_values), {})
 
-    def take(self, x: Any, at: Any, **options: Any) -> Any:
+    def take(self, array: Any, at: Any, **options: Any) -> Any:
         if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
-            return self.writer.called("np.take", _take, (x, at), options)
-        return np.take(x, at, **options)
+            return self.writer.called("np.take", _take, (array, at), options)
+        return np.take(array, at, **options)
 
-    def cummax(self, x: Any, axis: int) -> Any:
-        return np.maximum.accumulate(x, axis=axis)
+    def cummax(self, array: Any, axis: int) -> Any:
+        return np.maximum.accumulate(array, axis=axis)
 
     def joined_at(self, *given: Any) -> Any:
         """A scatter changes an array, which is done in a function."""
@@ -205,12 +207,12 @@ class WritingMachine:
                 return self.part(args[0], op.axis, at, ())
         return op.run(self.xp, env, *args)
 
-    def part(self, x: Any, axis: int, at: Count | slice, sizes: tuple[int, ...]) -> StandIn:
+    def part(self, array: Any, axis: int, at: Count | slice, sizes: tuple[int, ...]) -> StandIn:
         """Places of an axis, whose number does not vary with where they begin."""
         key = self.writer.key((*(slice(None),) * axis, at))
-        like = blank((*x.shape[:axis], *sizes, *x.shape[axis + 1 :]), x.dtype)
-        memory = memory_of(np.ndarray.__getitem__, (x,))
-        return self.writer.assign(f"{self.writer.show(x)}[{key}]", like, memory=memory)
+        like = blank((*array.shape[:axis], *sizes, *array.shape[axis + 1 :]), array.dtype)
+        memory = memory_of(np.ndarray.__getitem__, (array,))
+        return self.writer.assign(f"{self.writer.show(array)}[{key}]", like, memory=memory)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
         """Draws at times of the host, by a function that makes those of many launches at once."""
@@ -292,8 +294,8 @@ class WritingMachine:
             self.move(names, after)
         return names, stores
 
-    def lesser(self, a: Any, b: Any) -> Any:
-        return extreme("min", a, b)
+    def lesser(self, left: Any, right: Any) -> Any:
+        return extreme("min", left, right)
 
     # ---- stores
 

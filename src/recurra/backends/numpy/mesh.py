@@ -57,21 +57,21 @@ class NumpyMesh(NumpyBackend):
 
         return together
 
-    def array(self, x: Any) -> Any:
-        return self.spread([x] * self.workers)
+    def array(self, source: Any) -> Any:
+        return self.spread([source] * self.workers)
 
-    def made(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def made(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:
         """[workers, ..]: one array for each worker."""
         return np.stack([np.asarray(x) for x in parts])
 
-    def parts(self, x: Any) -> Iterable[Any]:
-        return x
+    def parts(self, array: Any) -> Iterable[Any]:
+        return array
 
-    def copy(self, x: Any) -> Any:
-        return np.array(x, copy=True)
+    def copy(self, array: Any) -> Any:
+        return np.array(array, copy=True)
 
 
 class _Meeting:
@@ -84,17 +84,17 @@ class _Meeting:
     def here(self) -> dict[str, Any]:
         return {SHARD: self.mine.worker, JOIN: self.join}
 
-    def join(self, monoid: str, x: Any) -> Any:
+    def join(self, monoid: str, array: Any) -> Any:
         """Of all workers, in their order."""
-        self.brought[self.mine.worker] = x
+        self.brought[self.mine.worker] = array
         self.barrier.wait()
         y = reduce(_JOINS[monoid], self.brought)
         self.barrier.wait()  # before anybody brings what is next
         return y
 
 
-def _part(x: Any, worker: int) -> Any:
+def _part(array: Any, worker: int) -> Any:
     """Times are the same for all; the results of a host call are a tuple of arrays."""
-    if isinstance(x, tuple):
-        return tuple(_part(y, worker) for y in x)
-    return x[worker, ...] if isinstance(x, np.ndarray) else x
+    if isinstance(array, tuple):
+        return tuple(_part(y, worker) for y in array)
+    return array[worker, ...] if isinstance(array, np.ndarray) else array

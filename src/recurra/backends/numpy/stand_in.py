@@ -34,7 +34,7 @@ class Unwritten(TypeError):
 class Source(Protocol):
     """What writes down what is done to stand-ins."""
 
-    def atom(self, x: Any) -> str: ...
+    def atom(self, array: Any) -> str: ...
     def key(self, key: Any) -> str: ...
     def function(self, func: Any) -> str: ...
     def made(
@@ -142,28 +142,30 @@ def memory_of(func: Callable[..., Any], args: Any) -> frozenset[str]:
     return frozenset[str]().union(*(x.memory for x in stand_ins(args)))
 
 
-def stand_ins(x: Any) -> Iterator[StandIn]:
+def stand_ins(array: Any) -> Iterator[StandIn]:
     """All stand-ins in tuples and lists."""
-    if isinstance(x, StandIn):
-        yield x
-    elif isinstance(x, (tuple, list)):
-        for y in cast("Sequence[Any]", x):
+    if isinstance(array, StandIn):
+        yield array
+    elif isinstance(array, (tuple, list)):
+        for y in cast("Sequence[Any]", array):
             yield from stand_ins(y)
 
 
-def plain(x: Any) -> Any:
+def plain(array: Any) -> Any:
     """Arrays and numbers of the types of stand-ins and counted numbers."""
-    match x:
+    match array:
         case StandIn():
-            return x.like
+            return array.like
         case Count():
-            return bool(x.range[0]) if x.truth else min(max(x.range[0], 0), x.range[1])
+            return (
+                bool(array.range[0]) if array.truth else min(max(array.range[0], 0), array.range[1])
+            )
         case slice():
-            return slice(plain(x.start), plain(x.stop), plain(x.step))
+            return slice(plain(array.start), plain(array.stop), plain(array.step))
         case tuple() | list():
-            return type(x)(map(plain, x))
+            return type(array)(map(plain, array))
         case _:
-            return x
+            return array
 
 
 def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
@@ -171,6 +173,6 @@ def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), tuple(shape))
 
 
-def without_memory(x: Any) -> Any:
+def without_memory(array: Any) -> Any:
     """A blank array of the same type."""
-    return blank(x.shape, x.dtype) if isinstance(x, (np.ndarray, np.generic)) else x
+    return blank(array.shape, array.dtype) if isinstance(array, (np.ndarray, np.generic)) else array

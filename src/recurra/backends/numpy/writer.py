@@ -39,10 +39,10 @@ class Writer:
     def named(self, wanted: str) -> str:
         return self.names.named(wanted)
 
-    def bound(self, x: Any, stem: str) -> str:
+    def bound(self, array: Any, stem: str) -> str:
         """The name of an object that the source finds in its scope."""
         name = self.fresh(stem)
-        self.scope[name] = x
+        self.scope[name] = array
         return name
 
     def function(self, func: Any) -> str:
@@ -55,36 +55,40 @@ class Writer:
 
     # ---- text of operands
 
-    def atom(self, x: Any) -> str:
-        return f"({x})" if isinstance(x, Count) and not str(x).isidentifier() else self.show(x)
+    def atom(self, array: Any) -> str:
+        return (
+            f"({array})"
+            if isinstance(array, Count) and not str(array).isidentifier()
+            else self.show(array)
+        )
 
-    def show(self, x: Any) -> str:
-        match x:
+    def show(self, array: Any) -> str:
+        match array:
             case StandIn():
-                return x.name
+                return array.name
             case Count():
-                return str(x)
+                return str(array)
             case bool() | int() | str() | None:
-                return repr(x)
+                return repr(array)
             case tuple() | list():
-                inner = [*map(self.show, x)]
-                return f"[{', '.join(inner)}]" if isinstance(x, list) else tuple_of(inner)
-            case float() if x == x and abs(x) != float("inf"):
-                return repr(x)
-            case np.dtype() if hasattr(np, x.name):
-                return f"np.{x.name}"
+                inner = [*map(self.show, array)]
+                return f"[{', '.join(inner)}]" if isinstance(array, list) else tuple_of(inner)
+            case float() if array == array and abs(array) != float("inf"):
+                return repr(array)
+            case np.dtype() if hasattr(np, array.name):
+                return f"np.{array.name}"
             case _:
-                return self.bound(x, "c")
+                return self.bound(array, "c")
 
     def key(self, key: Any) -> str:
         parts = key if isinstance(key, tuple) else (key,)
         return ", ".join(map(self.part, parts)) or "()"
 
-    def part(self, x: Any) -> str:
-        if isinstance(x, slice):
-            ends = ["" if e is None else self.show(e) for e in (x.start, x.stop)]
-            return ":".join(ends) + ("" if x.step is None else f":{self.show(x.step)}")
-        return "..." if x is Ellipsis else self.show(x)
+    def part(self, array: Any) -> str:
+        if isinstance(array, slice):
+            ends = ["" if e is None else self.show(e) for e in (array.start, array.stop)]
+            return ":".join(ends) + ("" if array.step is None else f":{self.show(array.step)}")
+        return "..." if array is Ellipsis else self.show(array)
 
     # ---- calls
 
@@ -145,11 +149,11 @@ class Writer:
     def do(self, text: str) -> None:
         self.items.append(Line("", text))
 
-    def rename(self, x: Any, wanted: str) -> None:
+    def rename(self, array: Any, wanted: str) -> None:
         """What the last line made is the value of a statement, and is called like it."""
         last = self.items[-1] if self.items else None
-        if isinstance(x, StandIn) and isinstance(last, Line) and last.name == x.name:
-            last.name = x.name = self.named(wanted)
+        if isinstance(array, StandIn) and isinstance(last, Line) and last.name == array.name:
+            last.name = array.name = self.named(wanted)
             last.is_value = True
 
     @property
@@ -169,10 +173,10 @@ class Writer:
             self.items = around
             self.known.pop()
 
-    def keep(self, x: Any) -> None:
+    def keep(self, array: Any) -> None:
         """A read that is the value of a statement."""
         last = next((it for it in reversed(self.items) if isinstance(it, Line) and it.name), None)
-        if isinstance(x, StandIn) and last is not None and last.name == x.name:
+        if isinstance(array, StandIn) and last is not None and last.name == array.name:
             last.is_value = True
 
     @contextmanager
@@ -187,9 +191,13 @@ class Writer:
             for x in values:
                 x.end = x.end or end
 
-    def owned(self, x: Any) -> str:
+    def owned(self, array: Any) -> str:
         """A value that leaves, or travels: never an array that the source has for itself."""
-        return f"{self.show(x)}.copy()" if isinstance(x, (np.ndarray, np.generic)) else self.show(x)
+        return (
+            f"{self.show(array)}.copy()"
+            if isinstance(array, (np.ndarray, np.generic))
+            else self.show(array)
+        )
 
     def apart(self, xs: Sequence[Any], given: Iterable[str]) -> list[str]:
         """Arrays for the caller, each of which has memory of its own: not that of what he has

@@ -53,17 +53,17 @@ def dtype_of(name: Any) -> torch.dtype:
     return name if isinstance(name, torch.dtype) else DTYPES[np.dtype(name).name]
 
 
-def axes_of(x: Tensor, axis: Any) -> tuple[int, ...]:
+def axes_of(tensor: Tensor, axis: Any) -> tuple[int, ...]:
     if axis is None:
-        return tuple(range(x.ndim))
+        return tuple(range(tensor.ndim))
     return (axis,) if isinstance(axis, int) else tuple(axis)
 
 
 def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
     """A product whose operands are widened part by part."""
 
-    def cast(x: Tensor) -> Tensor:
-        return x.to(dtype_of(dtype))
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.to(dtype_of(dtype))
 
     def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
         return torch.empty(shape, dtype=dtype_of(dtype), device=xs[0].device)
@@ -90,27 +90,29 @@ class TorchNamespace:
 
     # ---- making
 
-    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+    def asarray(self, array: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
         to = None if dtype is None else dtype_of(dtype)
-        if copy and isinstance(x, Tensor):
-            return x.to(to or x.dtype, copy=True)
-        if isinstance(x, Tensor):
-            return x if to is None or x.dtype == to else x.to(to)
-        if isinstance(x, np.ndarray):
-            return self.constant(x if dtype is None else x.astype(dtype))
+        if copy and isinstance(array, Tensor):
+            return array.to(to or array.dtype, copy=True)
+        if isinstance(array, Tensor):
+            return array if to is None or array.dtype == to else array.to(to)
+        if isinstance(array, np.ndarray):
+            return self.constant(array if dtype is None else array.astype(dtype))
         if to is None:
-            to = {bool: torch.bool, float: torch.float32}.get(type(x), torch.int32)
-        if to == torch.int32 and not -(2**31) <= x < 2**31:
-            x -= 2**32
-        return self.full((), x, to)
+            to = {bool: torch.bool, float: torch.float32}.get(type(array), torch.int32)
+        if to == torch.int32 and not -(2**31) <= array < 2**31:
+            array -= 2**32
+        return self.full((), array, to)
 
     @inferring
-    def constant(self, x: np.ndarray) -> Tensor:
+    def constant(self, array: np.ndarray) -> Tensor:
         """A tensor with the numbers of an array, in memory of its own."""
-        x = x.copy() if min(x.strides, default=0) < 0 else x  # PyTorch has no strides below 0
-        bits = {"uint32": np.int32, "bfloat16": np.int16}.get(x.dtype.name, x.dtype)
-        held = torch.tensor(x.view(bits), device=self.device)
-        return held.view(dtype_of(x.dtype))
+        array = (
+            array.copy() if min(array.strides, default=0) < 0 else array
+        )  # PyTorch has no strides below 0
+        bits = {"uint32": np.int32, "bfloat16": np.int16}.get(array.dtype.name, array.dtype)
+        held = torch.tensor(array.view(bits), device=self.device)
+        return held.view(dtype_of(array.dtype))
 
     @inferring
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
@@ -121,105 +123,116 @@ class TorchNamespace:
         return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
 
     @inferring
-    def zeros_like(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
+    def zeros_like(self, tensor: Tensor) -> Tensor:
+        return torch.zeros_like(tensor)
 
-    def arange(self, n: int, dtype: Any = "int32") -> Tensor:
-        return torch.arange(n, dtype=dtype_of(dtype), device=self.device)
+    def arange(self, count: int, dtype: Any = "int32") -> Tensor:
+        return torch.arange(count, dtype=dtype_of(dtype), device=self.device)
 
     # ---- moving
 
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return x if tuple(x.shape) == tuple(shape) else torch.reshape(x, tuple(shape))
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        return (
+            tensor if tuple(tensor.shape) == tuple(shape) else torch.reshape(tensor, tuple(shape))
+        )
 
-    def broadcast_to(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return torch.broadcast_to(x, tuple(shape))
+    def broadcast_to(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        return torch.broadcast_to(tensor, tuple(shape))
 
-    def permute_dims(self, x: Tensor, order: Sequence[int]) -> Tensor:
-        return torch.permute(x, tuple(order))
+    def permute_dims(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        return torch.permute(tensor, tuple(order))
 
-    def expand_dims(self, x: Tensor, axis: int) -> Tensor:
-        return torch.unsqueeze(x, axis)
+    def expand_dims(self, tensor: Tensor, axis: int) -> Tensor:
+        return torch.unsqueeze(tensor, axis)
 
-    def flip(self, x: Tensor, axis: int) -> Tensor:
-        return torch.flip(x, (axis,))
+    def flip(self, tensor: Tensor, axis: int) -> Tensor:
+        return torch.flip(tensor, (axis,))
 
     def concat(self, xs: Sequence[Tensor], axis: int) -> Tensor:
         return torch.cat(tuple(xs), axis)
 
-    def pad(self, x: Tensor, widths: Sequence[tuple[int, int]], constant_values: float) -> Tensor:
+    def pad(
+        self, tensor: Tensor, widths: Sequence[tuple[int, int]], constant_values: float
+    ) -> Tensor:
         flat = [n for pair in reversed(widths) for n in pair]
-        return torch.nn.functional.pad(x, flat, value=constant_values)
+        return torch.nn.functional.pad(tensor, flat, value=constant_values)
 
-    def take(self, x: Tensor, at: Any, axis: int, mode: str = "raise") -> Tensor:
+    def take(self, tensor: Tensor, at: Any, axis: int, mode: str = "raise") -> Tensor:
         at = self.asarray(at)
         if mode == "clip":
-            at = torch.clip(at.to(torch.int64), 0, x.shape[axis] - 1)
-        y = torch.index_select(x, axis, torch.reshape(at, (-1,)))
-        return self.reshape(y, (*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
+            at = torch.clip(at.to(torch.int64), 0, tensor.shape[axis] - 1)
+        y = torch.index_select(tensor, axis, torch.reshape(at, (-1,)))
+        return self.reshape(y, (*tensor.shape[:axis], *at.shape, *tensor.shape[axis + 1 :]))
 
-    def take_along_axis(self, x: Tensor, at: Tensor, axis: int) -> Tensor:
-        return torch.take_along_dim(x, at.to(torch.int64), axis)
+    def take_along_axis(self, tensor: Tensor, at: Tensor, axis: int) -> Tensor:
+        return torch.take_along_dim(tensor, at.to(torch.int64), axis)
 
     # ---- folding
 
-    def sum(self, x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-        axes = axes_of(x, axis)
-        to = x.dtype if dtype is None else dtype_of(dtype)
-        return torch.sum(x, axes, keepdim=keepdims, dtype=to) if axes else x.to(to)
+    def sum(
+        self, tensor: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False
+    ) -> Tensor:
+        axes = axes_of(tensor, axis)
+        to = tensor.dtype if dtype is None else dtype_of(dtype)
+        return torch.sum(tensor, axes, keepdim=keepdims, dtype=to) if axes else tensor.to(to)
 
-    def prod(self, x: Tensor, axis: tuple[int, ...], dtype: Any) -> Tensor:
+    def prod(self, tensor: Tensor, axis: tuple[int, ...], dtype: Any) -> Tensor:
         for a in sorted(axis, reverse=True):
-            x = torch.prod(x, a, dtype=dtype_of(dtype))
-        return x
+            tensor = torch.prod(tensor, a, dtype=dtype_of(dtype))
+        return tensor
 
-    def max(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-        axes = axes_of(x, axis)
-        return torch.amax(x, axes, keepdim=keepdims) if axes else x
+    def max(self, tensor: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(tensor, axis)
+        return torch.amax(tensor, axes, keepdim=keepdims) if axes else tensor
 
-    def min(self, x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-        axes = axes_of(x, axis)
-        return torch.amin(x, axes, keepdim=keepdims) if axes else x
+    def min(self, tensor: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        axes = axes_of(tensor, axis)
+        return torch.amin(tensor, axes, keepdim=keepdims) if axes else tensor
 
-    def any(self, x: Tensor, axis: Any = None) -> Tensor:
-        axes = axes_of(x, axis)
-        return torch.any(x, axes) if axes else x
+    def any(self, tensor: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(tensor, axis)
+        return torch.any(tensor, axes) if axes else tensor
 
-    def all(self, x: Tensor, axis: Any = None) -> Tensor:
-        axes = axes_of(x, axis)
-        return torch.all(x, axes) if axes else x
+    def all(self, tensor: Tensor, axis: Any = None) -> Tensor:
+        axes = axes_of(tensor, axis)
+        return torch.all(tensor, axes) if axes else tensor
 
-    def argmax(self, x: Tensor, axis: int) -> Tensor:
-        return torch.argmax(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
+    def argmax(self, tensor: Tensor, axis: int) -> Tensor:
+        return torch.argmax(tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor, axis)
 
-    def argsort(self, x: Tensor, axis: int, stable: bool) -> Tensor:
-        return torch.argsort(self.sortable(x), dim=axis, stable=stable)
+    def argsort(self, tensor: Tensor, axis: int, stable: bool) -> Tensor:
+        return torch.argsort(self.sortable(tensor), dim=axis, stable=stable)
 
-    def sort(self, x: Tensor, axis: int) -> Tensor:
-        return torch.sort(self.sortable(x), dim=axis)[0]
+    def sort(self, tensor: Tensor, axis: int) -> Tensor:
+        return torch.sort(self.sortable(tensor), dim=axis)[0]
 
-    def sortable(self, x: Tensor) -> Tensor:
+    def sortable(self, tensor: Tensor) -> Tensor:
         """A GPU sorts by the bits: a NaN with a sign would come first."""
-        if self.device == "cpu" or not x.is_floating_point():
-            return x
-        return torch.where(x == x, x, torch.nan)
+        if self.device == "cpu" or not tensor.is_floating_point():
+            return tensor
+        return torch.where(tensor == tensor, tensor, torch.nan)
 
-    def cumsum(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
-        return torch.cumsum(x, axis, dtype=dtype_of(dtype))
+    def cumsum(self, tensor: Tensor, axis: int, dtype: Any) -> Tensor:
+        return torch.cumsum(tensor, axis, dtype=dtype_of(dtype))
 
-    def cumprod(self, x: Tensor, axis: int, dtype: Any) -> Tensor:
-        return torch.cumprod(x, axis, dtype=dtype_of(dtype))
+    def cumprod(self, tensor: Tensor, axis: int, dtype: Any) -> Tensor:
+        return torch.cumprod(tensor, axis, dtype=dtype_of(dtype))
 
-    def cummax(self, x: Tensor, axis: int) -> Tensor:
-        return torch.cummax(x, axis)[0]
+    def cummax(self, tensor: Tensor, axis: int) -> Tensor:
+        return torch.cummax(tensor, axis)[0]
 
-    def joined_at(self, join: str, x: Tensor, i: Tensor, v: Tensor, axis: int) -> Tensor:
-        i, front = i.to(torch.int64), (*(slice(None),) * axis, slice(x.shape[axis]))
-        x = self.pad(x, [(0, int(k == axis)) for k in range(x.ndim)], 0)
+    def joined_at(
+        self, join: str, tensor: Tensor, indices: Tensor, values: Tensor, axis: int
+    ) -> Tensor:
+        indices, front = (
+            indices.to(torch.int64),
+            (*(slice(None),) * axis, slice(tensor.shape[axis])),
+        )
+        tensor = self.pad(tensor, [(0, int(k == axis)) for k in range(tensor.ndim)], 0)
         if join == "set":
-            return torch.scatter(x, axis, i, v)[front]
+            return torch.scatter(tensor, axis, indices, values)[front]
         how = {"add": "sum", "minimum": "amin", "maximum": "amax"}[join]
-        return torch.scatter_reduce(x, axis, i, v, how)[front]
+        return torch.scatter_reduce(tensor, axis, indices, values, how)[front]
 
     def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
         return widened(labels, dtype, *xs)
@@ -247,26 +260,26 @@ class TorchNamespace:
 
     # ---- pointwise
 
-    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(self.asarray(c), a, b)
+    def where(self, condition: Any, left: Tensor, right: Tensor) -> Tensor:
+        return torch.where(self.asarray(condition), left, right)
 
-    def maximum(self, a: Any, b: Any) -> Tensor:
-        return torch.maximum(self.asarray(a), self.asarray(b))
+    def maximum(self, left: Any, right: Any) -> Tensor:
+        return torch.maximum(self.asarray(left), self.asarray(right))
 
-    def minimum(self, a: Any, b: Any) -> Tensor:
-        return torch.minimum(self.asarray(a), self.asarray(b))
+    def minimum(self, left: Any, right: Any) -> Tensor:
+        return torch.minimum(self.asarray(left), self.asarray(right))
 
-    def sign(self, x: Tensor) -> Tensor:
+    def sign(self, tensor: Tensor) -> Tensor:
         """Torch calls the sign of what is no number 0."""
-        return torch.where(x == x, torch.sign(x), x)
+        return torch.where(tensor == tensor, torch.sign(tensor), tensor)
 
-    def clip(self, x: Any, low: Any, high: Any) -> Tensor:
-        return torch.clip(self.asarray(x), low, high)
+    def clip(self, array: Any, low: Any, high: Any) -> Tensor:
+        return torch.clip(self.asarray(array), low, high)
 
     threefry = staticmethod(threefry)
 
-    def bitwise_right_shift(self, x: Tensor, count: int) -> Tensor:
-        return (x >> count) & ((1 << (32 - count)) - 1)
+    def bitwise_right_shift(self, tensor: Tensor, count: int) -> Tensor:
+        return (tensor >> count) & ((1 << (32 - count)) - 1)
 
     def __getattr__(self, name: str) -> Any:
         """Names that torch shares with the standard."""

@@ -20,9 +20,9 @@ def attention(
     cap: float,
     mask: str,
     length: int,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    value_rows: Tensor,
     *seen: Tensor,
 ) -> Tensor:
     """The op of these labels on the first `length` of the range.
@@ -31,19 +31,22 @@ def attention(
     read twice. With a cap, which the kernel has not, it is two products and a softmax.
     """
     r = roles(scores, values, axis, mask)
-    k, v = k.narrow(r.k.index(r.n), 0, length), v.narrow(r.v.index(r.n), 0, length)
-    q4, k4 = _as(q, r.q, r.batch, r.rows, r.d), _as(k, r.k, r.batch, r.n, r.d)
-    v4 = _as(v, r.v, r.batch, r.n, r.e)
+    keys, value_rows = (
+        keys.narrow(r.k.index(r.n), 0, length),
+        value_rows.narrow(r.v.index(r.n), 0, length),
+    )
+    q4, k4 = _as(queries, r.q, r.batch, r.rows, r.d), _as(keys, r.k, r.batch, r.n, r.d)
+    v4 = _as(value_rows, r.v, r.batch, r.n, r.e)
     bias = None
     for x in seen:
         x = x.narrow(r.seen.index(r.n), 0, length) if r.n in r.seen else x
-        bias = _mask(x, r, q.dtype)
+        bias = _mask(x, r, queries.dtype)
     if cap:
         s = torch.tanh(q4 @ k4.transpose(-1, -2) / cap) * cap
         y = torch.softmax(s if bias is None else s + bias, -1) @ v4
     else:
         y = F.scaled_dot_product_attention(q4, k4, v4, attn_mask=bias, scale=1.0)
-    return _restore_axes(y, q, r)
+    return _restore_axes(y, queries, r)
 
 
 @cache
@@ -51,10 +54,12 @@ def roles(scores: str, values: str, axis: int, mask: str) -> Roles:
     return Attention(scores=scores, values=values, axis=axis, mask=mask).roles()
 
 
-def _as(x: Tensor, mine: str, batch: str, rows: str, last: str) -> Tensor:
+def _as(tensor: Tensor, mine: str, batch: str, rows: str, last: str) -> Tensor:
     """[.., rows, last], four axes: what the kernel wants."""
-    x = x.permute([mine.index(c) for c in (*batch, *rows, *last)])
-    return x.reshape(*_two(x.shape[: len(batch)]), prod(x.shape[len(batch) : -1]), x.shape[-1])
+    tensor = tensor.permute([mine.index(c) for c in (*batch, *rows, *last)])
+    return tensor.reshape(
+        *_two(tensor.shape[: len(batch)]), prod(tensor.shape[len(batch) : -1]), tensor.shape[-1]
+    )
 
 
 def _two(batch: Sequence[int]) -> tuple[int, int]:
@@ -62,22 +67,23 @@ def _two(batch: Sequence[int]) -> tuple[int, int]:
     return prod(batch[:-1]), prod(batch[-1:])
 
 
-def _mask(x: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
-    """What is added to scores [.., rows, n]: a number that takes no weight, where x is false."""
+def _mask(tensor: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
+    """The addend of scores [.., rows, n]: a number that takes no weight, where masked."""
     order = [c for c in (*roles.batch, *roles.rows, roles.n) if c in roles.seen]
-    x = x.permute([roles.seen.index(c) for c in order])
+    tensor = tensor.permute([roles.seen.index(c) for c in order])
     shape = [
-        x.shape[order.index(c)] if c in order else 1 for c in (*roles.batch, *roles.rows, roles.n)
+        tensor.shape[order.index(c)] if c in order else 1
+        for c in (*roles.batch, *roles.rows, roles.n)
     ]
-    shown = torch.zeros((), dtype=dtype, device=x.device)
-    bias = torch.where(x.reshape(shape), shown, torch.full_like(shown, FAR))
+    shown = torch.zeros((), dtype=dtype, device=tensor.device)
+    bias = torch.where(tensor.reshape(shape), shown, torch.full_like(shown, FAR))
     lead = len(roles.batch)
     return bias.reshape(*_two(shape[:lead]), prod(shape[lead:-1]), shape[-1])
 
 
-def _restore_axes(y: Tensor, q: Tensor, roles: Roles) -> Tensor:
+def _restore_axes(result: Tensor, queries: Tensor, roles: Roles) -> Tensor:
     """[.., rows, e] → the axes of the result."""
-    size = dict(zip(roles.q, q.shape, strict=True))
-    y = y.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), y.shape[-1]])
+    size = dict(zip(roles.q, queries.shape, strict=True))
+    result = result.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), result.shape[-1]])
     have = (*roles.batch, *roles.rows, roles.e)
-    return y.permute([have.index(c) for c in roles.y])
+    return result.permute([have.index(c) for c in roles.y])

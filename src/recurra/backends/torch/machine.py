@@ -35,40 +35,45 @@ class Recorded(TorchNamespace):
         self.recorder = recorder
         self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, less axes of one
 
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """A read of points is read as such, not cut out and reshaped."""
-        found = self.points.get(id(x))
-        if found is not None and found[2] == list(shape) and len(shape) < len(x.shape):
+        found = self.points.get(id(tensor))
+        if found is not None and found[2] == list(shape) and len(shape) < len(tensor.shape):
             return self.recorder.view(found[0], found[1], shape)
-        return super().reshape(x, shape)
+        return super().reshape(tensor, shape)
 
-    def where(self, c: Any, a: Tensor, b: Tensor) -> Tensor:
-        if isinstance(c, Count) and (chosen := self.recorder.choice(c, a, b)) is not None:
+    def where(self, condition: Any, left: Tensor, right: Tensor) -> Tensor:
+        if (
+            isinstance(condition, Count)
+            and (chosen := self.recorder.choice(condition, left, right)) is not None
+        ):
             return chosen
-        return super().where(c, a, b)
+        return super().where(condition, left, right)
 
-    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
-        return super().asarray(self.recorder.number(x) if isinstance(x, Count) else x, dtype, copy)
+    def asarray(self, array: Any, dtype: Any = None, copy: bool | None = None) -> Tensor:
+        return super().asarray(
+            self.recorder.number(array) if isinstance(array, Count) else array, dtype, copy
+        )
 
-    def constant(self, x: np.ndarray) -> Tensor:
+    def constant(self, array: np.ndarray) -> Tensor:
         with self.recorder.silent():
-            numbers = super().constant(x)
+            numbers = super().constant(array)
         return self.recorder.array(numbers)
 
-    def minimum(self, a: Any, b: Any) -> Any:
-        if isinstance(a, Tensor) or isinstance(b, Tensor):
-            return super().minimum(a, b)
-        return extreme("min", a, b)
+    def minimum(self, left: Any, right: Any) -> Any:
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return super().minimum(left, right)
+        return extreme("min", left, right)
 
-    def maximum(self, a: Any, b: Any) -> Any:
-        if isinstance(a, Tensor) or isinstance(b, Tensor):
-            return super().maximum(a, b)
-        return extreme("max", a, b)
+    def maximum(self, left: Any, right: Any) -> Any:
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return super().maximum(left, right)
+        return extreme("max", left, right)
 
-    def clip(self, x: Any, low: Any, high: Any) -> Any:
-        if isinstance(x, Count):
-            return extreme("max", extreme("min", x, high), low)
-        return super().clip(x, low, high)
+    def clip(self, array: Any, low: Any, high: Any) -> Any:
+        if isinstance(array, Count):
+            return extreme("max", extreme("min", array, high), low)
+        return super().clip(array, low, high)
 
     def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
         """A line of the open kernel: how many parts there are is no matter of the code."""
@@ -178,8 +183,8 @@ class RecordingMachine:
         trips = Count(f"int({known})", (0, 1), self.xp.asarray)
         return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
 
-    def lesser(self, a: Any, b: Any) -> Any:
-        return extreme("min", a, b)
+    def lesser(self, left: Any, right: Any) -> Any:
+        return extreme("min", left, right)
 
     def looped(
         self,

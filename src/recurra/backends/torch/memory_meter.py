@@ -43,8 +43,8 @@ class Counted(TorchDispatchMode):
                 self.count(x)
         return out
 
-    def count(self, x: Tensor) -> None:
-        storage = x.untyped_storage()
+    def count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
         if (at := _key(storage)) in self.seen or at in self.made:
             return
         self.made = {k: v for k, v in self.made.items() if not v[0].expired()}
@@ -68,10 +68,10 @@ def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tupl
     return max(0, count.peak - results)
 
 
-def _tensor(x: Any) -> Any:
-    if isinstance(x, list):
-        return tuple(map(_tensor, x))
-    shape, dtype = x
+def _tensor(array: Any) -> Any:
+    if isinstance(array, list):
+        return tuple(map(_tensor, array))
+    shape, dtype = array
     return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
 
 

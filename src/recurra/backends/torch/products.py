@@ -15,31 +15,31 @@ def with_products(source: str) -> str:
     return EINSUM.sub(lambda found: product(*found.groups()) or found[0], source)
 
 
-def product(first: str, second: str, out: str, x: str, y: str) -> str | None:
-    """The product that a contraction of x and y is; None: it is another one."""
+def product(first: str, second: str, out: str, left: str, right: str) -> str | None:
+    """The product that a contraction is; None if it is another one."""
     if max(len(first), len(second)) > 2 or len({*first}) + len({*second}) != len(first + second):
         return None
     summed = {*first} & {*second}
     if {*out} != {*first} ^ {*second} or len(out) != len(first + second) - 2 * len(summed):
         return None
     if not summed:
-        return outer(first, out, x, y)
+        return outer(first, out, left, right)
     if len(summed) > 1:
         return None
     (k,) = summed
     rows, columns = first.replace(k, ""), second.replace(k, "")
     if out == rows + columns:
-        return f"torch.matmul({laid(x, first, rows + k)}, {laid(y, second, k + columns)})"
-    return f"torch.matmul({laid(y, second, columns + k)}, {laid(x, first, k + rows)})"
+        return f"torch.matmul({laid(left, first, rows + k)}, {laid(right, second, k + columns)})"
+    return f"torch.matmul({laid(right, second, columns + k)}, {laid(left, first, k + rows)})"
 
 
-def outer(first: str, out: str, x: str, y: str) -> str | None:
+def outer(first: str, out: str, left: str, right: str) -> str | None:
     """All products of the numbers of two vectors."""
     if len(out) != 2 or len(first) != 1:
         return None
-    return f"torch.outer({x}, {y})" if out[0] == first else f"torch.outer({y}, {x})"
+    return f"torch.outer({left}, {right})" if out[0] == first else f"torch.outer({right}, {left})"
 
 
-def laid(x: str, labels: str, wanted: str) -> str:
+def laid(left: str, labels: str, wanted: str) -> str:
     """A matrix, or its transpose."""
-    return x if labels == wanted else f"{x}.T"
+    return left if labels == wanted else f"{left}.T"

@@ -140,26 +140,26 @@ class Recorder(TorchFunctionMode):
             self.parameter(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True)
         )
 
-    def array(self, x: Tensor) -> Tensor:
+    def array(self, tensor: Tensor) -> Tensor:
         """A constant with numbers of its own."""
         name = self.fresh("data")
-        self.given[name] = x
-        return self.bind(self.meta(x.shape, x.dtype), name, None, 0, constant=True)
+        self.given[name] = tensor
+        return self.bind(self.meta(tensor.shape, tensor.dtype), name, None, 0, constant=True)
 
-    def use(self, x: Tensor, kernel: StraightLineCode) -> str:
+    def use(self, tensor: Tensor, kernel: StraightLineCode) -> str:
         """The name of a tensor, inside a kernel."""
-        v = self.values[id(x)]
+        v = self.values[id(tensor)]
         if v.home is not kernel:
             kernel.takes[v.name] = None
         return v.name
 
-    def name_of(self, x: Tensor) -> str:
+    def name_of(self, tensor: Tensor) -> str:
         """The name of a tensor, outside of kernels."""
-        return self.values[id(x)].name
+        return self.values[id(tensor)].name
 
-    def is_own(self, x: Tensor) -> bool:
+    def is_own(self, tensor: Tensor) -> bool:
         """Whether nothing else has the memory of a tensor: no constant, and no view of another."""
-        v = self.values[id(x)]
+        v = self.values[id(tensor)]
         return v.home is not None and v.name not in self.shared and v.name not in self.aliases
 
     # ---- calls of torch
@@ -258,13 +258,17 @@ class Recorder(TorchFunctionMode):
         )
         self.written.add(store.name)
 
-    def choice(self, count: Count, a: Tensor, b: Tensor) -> Tensor | None:
+    def choice(self, count: Count, left: Tensor, right: Tensor) -> Tensor | None:
         """One of two tensors, where both are there before the kernel begins."""
-        va, vb = self.values[id(a)], self.values[id(b)]
-        if self.block in (va.home, vb.home) or a.shape != b.shape or a.dtype != b.dtype:
+        va, vb = self.values[id(left)], self.values[id(right)]
+        if (
+            self.block in (va.home, vb.home)
+            or left.shape != right.shape
+            or left.dtype != right.dtype
+        ):
             return None
         name = self.given_to(self.block, "s", f"{va.name} if {count} else {vb.name}")
-        return self.bind(self.meta(a.shape, a.dtype), name, self.block, self.depth)
+        return self.bind(self.meta(left.shape, left.dtype), name, self.block, self.depth)
 
     def number(self, count: Count) -> Tensor:
         """A counted number as a tensor."""
@@ -311,9 +315,9 @@ class Recorder(TorchFunctionMode):
 
     # ---- structure
 
-    def rename(self, x: Any, equation: str) -> None:
+    def rename(self, array: Any, equation: str) -> None:
         """A value made by the kernel's last line takes the name of its equation."""
-        v = self.values.get(id(x))
+        v = self.values.get(id(array))
         if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
             return
         if v.name in self.equations:
@@ -361,23 +365,23 @@ class Recorder(TorchFunctionMode):
             del self.levels[clock]
 
 
-def _tensors(x: Any) -> list[Tensor]:
-    if isinstance(x, Tensor):
-        return [x]
-    if isinstance(x, (tuple, list)):
-        return [t for y in x for t in _tensors(y)]
-    return [t for y in x.values() for t in _tensors(y)] if isinstance(x, dict) else []
+def _tensors(array: Any) -> list[Tensor]:
+    if isinstance(array, Tensor):
+        return [array]
+    if isinstance(array, (tuple, list)):
+        return [t for y in array for t in _tensors(y)]
+    return [t for y in array.values() for t in _tensors(y)] if isinstance(array, dict) else []
 
 
-def _show(x: Any, use: Any) -> str:
-    if isinstance(x, Tensor):
-        return use(x)
-    if isinstance(x, (tuple, list)):
-        inner = ", ".join(_show(y, use) for y in x)
-        return f"({inner}{',' if len(x) == 1 else ''})"
-    if isinstance(x, slice):
-        ends = ["" if e is None else _show(e, use) for e in (x.start, x.stop)]
-        return ":".join(ends) + ("" if x.step is None else f":{x.step}")
-    if isinstance(x, float) and not isfinite(x):
-        return "torch.nan" if x != x else f"{'-' if x < 0 else ''}torch.inf"
-    return "..." if x is Ellipsis else repr(x)
+def _show(array: Any, use: Any) -> str:
+    if isinstance(array, Tensor):
+        return use(array)
+    if isinstance(array, (tuple, list)):
+        inner = ", ".join(_show(y, use) for y in array)
+        return f"({inner}{',' if len(array) == 1 else ''})"
+    if isinstance(array, slice):
+        ends = ["" if e is None else _show(e, use) for e in (array.start, array.stop)]
+        return ":".join(ends) + ("" if array.step is None else f":{array.step}")
+    if isinstance(array, float) and not isfinite(array):
+        return "torch.nan" if array != array else f"{'-' if array < 0 else ''}torch.inf"
+    return "..." if array is Ellipsis else repr(array)

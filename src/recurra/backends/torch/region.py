@@ -144,15 +144,15 @@ class TorchBackend:
         """Not where loops are recorded: a loop around them would be, and anew in every run."""
         return not self.graphs
 
-    def takes(self, x: object) -> bool:
-        if type(x) is not Tensor or x.requires_grad or x.is_neg():
+    def takes(self, array: object) -> bool:
+        if type(array) is not Tensor or array.requires_grad or array.is_neg():
             return False
-        return x.is_contiguous() and x.device.type == self.device
+        return array.is_contiguous() and array.device.type == self.device
 
-    def argument(self, x: Any) -> Tensor:
-        if isinstance(x, Tensor) and x.device.type == self.device:
-            return x
-        return self.borrow(x) if row_by_row(x) else self.array(x)
+    def argument(self, array: Any) -> Tensor:
+        if isinstance(array, Tensor) and array.device.type == self.device:
+            return array
+        return self.borrow(array) if row_by_row(array) else self.array(array)
 
     @inferring
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,16 +164,18 @@ class TorchBackend:
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 
-    def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
+    def kernel(
+        self, code: StraightLineCode, scope: dict[str, Any], steps: int
+    ) -> Callable[..., Any]:
         """A kernel of a region, fused if that pays."""
-        if not self.pays(k, steps):
-            return scope[k.name]
-        self.fused[k.name] = f"{k.calls} calls, {k.runs * steps} times a run"
-        fused = torch.compile(scope[k.name], fullgraph=True, dynamic=False)
+        if not self.pays(code, steps):
+            return scope[code.name]
+        self.fused[code.name] = f"{code.calls} calls, {code.runs * steps} times a run"
+        fused = torch.compile(scope[code.name], fullgraph=True, dynamic=False)
 
         def first(*given: Any) -> Any:
-            scope[k.name] = fused  # what the code of the region calls from now on
-            with told_if_long(f"PyTorch compiles {k.name}"):
+            scope[code.name] = fused  # what the code of the region calls from now on
+            with told_if_long(f"PyTorch compiles {code.name}"):
                 return fused(*given)
 
         return first
@@ -205,28 +207,28 @@ class TorchBackend:
         known = runs < NEVER // 2  # rows without a limit may end at once
         return self.fuse if self.fuse is not None else known and saved > TORCH_COMPILE_SECONDS
 
-    def number(self, x: int, dtype: torch.dtype = torch.int32) -> Tensor:
-        return torch.full((), x, dtype=dtype, device=self.device)
+    def number(self, value: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.full((), value, dtype=dtype, device=self.device)
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
         return partial(read, self.machine)
 
     @inferring
-    def array(self, x: Any) -> Any:
-        if isinstance(x, Tensor):
-            return x.clone()
-        if isinstance(x, tuple):
-            return tuple(map(self.array, x))  # the results of a host call
-        return self.names.constant(np.asarray(x))
+    def array(self, source: Any) -> Any:
+        if isinstance(source, Tensor):
+            return source.clone()
+        if isinstance(source, tuple):
+            return tuple(map(self.array, source))  # the results of a host call
+        return self.names.constant(np.asarray(source))
 
-    def made(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def made(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
-    def lent(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def lent(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
-    def given(self, x: np.ndarray) -> Any:
-        return self.array(x)
+    def given(self, array: np.ndarray) -> Any:
+        return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
         """What a launch gives may have the memory of what it was given."""
@@ -239,47 +241,51 @@ class TorchBackend:
             out.append(block[at : at + prod(shape) * dtype.itemsize].view(dtype).view(shape))
         return out
 
-    def wait(self, x: Any) -> Any:
+    def wait(self, array: Any) -> Any:
         self.settle()
-        return x
+        return array
 
     def settle(self) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.current_stream(self.device).synchronize()
 
     @inferring
-    def borrow(self, x: Any) -> Tensor:
-        if getattr(x, "dtype", None) == np.dtype("bfloat16"):  # which NumPy does not lend by itself
-            return torch.from_dlpack(x.view(np.int16)).view(torch.bfloat16).to(self.device)
-        return torch.from_dlpack(x).to(self.device)
+    def borrow(self, array: Any) -> Tensor:
+        if getattr(array, "dtype", None) == np.dtype(
+            "bfloat16"
+        ):  # which NumPy does not lend by itself
+            return torch.from_dlpack(array.view(np.int16)).view(torch.bfloat16).to(self.device)
+        return torch.from_dlpack(array).to(self.device)
 
-    def result(self, x: Any) -> Any:
-        return self.numpy(x)
+    def result(self, array: Any) -> Any:
+        return self.numpy(array)
 
-    def seen(self, x: Any) -> np.ndarray:
-        if not isinstance(x, Tensor):
-            return np.asarray(x)
-        if x.dtype == torch.bfloat16:  # which NumPy has by its name only
-            return x.view(torch.int16).cpu().numpy().view("bfloat16")
-        return x.cpu().numpy()
+    def seen(self, array: Any) -> np.ndarray:
+        if not isinstance(array, Tensor):
+            return np.asarray(array)
+        if array.dtype == torch.bfloat16:  # which NumPy has by its name only
+            return array.view(torch.int16).cpu().numpy().view("bfloat16")
+        return array.cpu().numpy()
 
     operand = seen
 
-    def aside(self, x: Tensor) -> Tensor:
+    def aside(self, tensor: Tensor) -> Tensor:
         """On a GPU in pinned memory, by a stream of its own."""
         if self.device == "cpu":
-            return x.clone()
+            return tensor.clone()
         with torch.cuda.stream(self.copying):
-            made = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            made = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(
+                tensor, non_blocking=True
+            )
         self.copying.synchronize()
         return made
 
     @inferring
-    def back(self, x: Tensor) -> Tensor:
+    def back(self, tensor: Tensor) -> Tensor:
         if self.device == "cpu":
-            return x.clone()
+            return tensor.clone()
         with torch.cuda.stream(self.copying):
-            made = x.to(self.device, non_blocking=True)
+            made = tensor.to(self.device, non_blocking=True)
         self.copying.synchronize()
         return made
 
@@ -287,10 +293,12 @@ class TorchBackend:
     def copying(self) -> torch.cuda.Stream:
         return torch.cuda.Stream(self.device)
 
-    def numpy(self, x: Any) -> np.ndarray:
-        if isinstance(x, Tensor) and x.dtype == torch.bfloat16:  # which NumPy has by its name only
-            return self.numpy(x.view(torch.int16)).view("bfloat16")
-        return np.array(x.cpu().numpy() if isinstance(x, Tensor) else x, copy=True)
+    def numpy(self, array: Any) -> np.ndarray:
+        if (
+            isinstance(array, Tensor) and array.dtype == torch.bfloat16
+        ):  # which NumPy has by its name only
+            return self.numpy(array.view(torch.int16)).view("bfloat16")
+        return np.array(array.cpu().numpy() if isinstance(array, Tensor) else array, copy=True)
 
 
 def steps_of(plan: StoragePlan, region: Region) -> int:
@@ -348,15 +356,15 @@ def recorded(
     return source, kernels(recorder.items), loops, recorder.given
 
 
-def _spelt(recorder: Recorder, x: Any) -> str:
+def _spelt(recorder: Recorder, array: Any) -> str:
     """A result in the code: a store, a counted number or a tensor."""
-    match x:
+    match array:
         case StoreRef():
-            return x.name
+            return array.name
         case Count():
-            return str(x)
+            return str(array)
         case _:
-            return recorder.name_of(x)
+            return recorder.name_of(array)
 
 
 def apart(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> list[str]:

@@ -48,15 +48,17 @@ class TunedTorch(TorchBackend):
             scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), given)
         return scope
 
-    def kernel(self, k: StraightLineCode, scope: dict[str, Any], steps: int) -> Callable[..., Any]:
-        theirs = super().kernel(k, scope, steps)
-        if WITH not in scope or not any(text.startswith(EINSUM) for _, text in k.lines):
+    def kernel(
+        self, code: StraightLineCode, scope: dict[str, Any], steps: int
+    ) -> Callable[..., Any]:
+        theirs = super().kernel(code, scope, steps)
+        if WITH not in scope or not any(text.startswith(EINSUM) for _, text in code.lines):
             return theirs
-        ours = scope[WITH][k.name]
+        ours = scope[WITH][code.name]
 
         def first(*xs: Tensor) -> Any:
-            fused = k.name in self.fused
-            chosen = scope[k.name] = self.faster(ours, theirs, xs, f"{k.lines} fused={fused}")
+            fused = code.name in self.fused
+            chosen = scope[code.name] = self.faster(ours, theirs, xs, f"{code.lines} fused={fused}")
             return chosen(*xs)
 
         return first
@@ -124,7 +126,7 @@ def _function(call: Callable[..., Any], shape: tuple[int, ...]) -> Callable[...,
     return contract
 
 
-def _laid(x: Tensor, like: Tensor) -> Tensor:
-    """The numbers of x, laid in memory as another tensor is."""
+def _laid(tensor: Tensor, like: Tensor) -> Tensor:
+    """The numbers of a tensor, laid in memory as another tensor is."""
     reach = sum(s * (n - 1) for n, s in zip(like.shape, like.stride(), strict=True))
-    return torch.empty(reach + 1).as_strided(like.shape, like.stride()).copy_(x)
+    return torch.empty(reach + 1).as_strided(like.shape, like.stride()).copy_(tensor)

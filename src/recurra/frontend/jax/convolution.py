@@ -13,7 +13,9 @@ from recurra.ops.movement import Pad
 from recurra.ops.window import Windows
 
 
-def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) -> RecurrentTensor:
+def convolution(
+    p: Mapping[str, Any], x: RecurrentTensor, weights: RecurrentTensor
+) -> RecurrentTensor:
     """Any axes, strides, padding, dilation of kernel and image, and groups of channels.
 
     An image is dilated by what is a transposed convolution.
@@ -25,14 +27,17 @@ def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) ->
             f"its images are in {p['batch_group_count']} groups",
         )
     spec, groups, n = p["dimension_numbers"], p["feature_group_count"], len(p["window_strides"])
-    x, w = x.transpose(*spec.lhs_spec), w.transpose(*spec.rhs_spec)  # [N, C, ..], [O, C / G, ..]
+    x, weights = (
+        x.transpose(*spec.lhs_spec),
+        weights.transpose(*spec.rhs_spec),
+    )  # [N, C, ..], [O, C / G, ..]
     batch, channels, *image = x.shape
-    outputs, inputs, *sizes = w.shape
+    outputs, inputs, *sizes = weights.shape
     name, kind = p["refuse"], "a convolution"
     channels, outputs = number(channels, name, kind), number(outputs, name, kind)
     sizes = [number(n, name, kind) for n in sizes]
     x = x.reshape(batch, groups, channels // groups, *image)
-    w = w.reshape(groups, outputs // groups, inputs, *sizes)
+    weights = weights.reshape(groups, outputs // groups, inputs, *sizes)
     for k, apart in enumerate(p["lhs_dilation"], 3):
         number(x.shape[k], name, kind)
         x = _dilated(x, k, apart)
@@ -47,28 +52,32 @@ def convolution(p: Mapping[str, Any], x: RecurrentTensor, w: RecurrentTensor) ->
     seen = x.apply(windows, x)
     b, g, c, o, *rest = LETTERS[: 4 + 2 * n]
     k, at = "".join(rest[:n]), "".join(rest[n:])
-    y = x.apply(Einsum(labels=f"{g}{o}{c}{k},{b}{g}{c}{k}{at}->{b}{g}{o}{at}"), w, seen)
+    y = x.apply(Einsum(labels=f"{g}{o}{c}{k},{b}{g}{c}{k}{at}->{b}{g}{o}{at}"), weights, seen)
     y = y.reshape(batch, outputs, *y.shape[3:])
     order = spec.out_spec  # where batch, channels, .. are in the result
     return y.transpose(*(order.index(k) for k in range(len(order))))
 
 
-def _dilated(x: RecurrentTensor, axis: int, apart: int) -> RecurrentTensor:
+def _dilated(tensor: RecurrentTensor, axis: int, apart: int) -> RecurrentTensor:
     """Zeros between the elements of an axis, which come to lie `apart`."""
-    *lead, n = x.shape[: axis + 1]
-    rest = x.shape[axis + 1 :]
+    *lead, n = tensor.shape[: axis + 1]
+    rest = tensor.shape[axis + 1 :]
     assert isinstance(n, int)
     if apart == 1 or n < 2:
-        return x
-    wide = _padded(x.reshape(*lead, n, 1, *rest), axis + 1, 0, apart - 1)
+        return tensor
+    wide = _padded(tensor.reshape(*lead, n, 1, *rest), axis + 1, 0, apart - 1)
     return wide.reshape(*lead, n * apart, *rest).cut(0, (n - 1) * apart + 1, axis=axis)
 
 
-def _padded(x: RecurrentTensor, axis: int, before: int, after: int) -> RecurrentTensor:
+def _padded(tensor: RecurrentTensor, axis: int, before: int, after: int) -> RecurrentTensor:
     """Zeros around an axis; less than none is a cut."""
-    n = x.shape[axis]
+    n = tensor.shape[axis]
     assert isinstance(n, int)
     if before < 0 or after < 0:
-        x = x.cut(max(0, -before), n + min(0, after), axis=axis)
+        tensor = tensor.cut(max(0, -before), n + min(0, after), axis=axis)
         before, after = max(0, before), max(0, after)
-    return x.apply(Pad(axis=axis, before=before, after=after), x) if before or after else x
+    return (
+        tensor.apply(Pad(axis=axis, before=before, after=after), tensor)
+        if before or after
+        else tensor
+    )

@@ -75,10 +75,12 @@ class Imported(Module):
         return jaxpr.imported(whole, self.name, tensors)
 
 
-def _trainable(x: object) -> bool:
-    dtype = getattr(x, "dtype", None)
+def _trainable(value: object) -> bool:
+    dtype = getattr(value, "dtype", None)
     return (
-        hasattr(x, "shape") and getattr(dtype, "kind", "") in ("f", "V") and _is_known_dtype(dtype)
+        hasattr(value, "shape")
+        and getattr(dtype, "kind", "") in ("f", "V")
+        and _is_known_dtype(dtype)
     )
 
 
@@ -86,9 +88,12 @@ def _is_known_dtype(dtype: object) -> bool:
     return str(dtype) in ("float16", "bfloat16", "float32", "float64")
 
 
-def _parameter(x: object, name: str, domain: Steps) -> Parameter:
-    if isinstance(x, RecurrentTensor):
+def _parameter(value: object, name: str, domain: Steps) -> Parameter:
+    if isinstance(value, RecurrentTensor):
         raise RecurraError(
-            "params are arrays", facts=f"{name} is {x!r}", hint="pass it as an operand", loc=here()
+            "params are arrays",
+            facts=f"{name} is {value!r}",
+            hint="pass it as an operand",
+            loc=here(),
         )
-    return Parameter(as_tensor(array_of(x, name, here())), domain, name)
+    return Parameter(as_tensor(array_of(value, name, here())), domain, name)

@@ -47,14 +47,14 @@ def dynamic_slice(params: Params, x: RecurrentTensor, *starts: RecurrentTensor) 
     return x
 
 
-def gather(params: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentTensor:
+def gather(params: Params, x: RecurrentTensor, indices: RecurrentTensor) -> RecurrentTensor:
     """Parts of some axes from starts by data, all of the others: x[i], x[i, j], take_along_axis.
 
     The axes of `x` become [indexed.., rows.., whole..], and the indexed ones one; its places have
-    the axes of `i` and, behind them, one for each part of more than an element.
+    the axes of `indices` and, behind them, one for each part of more than an element.
     """
-    d, sizes, rank = params["dimension_numbers"], params["slice_sizes"], len(i.shape) - 1
-    starts = {k: i.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
+    d, sizes, rank = params["dimension_numbers"], params["slice_sizes"], len(indices.shape) - 1
+    starts = {k: indices.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
     moves = [k for k in starts if sizes[k] != x.shape[k]] or list(starts)[:1]
     rows = list(d.operand_batching_dims)
     whole = [k for k in range(len(x.shape)) if k not in (*moves, *rows)]
@@ -84,7 +84,7 @@ def gather(params: Params, x: RecurrentTensor, i: RecurrentTensor) -> RecurrentT
 
 
 def _places(
-    x: RecurrentTensor,
+    tensor: RecurrentTensor,
     starts: Mapping[int, RecurrentTensor],
     moves: Sequence[int],
     parts: Sequence[int],
@@ -94,12 +94,12 @@ def _places(
     shape = tuple(sizes[k] for k in parts)
     total: RecurrentTensor | None = None
     for k in moves:
-        place = _clamped(starts[k], x.shape[k] - sizes[k])
+        place = _clamped(starts[k], tensor.shape[k] - sizes[k])
         for n in shape:
             place = place.expand(n, axis=len(place.shape))
         if k in parts and sizes[k] != 1:
             place = place + iota(shape, parts.index(k))
-        total = place if total is None else total * wrap(x.shape[k]) + place
+        total = place if total is None else total * wrap(tensor.shape[k]) + place
     assert total is not None, "a gather has an index"
     return total
 
@@ -116,14 +116,14 @@ def iota(shape: Sequence[Expr | int], axis: int, dtype: str = "i32") -> Recurren
     return place.cast(dtype)
 
 
-def _clamped(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
-    return i.cast("i32").clip(0, wrap(last))
+def _clamped(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
+    return indices.cast("i32").clip(0, wrap(last))
 
 
-def _on(i: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
+def _on(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
     """Is a position on an axis?"""
-    i = i.cast("i32")
-    return (i >= 0) & (i <= wrap(last))
+    indices = indices.cast("i32")
+    return (indices >= 0) & (indices <= wrap(last))
 
 
 def _missing(fill: Any, dtype: str) -> Any:

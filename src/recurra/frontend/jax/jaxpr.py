@@ -148,8 +148,8 @@ def _run(
     return list(map(value, jaxpr.outvars))
 
 
-def _constant(x: np.ndarray, aval: Any) -> RecurrentTensor:
-    return as_tensor(x if x.ndim else x.item(), SHORT_NAME[aval.dtype.name])
+def _constant(array: np.ndarray, aval: Any) -> RecurrentTensor:
+    return as_tensor(array if array.ndim else array.item(), SHORT_NAME[aval.dtype.name])
 
 
 def _equation(
@@ -217,32 +217,34 @@ def _variables(atoms: Sequence[core.Var | core.Literal]) -> set[core.Var | core.
     return {v for v in atoms if not hasattr(v, "val")}
 
 
-def _absolute(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _absolute(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
     """|x|, whose slope at 0 is 1 in jax."""
-    return with_slope_of(x.abs(), lambda: elementwise(el.Where, x >= 0, x, -x))
+    return with_slope_of(tensor.abs(), lambda: elementwise(el.Where, tensor >= 0, tensor, -tensor))
 
 
 def _clamped(
-    params: Params, lo: RecurrentTensor, x: RecurrentTensor, hi: RecurrentTensor
+    params: Params, lo: RecurrentTensor, tensor: RecurrentTensor, hi: RecurrentTensor
 ) -> RecurrentTensor:
     """min(max(x, lo), hi); at both ends the slope of jax is 0."""
-    raised = elementwise(el.Maximum, x, lo)
+    raised = elementwise(el.Maximum, tensor, lo)
     y = elementwise(el.Minimum, raised, hi)
-    return with_slope_of(y, lambda: elementwise(el.Where, (x > lo) & (x < hi), x, y.detach()))
+    return with_slope_of(
+        y, lambda: elementwise(el.Where, (tensor > lo) & (tensor < hi), tensor, y.detach())
+    )
 
 
-def _quotient(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _quotient(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
     """Of integers without its fraction."""
-    if is_float(a.dtype):
-        return a / b
-    below = ((a % b) != 0) & ((a < 0) != (b < 0))
-    return a // b + below.cast(a.dtype)
+    if is_float(left.dtype):
+        return left / right
+    below = ((left % right) != 0) & ((left < 0) != (right < 0))
+    return left // right + below.cast(left.dtype)
 
 
-def _remainder(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _remainder(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
     """a % b with the sign of a."""
-    rest = a % b
-    return elementwise(el.Where, (rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
+    rest = left % right
+    return elementwise(el.Where, (rest != 0) & ((left < 0) != (right < 0)), rest - right, rest)
 
 
 def _unrolled(params: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
@@ -280,53 +282,57 @@ def _turned(op: type[Elementwise]) -> Primitive:
     return lambda p, a, b: elementwise(op, b, a)
 
 
-def _integer_pow(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _integer_pow(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
     y = abs(params["y"])
-    out = x if y else as_tensor(1.0, x.dtype).broadcast_to(x.shape)
+    out = tensor if y else as_tensor(1.0, tensor.dtype).broadcast_to(tensor.shape)
     for bit in bin(y)[3:]:  # from the second binary digit on: square, and multiply where it is 1
-        out = out.square() * x if bit == "1" else out.square()
+        out = out.square() * tensor if bit == "1" else out.square()
     return out if params["y"] >= 0 else 1.0 / out
 
 
-def _dot_general(params: Params, a: RecurrentTensor, b: RecurrentTensor) -> RecurrentTensor:
+def _dot_general(
+    params: Params, first: RecurrentTensor, tensor: RecurrentTensor
+) -> RecurrentTensor:
     ((left, right), (lead, rlead)) = params["dimension_numbers"]
-    la = LETTERS[: len(a.shape)]
-    lb = list(LETTERS[len(la) : len(la) + len(b.shape)])
+    la = LETTERS[: len(first.shape)]
+    lb = list(LETTERS[len(la) : len(la) + len(tensor.shape)])
     for j, k in (*zip(left, right, strict=True), *zip(lead, rlead, strict=True)):
         lb[k] = la[j]
     taken = {la[j] for j in (*left, *lead)}
     out = "".join([*(la[j] for j in lead), *(c for c in (*la, *lb) if c not in taken)])
-    found = SHORT_NAME[np.dtype(params["preferred_element_type"] or NUMPY_NAME[a.dtype]).name]
+    found = SHORT_NAME[np.dtype(params["preferred_element_type"] or NUMPY_NAME[first.dtype]).name]
     kind = accumulator(found)  # every result is cast to the type that the jaxpr tells
-    return a.apply(Einsum(labels=f"{la},{''.join(lb)}->{out}"), a.cast(kind), b.cast(kind))
+    return first.apply(
+        Einsum(labels=f"{la},{''.join(lb)}->{out}"), first.cast(kind), tensor.cast(kind)
+    )
 
 
-def _broadcast(params: Params, x: RecurrentTensor) -> RecurrentTensor:
+def _broadcast(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
     shape = params["shape"]
     full = LETTERS[: len(shape)]
-    axes = zip(params["broadcast_dimensions"], x.shape, strict=True)
+    axes = zip(params["broadcast_dimensions"], tensor.shape, strict=True)
     kept = [k for k, n in axes if n != 1 or shape[k] == 1]
-    x = x.reshape(*(shape[k] for k in kept))
+    tensor = tensor.reshape(*(shape[k] for k in kept))
     src = "".join(full[k] for k in kept)
     sizes = tuple(n for k, n in enumerate(shape) if k not in kept)
-    return x.apply(Expand(labels=f"{src}->{full}", sizes=sizes), x) if sizes else x
+    return tensor.apply(Expand(labels=f"{src}->{full}", sizes=sizes), tensor) if sizes else tensor
 
 
-def _squeeze(params: Params, x: RecurrentTensor) -> RecurrentTensor:
-    return x.reshape(*(n for k, n in enumerate(x.shape) if k not in params["dimensions"]))
+def _squeeze(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
+    return tensor.reshape(*(n for k, n in enumerate(tensor.shape) if k not in params["dimensions"]))
 
 
 def _iota(params: Params) -> RecurrentTensor:
     return iota(params["shape"], params["dimension"], SHORT_NAME[np.dtype(params["dtype"]).name])
 
 
-def _cumsum(params: Params, x: RecurrentTensor) -> RecurrentTensor:
-    x = x.cast(accumulator(x.dtype))
-    return x.apply(CumSum(axis=params["axis"], reverse=params["reverse"]), x)
+def _cumsum(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
+    tensor = tensor.cast(accumulator(tensor.dtype))
+    return tensor.apply(CumSum(axis=params["axis"], reverse=params["reverse"]), tensor)
 
 
-def _same(params: Params, x: RecurrentTensor) -> RecurrentTensor:
-    return x
+def _same(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
+    return tensor
 
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")

@@ -56,11 +56,11 @@ class MultiheadAttention(Module):
         read = einsum("hn,nhd->hd", scores.softmax(), values)
         return self.out_proj(read.reshape(n))
 
-    def past(self, x: RecurrentTensor, text: str) -> RecurrentTensor:
+    def past(self, tensor: RecurrentTensor, text: str) -> RecurrentTensor:
         """[n, heads, width]: the steps that step t sees."""
         index: list[object] = []
-        for r in x.domain:
+        for r in tensor.domain:
             now = Index(r.sym)
             lo = r.lo if self.window is None else maximum(now - (self.window - 1), wrap(r.lo))
             index.append(slice(lo, now + 1) if r.dim == text else now)
-        return x[tuple(index)]
+        return tensor[tuple(index)]

@@ -22,8 +22,8 @@ from recurra.frontend.words import no_attribute
 from recurra.ir.types import Domain, is_float
 
 
-def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
-    """i32[]: the first class whose w₀ + .. + wₖ tops u of the whole, 0 ≤ u < 1; weights [A] ≥ 0.
+def class_at(weights: RecurrentTensor, draw: RecurrentTensor) -> RecurrentTensor:
+    """i32[]: the first class whose w₀ + .. + wₖ tops `draw`, in [0, 1), of the sum; weights [A].
 
     A class that weighs nothing is never drawn, also where the sums do not grow, as they round: it
     has no sum here, and the whole is the largest sum that there is.
@@ -36,12 +36,12 @@ def class_at(weights: RecurrentTensor, u: RecurrentTensor) -> RecurrentTensor:
         place = constant(np.arange(size, dtype=np.int32))
     else:  # of a range: x[0:t+1]
         place = constant(1, "i32").expand(size).cumsum() - 1
-    return where(sums > u * sums.max(), place, wrap(size) - 1).min()
+    return where(sums > draw * sums.max(), place, wrap(size) - 1).min()
 
 
-def _drawn_over(domain: Dims | None, x: RecurrentTensor) -> Domain:
+def _drawn_over(domain: Dims | None, tensor: RecurrentTensor) -> Domain:
     """Where draws differ from each other: by default where what they are drawn from does."""
-    return x.domain if domain is None else box_of(domain)
+    return tensor.domain if domain is None else box_of(domain)
 
 
 def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
@@ -68,7 +68,7 @@ class Distribution(ABC):
         """The likeliest value"""
 
     @abstractmethod
-    def log_prob(self, a: Any) -> RecurrentTensor:
+    def log_prob(self, value: Any) -> RecurrentTensor:
         """ln p[a], f32[]"""
 
     @abstractmethod
@@ -120,16 +120,16 @@ class Categorical(Distribution):
         """i32[]: the likeliest class, the first of several"""
         return self.logits.argmax()
 
-    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+    def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
-        if is_float(a.dtype):
+        if is_float(value.dtype):
             raise ShapeError(
                 "a class is a whole number",
-                facts=f"this is {a!r}",
+                facts=f"this is {value!r}",
                 hint='write pi.log_prob(a.cast("i32")) if it counts classes',
                 loc=here(),
             )
-        return self.logits.log_softmax().take(a)
+        return self.logits.log_softmax().take(value)
 
     def entropy(self) -> RecurrentTensor:
         """-Σ p ln p; a class of probability 0, whose ln is infinite, adds nothing"""
@@ -161,16 +161,16 @@ class MultiCategorical(Distribution):
         """i32[n]"""
         return stack([p.mode() for p in self.parts])
 
-    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+    def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
-        if a.shape != (len(self.parts),):
+        if value.shape != (len(self.parts),):
             raise ShapeError(
                 f"what was chosen of {len(self.parts)} choices is {len(self.parts)} numbers",
-                facts=f"this is {a!r}",
+                facts=f"this is {value!r}",
                 hint=f"give integers of shape ({len(self.parts)},), as sample() does",
                 loc=here(),
             )
-        return reduce(add, (p.log_prob(a.index(k)) for k, p in enumerate(self.parts)))
+        return reduce(add, (p.log_prob(value.index(k)) for k, p in enumerate(self.parts)))
 
     def entropy(self) -> RecurrentTensor:
         return reduce(add, (p.entropy() for p in self.parts))
@@ -201,16 +201,16 @@ class Gaussian(Distribution):
         """f32[A]"""
         return self.mean
 
-    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+    def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """ln of the density, f32[]"""
-        if a.shape != self.mean.shape:
+        if value.shape != self.mean.shape:
             raise ShapeError(
                 "a value of a normal distribution has the shape of its mean",
-                facts=f"this is {a!r}, the mean {self.mean!r}",
+                facts=f"this is {value!r}, the mean {self.mean!r}",
                 hint="give what sample() gives, or reshape it as that is",
                 loc=here(),
             )
-        z = (a - self.mean) / self.log_std.exp()
+        z = (value - self.mean) / self.log_std.exp()
         return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()
 
     def entropy(self) -> RecurrentTensor:

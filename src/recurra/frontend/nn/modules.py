@@ -288,12 +288,12 @@ class Module:
     def _with_parameters(self, change: Callable[[Parameter], object]) -> Self:
         """The module with every parameter p as change(p)."""
 
-        def changed(x: object) -> object:
-            if isinstance(x, Module):
-                return x._with_parameters(change)
-            if isinstance(x, (list, tuple)):
-                return type(x)(map(changed, x))
-            return change(x) if isinstance(x, Parameter) else x
+        def changed(value: object) -> object:
+            if isinstance(value, Module):
+                return value._with_parameters(change)
+            if isinstance(value, (list, tuple)):
+                return type(value)(map(changed, value))
+            return change(value) if isinstance(value, Parameter) else value
 
         out = copy(self)
         vars(out).update({key: changed(x) for key, x in vars(self).items()})

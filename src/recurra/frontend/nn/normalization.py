@@ -28,21 +28,21 @@ class Normalization(Module):
             self.weight = Parameter(initializers.ones()(shape), domain, "weight")
             self.bias = Parameter(initializers.zeros()(shape), domain, "bias") if bias else None
 
-    def mean(self, x: RecurrentTensor) -> RecurrentTensor:
+    def mean(self, tensor: RecurrentTensor) -> RecurrentTensor:
         """Over the normalized axes, which stay, with size 1."""
         rank = len(self.shape)
-        if x.shape[-rank:] != self.shape:
+        if tensor.shape[-rank:] != self.shape:
             raise ShapeError(
                 f"{type(self).__name__} is over the last axes {self.shape}",
-                facts=f"this is {x!r}",
+                facts=f"this is {tensor!r}",
                 loc=here(),
             )
-        kept = x.shape[: len(x.shape) - rank]
-        return x.mean(axis=tuple(range(-rank, 0))).reshape(*kept, *(1,) * rank)
+        kept = tensor.shape[: len(tensor.shape) - rank]
+        return tensor.mean(axis=tuple(range(-rank, 0))).reshape(*kept, *(1,) * rank)
 
-    def scaled(self, x: RecurrentTensor) -> RecurrentTensor:
-        x = x if self.weight is None else x * self.weight
-        return x if self.bias is None else x + self.bias
+    def scaled(self, tensor: RecurrentTensor) -> RecurrentTensor:
+        tensor = tensor if self.weight is None else tensor * self.weight
+        return tensor if self.bias is None else tensor + self.bias
 
 
 class LayerNorm(Normalization):

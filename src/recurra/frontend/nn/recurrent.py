@@ -46,19 +46,19 @@ class Cell(Module):
         self.bias_ih = Parameter.drawn(bias, (width,), domain, "bias_ih")
         self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
 
-    def of_input(self, x: RecurrentTensor) -> State:
-        """What x [input_size] adds to each gate."""
-        return self.parts(x @ self.weight_ih + self.bias_ih)
+    def of_input(self, tensor: RecurrentTensor) -> State:
+        """What the input [input_size] adds to each gate."""
+        return self.parts(tensor @ self.weight_ih + self.bias_ih)
 
-    def of_hidden(self, h: RecurrentTensor) -> State:
-        return self.parts(h @ self.weight_hh + self.bias_hh)
+    def of_hidden(self, hidden: RecurrentTensor) -> State:
+        return self.parts(hidden @ self.weight_hh + self.bias_hh)
 
-    def parts(self, y: RecurrentTensor) -> State:
+    def parts(self, result: RecurrentTensor) -> State:
         n = self.hidden_size
-        return tuple(y.cut(k * n, (k + 1) * n) for k in range(self.gates))
+        return tuple(result.cut(k * n, (k + 1) * n) for k in range(self.gates))
 
-    def step(self, x: State, state: State) -> State:
-        """The next state, from the gates of x."""
+    def step(self, inputs: State, state: State) -> State:
+        """The next state, from what the input adds to each gate."""
         raise NotImplementedError
 
     def forward(self, x: RecurrentTensor, *state: RecurrentTensor) -> Any:
@@ -69,9 +69,9 @@ class Cell(Module):
 class RNNCell(Cell):
     """h' = tanh(W x + b + V h + c) (Elman, 1990)"""
 
-    def step(self, x: State, state: State) -> State:
+    def step(self, inputs: State, state: State) -> State:
         (h,) = state
-        return ((x[0] + self.of_hidden(h)[0]).tanh(),)
+        return ((inputs[0] + self.of_hidden(h)[0]).tanh(),)
 
 
 class GRUCell(Cell):
@@ -79,11 +79,11 @@ class GRUCell(Cell):
 
     gates = 3
 
-    def step(self, x: State, state: State) -> State:
+    def step(self, inputs: State, state: State) -> State:
         (h,) = state
         u = self.of_hidden(h)
-        r, z = (x[0] + u[0]).sigmoid(), (x[1] + u[1]).sigmoid()
-        n = (x[2] + r * u[2]).tanh()
+        r, z = (inputs[0] + u[0]).sigmoid(), (inputs[1] + u[1]).sigmoid()
+        n = (inputs[2] + r * u[2]).tanh()
         return ((1.0 - z) * n + z * h,)
 
 
@@ -93,9 +93,9 @@ class LSTMCell(Cell):
     gates = 4
     states = 2
 
-    def step(self, x: State, state: State) -> State:
+    def step(self, inputs: State, state: State) -> State:
         h, c = state
-        i, f, g, o = (a + b for a, b in zip(x, self.of_hidden(h), strict=True))
+        i, f, g, o = (a + b for a, b in zip(inputs, self.of_hidden(h), strict=True))
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
 
@@ -118,14 +118,14 @@ class Recurrent(Module):
     ) -> RecurrentTensor:
         return self.unrolled(x, initial, over)[0]
 
-    def unrolled(self, x: RecurrentTensor, initial: State, over: object) -> State:
+    def unrolled(self, tensor: RecurrentTensor, initial: State, over: object) -> State:
         """Every state at every step."""
-        box = union(x.tracer, (x, *self.params), Const(value=0))
-        t = time_of(x, over)
+        box = union(tensor.tracer, (tensor, *self.params), Const(value=0))
+        t = time_of(tensor, over)
         zero = initializers.zeros()((self.cell.hidden_size,))
         first = initial or (zero,) * self.cell.states
-        before = tuple(previous(x, box, t, f) for f in first)
-        after = self.cell.step(self.cell.of_input(x), before)
+        before = tuple(previous(tensor, box, t, f) for f in first)
+        after = self.cell.step(self.cell.of_input(tensor), before)
         for old, new in zip(before, after, strict=True):
             old[tuple(r.sym + 1 if r.dim == t else r.sym for r in box)] = new
         return after

@@ -53,12 +53,14 @@ class Spaces:
         parts = [_vector(x) for x in self.observation.tensors(other)]
         return concat(parts) if len(parts) > 1 else parts[0]
 
-    def distribution(self, y: RecurrentTensor, log_std: RecurrentTensor | None) -> Distribution:
+    def distribution(
+        self, result: RecurrentTensor, log_std: RecurrentTensor | None
+    ) -> Distribution:
         """The distribution over actions, by the outputs of a network."""
         made: list[Distribution] = []
         at = wide = 0
         for leaf, n, is_so in zip(self.action.leaves(), self.sizes, self.normal, strict=True):
-            part = y if n == self.outputs else y.cut(at, at + n)
+            part = result if n == self.outputs else result.cut(at, at + n)
             at += n
             if is_so:
                 assert log_std is not None
@@ -88,9 +90,9 @@ class Joint(Distribution):
         """The likeliest value of the space"""
         return self.space.tree([p.mode() for p in self.parts])
 
-    def log_prob(self, a: Any) -> RecurrentTensor:
+    def log_prob(self, value: Any) -> RecurrentTensor:
         """Σ ln p[a], f32[]"""
-        pairs = zip(self.parts, self.space.tensors(a), strict=True)
+        pairs = zip(self.parts, self.space.tensors(value), strict=True)
         return reduce(add, (p.log_prob(x) for p, x in pairs))
 
     def entropy(self) -> RecurrentTensor:
@@ -111,15 +113,15 @@ class Shaped(Distribution):
         """The likeliest value of the type"""
         return self._of_type(self.vector.mode())
 
-    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+    def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
         """ln p[a], f32[]"""
-        return self.vector.log_prob(a.cast(self.dtype).reshape(_count(self.type)))
+        return self.vector.log_prob(value.cast(self.dtype).reshape(_count(self.type)))
 
     def entropy(self) -> RecurrentTensor:
         return self.vector.entropy()
 
-    def _of_type(self, x: RecurrentTensor) -> RecurrentTensor:
-        return x.reshape(*self.type.shape).cast(self.type.dtype)
+    def _of_type(self, tensor: RecurrentTensor) -> RecurrentTensor:
+        return tensor.reshape(*self.type.shape).cast(self.type.dtype)
 
 
 def _shaped(vector: Distribution, type_: Type, dtype: str) -> Distribution:
@@ -150,9 +152,9 @@ def _outputs(leaf: Any, space: Any) -> int:
     )
 
 
-def _vector(x: RecurrentTensor) -> RecurrentTensor:
+def _vector(tensor: RecurrentTensor) -> RecurrentTensor:
     """f32[n]"""
-    is_bytes = x.dtype == "u8"
-    x = x if x.dtype == "f32" else x.cast("f32")
-    x = x / 255.0 if is_bytes else x
-    return x if x.type.rank == 1 else x.reshape(_count(x.type))
+    is_bytes = tensor.dtype == "u8"
+    tensor = tensor if tensor.dtype == "f32" else tensor.cast("f32")
+    tensor = tensor / 255.0 if is_bytes else tensor
+    return tensor if tensor.type.rank == 1 else tensor.reshape(_count(tensor.type))

@@ -29,17 +29,17 @@ class RMSprop(Optimizer):
         self.alpha, self.eps, self.weight_decay = alpha, eps, weight_decay
         self.momentum, self.centered = momentum, centered
 
-    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        g = decayed(parameter, g, self.weight_decay)
-        size = self.averaged(parameter, "v", g.square())
+    def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
+        gradient = decayed(parameter, gradient, self.weight_decay)
+        size = self.averaged(parameter, "v", gradient.square())
         if self.centered:
-            size = size - self.averaged(parameter, "m", g).square()
-        step = g / (size.sqrt() + self.eps)
+            size = size - self.averaged(parameter, "m", gradient).square()
+        step = gradient / (size.sqrt() + self.eps)
         return accelerated(parameter, step, self.momentum) if self.momentum else step
 
-    def averaged(self, parameter: Parameter, name: str, x: RecurrentTensor) -> RecurrentTensor:
+    def averaged(self, parameter: Parameter, name: str, tensor: RecurrentTensor) -> RecurrentTensor:
         old = state(parameter, name)
-        new = old * self.alpha + x * (1 - self.alpha)
+        new = old * self.alpha + tensor * (1 - self.alpha)
         advance(old, new)
         return new
 
@@ -58,13 +58,13 @@ class Adam(Optimizer):
         super().__init__(params, lr)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
 
-    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return self.moments(parameter, decayed(parameter, g, self.weight_decay))
+    def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
+        return self.moments(parameter, decayed(parameter, gradient, self.weight_decay))
 
-    def moments(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+    def moments(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
         """The mean of g over the root of the mean of g²."""
         m, v = state(parameter, "m"), state(parameter, "v")
-        m1, v1 = adam.moments(RecurrentTensor, g, m, v, self.betas)
+        m1, v1 = adam.moments(RecurrentTensor, gradient, m, v, self.betas)
         advance(m, m1)
         advance(v, v1)
         return adam.direction(RecurrentTensor, m1, v1, count(parameter), self.betas, self.eps)
@@ -83,5 +83,5 @@ class AdamW(Adam):
     ):
         super().__init__(params, lr, betas, eps, weight_decay)
 
-    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return decayed(parameter, self.moments(parameter, g), self.weight_decay)
+    def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
+        return decayed(parameter, self.moments(parameter, gradient), self.weight_decay)

@@ -35,21 +35,27 @@ class SGD(Optimizer):
                 loc=here(),
             )
 
-    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        g = decayed(parameter, g, self.weight_decay)
-        return accelerated(parameter, g, self.momentum, self.nesterov) if self.momentum else g
+    def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
+        gradient = decayed(parameter, gradient, self.weight_decay)
+        return (
+            accelerated(parameter, gradient, self.momentum, self.nesterov)
+            if self.momentum
+            else gradient
+        )
 
 
-def decayed(parameter: Parameter, g: RecurrentTensor, weight_decay: float) -> RecurrentTensor:
+def decayed(
+    parameter: Parameter, gradient: RecurrentTensor, weight_decay: float
+) -> RecurrentTensor:
     """The gradient of the loss plus ½ weight_decay · |p|²"""
-    return g + parameter * weight_decay if weight_decay else g
+    return gradient + parameter * weight_decay if weight_decay else gradient
 
 
 def accelerated(
-    parameter: Parameter, g: RecurrentTensor, momentum: float, nesterov: bool = False
+    parameter: Parameter, gradient: RecurrentTensor, momentum: float, nesterov: bool = False
 ) -> RecurrentTensor:
     """The velocity {p}_velocity, or what Nesterov makes of it."""
     velocity = state(parameter, "velocity")
-    new = velocity * momentum + g
+    new = velocity * momentum + gradient
     advance(velocity, new)
-    return g + new * momentum if nesterov else new
+    return gradient + new * momentum if nesterov else new

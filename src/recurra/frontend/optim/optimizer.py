@@ -35,7 +35,7 @@ class Optimizer:
         def __getattr__(self, name: str) -> NoReturn:
             raise no_attribute("the optimizer", self, name)
 
-    def direction(self, parameter: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+    def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
         """Where `parameter` goes, against: the gradient, scaled and averaged."""
         raise NotImplementedError
 

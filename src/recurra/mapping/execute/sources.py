@@ -41,14 +41,14 @@ def from_jax(
     )
 
 
-def _array(x: Any, random: np.random.Generator) -> Array:
+def _array(value: Any, random: np.random.Generator) -> Array:
     """Positive numbers, so small that sums of products stay small; integers below eight."""
-    if not hasattr(x, "shape") or hasattr(x, "__array__"):
-        return np.asarray(x)
-    if np.dtype(x.dtype).kind != "f":
-        return random.integers(0, 8, x.shape).astype(x.dtype)
-    fan = max(1, math.prod(x.shape[:-1]))
-    return np.asarray(np.abs(random.standard_normal(x.shape)) / fan, x.dtype)
+    if not hasattr(value, "shape") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    if np.dtype(value.dtype).kind != "f":
+        return random.integers(0, 8, value.shape).astype(value.dtype)
+    fan = max(1, math.prod(value.shape[:-1]))
+    return np.asarray(np.abs(random.standard_normal(value.shape)) / fan, value.dtype)
 
 
 def _computed(call: Callable[..., Sequence[Any]]) -> Compute:

@@ -269,9 +269,9 @@ def _cross(logits: Array, target: AnyArray) -> Array:
     return -(target * jax.nn.log_softmax(logits)).sum(-1)
 
 
-def _eagerness(weights: Weights, h: Array, batch: Batch) -> Array:
+def _eagerness(weights: Weights, hidden: Array, batch: Batch) -> Array:
     """[B] advantage-weighted regression (Peng et al., 2019): the policy follows what did well."""
-    better = batch.value[:, 0] - number(predict(weights, h).value)
+    better = batch.value[:, 0] - number(predict(weights, hidden).value)
     spread = better.std() + 1e-6
     weight = jnp.exp(jnp.clip(KEEN * better / spread / 3, -3, 3))
     return jax.lax.stop_gradient(weight / weight.mean())

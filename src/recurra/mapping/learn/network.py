@@ -95,15 +95,15 @@ def _relative(near: Surroundings, index: AnyArray) -> Array:
     return jnp.clip(gap, -2, 2) * (near.rows[index] < len(near.times) - 1)[..., None]
 
 
-def _grid(settings: AgentSettings, weights: Weights, x: Array) -> Array:
+def _grid(settings: AgentSettings, weights: Weights, array: Array) -> Array:
     for k in range(len(settings.channels)):
-        x = jax.nn.relu(convolved(weights, f"down{k}", x, settings.patch if k == 0 else 2))
-        inner = jax.nn.relu(convolved(weights, f"residual{k}a", x, 1))
-        x = jax.nn.relu(x + convolved(weights, f"residual{k}b", inner, 1))
-    return _dense(weights, "grid", x.reshape(len(x), -1))
+        array = jax.nn.relu(convolved(weights, f"down{k}", array, settings.patch if k == 0 else 2))
+        inner = jax.nn.relu(convolved(weights, f"residual{k}a", array, 1))
+        array = jax.nn.relu(array + convolved(weights, f"residual{k}b", inner, 1))
+    return _dense(weights, "grid", array.reshape(len(array), -1))
 
 
-def convolved(weights: Weights, name: str, x: Array, stride: int) -> Array:
+def convolved(weights: Weights, name: str, array: Array, stride: int) -> Array:
     """[B, side, side, channels], padded.
 
     Windows that do not overlap are rows of a matrix: so the gradient takes XLA a fifth of the time
@@ -111,26 +111,26 @@ def convolved(weights: Weights, name: str, x: Array, stride: int) -> Array:
     """
     kernel, bias = weights[f"{name}_w"], weights[f"{name}_b"]
     size, _, before, _ = kernel.shape
-    side = x.shape[1]
+    side = array.shape[1]
     if size == stride and side % size == 0:
         n = side // size
-        windows = x.reshape(-1, n, size, n, size, before)
+        windows = array.reshape(-1, n, size, n, size, before)
         return jnp.einsum("bihjwc,hwcd->bijd", windows, kernel) + bias
     kind = ("NHWC", "HWIO", "NHWC")
     strides = (stride, stride)
-    return lax.conv_general_dilated(x, kernel, strides, "SAME", dimension_numbers=kind) + bias
+    return lax.conv_general_dilated(array, kernel, strides, "SAME", dimension_numbers=kind) + bias
 
 
-def dynamics(weights: Weights, h: Array, action: AnyArray) -> tuple[Array, Array]:
+def dynamics(weights: Weights, hidden: Array, action: AnyArray) -> tuple[Array, Array]:
     """The next state [B, hidden], and the logits of the reward on the way."""
-    x = jnp.concatenate([h, jax.nn.one_hot(action, ACTIONS)], -1)
+    x = jnp.concatenate([hidden, jax.nn.one_hot(action, ACTIONS)], -1)
     x = jax.nn.relu(_dense(weights, "act", x))
-    return _normal(h + _dense(weights, "next", x)), _dense(weights, "reward_out", x)
+    return _normal(hidden + _dense(weights, "next", x)), _dense(weights, "reward_out", x)
 
 
-def predict(weights: Weights, h: Array) -> Prediction:
+def predict(weights: Weights, hidden: Array) -> Prediction:
     """Policy and value of a state [B, hidden]."""
-    policy, value = (jax.nn.relu(_dense(weights, name, h)) for name in ("policy", "value"))
+    policy, value = (jax.nn.relu(_dense(weights, name, hidden)) for name in ("policy", "value"))
     return Prediction(_dense(weights, "policy_out", policy), _dense(weights, "value_out", value))
 
 
@@ -141,20 +141,20 @@ def number(logits: Array) -> Array:
     return jnp.sign(root) * root**2
 
 
-def two_hot(x: AnyArray, bins: int) -> Array:
+def two_hot(array: AnyArray, bins: int) -> Array:
     """[..] → [.., bins]: the distribution over two neighbors that means x, from -1 to 1."""
-    x = jnp.clip(x, -1, 1)
-    place = (jnp.sign(x) * jnp.sqrt(jnp.abs(x)) + 1) / 2 * (bins - 1)
+    array = jnp.clip(array, -1, 1)
+    place = (jnp.sign(array) * jnp.sqrt(jnp.abs(array)) + 1) / 2 * (bins - 1)
     low = jnp.clip(jnp.floor(place), 0, bins - 2)
     part = (place - low)[..., None]
     low = low.astype(jnp.int32)
     return (1 - part) * jax.nn.one_hot(low, bins) + part * jax.nn.one_hot(low + 1, bins)
 
 
-def _dense(weights: Weights, name: str, x: Array) -> Array:
-    return x @ weights[f"{name}_w"] + weights[f"{name}_b"]
+def _dense(weights: Weights, name: str, array: Array) -> Array:
+    return array @ weights[f"{name}_w"] + weights[f"{name}_b"]
 
 
-def _normal(x: Array) -> Array:
-    x = x - x.mean(-1, keepdims=True)
-    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+def _normal(array: Array) -> Array:
+    array = array - array.mean(-1, keepdims=True)
+    return array / jnp.sqrt((array**2).mean(-1, keepdims=True) + 1e-5)

@@ -113,18 +113,23 @@ def _searched(
 
 
 def _imagined(
-    mctx: ModuleType, settings: AgentSettings, given: Given, key: Array, action: Array, h: Array
+    mctx: ModuleType,
+    settings: AgentSettings,
+    given: Given,
+    key: Array,
+    action: Array,
+    hidden: Array,
 ) -> tuple[object, Array]:
     """One step of the learned dynamics."""
     weights, _, _ = given
-    h, reward = dynamics(weights, h, action)
-    found = predict(weights, h)
+    hidden, reward = dynamics(weights, hidden, action)
+    found = predict(weights, hidden)
     return mctx.RecurrentFnOutput(
         reward=number(reward),
         discount=jnp.full(action.shape, settings.discount),
         prior_logits=found.policy,
         value=number(found.value),
-    ), h
+    ), hidden
 
 
 def _played(

@@ -26,10 +26,10 @@ def ppo_step(batch: int = 4096, observed: int = 64, width: int = 256, actions: i
 
     parameters = shapes({"policy": network(actions), "value": network(1)})
 
-    def applied(layers: list[DenseLayer], x: Array) -> Array:
+    def applied(layers: list[DenseLayer], array: Array) -> Array:
         for layer in layers[:-1]:
-            x = jnp.tanh(x @ layer["w"] + layer["b"])
-        return x @ layers[-1]["w"] + layers[-1]["b"]
+            array = jnp.tanh(array @ layer["w"] + layer["b"])
+        return array @ layers[-1]["w"] + layers[-1]["b"]
 
     def loss(
         weights: ActorCriticWeights,

@@ -54,10 +54,10 @@ def _parameters() -> Shapes:
     return shapes({"blocks": blocks, "head": (1280, 1000)})
 
 
-def depthwise(x: Array, kernel: Array, stride: int) -> Array:
-    channels = x.shape[-1]
+def depthwise(array: Array, kernel: Array, stride: int) -> Array:
+    channels = array.shape[-1]
     return lax.conv_general_dilated(
-        x,
+        array,
         kernel,
         (stride, stride),
         "SAME",
@@ -66,23 +66,23 @@ def depthwise(x: Array, kernel: Array, stride: int) -> Array:
     )
 
 
-def _logits(weights: MnasNet, x: Array, training: bool) -> Array:
+def _logits(weights: MnasNet, array: Array, training: bool) -> Array:
     for block, layers in zip(_steps(), weights["blocks"], strict=True):
-        y = x
+        y = array
         for k, ((_, inputs, _, stride), layer) in enumerate(zip(block, layers, strict=True)):
             y = (depthwise if inputs < 0 else convolved)(y, layer["w"], stride)
             y = normalized(y, layer, training)
             y = y if k == 2 else jax.nn.relu(y)  # the narrow ends are linear
-        x = x + y if y.shape == x.shape else y
-    return x.mean((1, 2)) @ weights["head"]
+        array = array + y if y.shape == array.shape else y
+    return array.mean((1, 2)) @ weights["head"]
 
 
 def mnasnet_inference(batch: int = 32) -> Model:
     """Logits of 224 × 224 images."""
     images = shapes((batch, 224, 224, 3))
 
-    def logits(weights: MnasNet, x: Array) -> Array:
-        return _logits(weights, x, False)
+    def logits(weights: MnasNet, array: Array) -> Array:
+        return _logits(weights, array, False)
 
     return logits, (_parameters(), images), ()
 
@@ -92,7 +92,7 @@ def mnasnet_training(batch: int = 16) -> Model:
     weights = _parameters()
     data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
 
-    def loss(weights: MnasNet, x: Array, labels: Array) -> Array:
-        return cross_entropy(_logits(weights, x, True), labels)
+    def loss(weights: MnasNet, array: Array, labels: Array) -> Array:
+        return cross_entropy(_logits(weights, array, True), labels)
 
     return momentum(loss), (weights, weights, *data), (0, 1)

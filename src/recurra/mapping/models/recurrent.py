@@ -72,10 +72,10 @@ class Translator(TypedDict):
     out: Array
 
 
-def lstm_cell(layer: LstmLayer, state: LstmState, x: Array) -> LstmState:
+def lstm_cell(layer: LstmLayer, state: LstmState, array: Array) -> LstmState:
     """(h, c) → the next; x [B, D], w [D + H, 4H]."""
     h, c = state
-    gates = jnp.concatenate([x, h], axis=-1) @ layer["w"] + layer["b"]
+    gates = jnp.concatenate([array, h], axis=-1) @ layer["w"] + layer["b"]
     i, f, g, o = jnp.split(gates, 4, axis=-1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
@@ -140,13 +140,13 @@ def lstm(
     parameters = shapes([lstm_layer(width, width)] * layers)
 
     def states(stack: list[LstmLayer], xs: Array) -> Array:
-        def step(state: list[LstmState], x: Array) -> tuple[list[LstmState], Array]:
+        def step(state: list[LstmState], array: Array) -> tuple[list[LstmState], Array]:
             new: list[LstmState] = []
             for layer, before in zip(stack, state, strict=True):
-                after = lstm_cell(layer, before, x)
+                after = lstm_cell(layer, before, array)
                 new.append(after)
-                x = after[0]
-            return new, x
+                array = after[0]
+            return new, array
 
         zero = jnp.zeros((batch, width))
         state = [(zero, zero)] * layers

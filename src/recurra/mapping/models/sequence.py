@@ -74,38 +74,40 @@ def wavenet(batch: int = 32, length: int = 512, width: int = 128, layers: int = 
     ends = {"first": (1, width), "last": [(width, width), (width, 256)]}
     parameters = shapes({**ends, "layers": [layer] * layers})
 
-    def causal(x: Array, kernel: Array, dilation: int) -> Array:
-        x = jnp.pad(x, ((0, 0), (dilation, 0), (0, 0)))
+    def causal(array: Array, kernel: Array, dilation: int) -> Array:
+        array = jnp.pad(array, ((0, 0), (dilation, 0), (0, 0)))
         numbers = ("NWC", "WIO", "NWC")
         return lax.conv_general_dilated(
-            x, kernel, (1,), "VALID", rhs_dilation=(dilation,), dimension_numbers=numbers
+            array, kernel, (1,), "VALID", rhs_dilation=(dilation,), dimension_numbers=numbers
         )
 
-    def logits(weights: WaveNet, x: Array) -> Array:
-        x, skipped = x @ weights["first"], 0.0
+    def logits(weights: WaveNet, array: Array) -> Array:
+        array, skipped = array @ weights["first"], 0.0
         for k, q in enumerate(weights["layers"]):
             d = 2 ** (k % 10)
-            gated = jnp.tanh(causal(x, q["filter"], d)) * jax.nn.sigmoid(causal(x, q["gate"], d))
-            skipped, x = skipped + gated @ q["skip"], x + gated @ q["residual"]
+            gated = jnp.tanh(causal(array, q["filter"], d)) * jax.nn.sigmoid(
+                causal(array, q["gate"], d)
+            )
+            skipped, array = skipped + gated @ q["skip"], array + gated @ q["residual"]
         before, last = weights["last"]
         return jax.nn.relu(jax.nn.relu(skipped) @ before) @ last
 
     return logits, (parameters, shapes((batch, length, 1))), ()
 
 
-def normalized(x: Array, gain: Array) -> Array:
-    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-    return (x - mean) * lax.rsqrt(variance + 1e-5) * gain
+def normalized(array: Array, gain: Array) -> Array:
+    mean, variance = array.mean(-1, keepdims=True), array.var(-1, keepdims=True)
+    return (array - mean) * lax.rsqrt(variance + 1e-5) * gain
 
 
 def attention(
-    weights: AttentionWeights, x: Array, y: Array, heads: int, mask: Array | None = None
+    weights: AttentionWeights, array: Array, result: Array, heads: int, mask: Array | None = None
 ) -> Array:
-    """Queries of x [B, T, D] over keys and values of y [B, S, D]."""
-    b, t, d = x.shape
+    """Queries of one [B, T, D] over keys and values of another [B, S, D]."""
+    b, t, d = array.shape
     q, k, v = (
         (z @ w).reshape(b, z.shape[1], heads, d // heads)
-        for z, w in ((x, weights["q"]), (y, weights["k"]), (y, weights["v"]))
+        for z, w in ((array, weights["q"]), (result, weights["k"]), (result, weights["v"]))
     )
     scores = jnp.einsum("bthd,bshd->bhts", q, k) / (d // heads) ** 0.5
     if mask is not None:
@@ -140,8 +142,10 @@ def _translated(weights: EncoderDecoder, source: Array, target: Array) -> Array:
     length, width = target.shape[1], weights["words"].shape[1]
     heads = width // 64
 
-    def forward(q: Block, x: Array) -> Array:
-        return x + jax.nn.relu(normalized(x, q["norms"][-1]) @ q["up"]) @ q["down"]
+    def forward(block: Block, array: Array) -> Array:
+        return (
+            array + jax.nn.relu(normalized(array, block["norms"][-1]) @ block["up"]) @ block["down"]
+        )
 
     x, y = weights["words"][source], weights["words"][target]
     for q in weights["encoder"]:

@@ -75,8 +75,8 @@ def adam(
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradient)
         size = rate * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
 
-        def moved(p: Array, m: Array, v: Array) -> Array:
-            return p - size * m / (jnp.sqrt(v) + 1e-8)
+        def moved(parameter: Array, mean: Array, square: Array) -> Array:
+            return parameter - size * mean / (jnp.sqrt(square) + 1e-8)
 
         parameters = jax.tree.map(moved, parameters, first, second)
         return parameters, first, second, count, value

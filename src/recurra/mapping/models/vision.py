@@ -54,15 +54,17 @@ class ResNet(TypedDict):
 
 
 def convolved(
-    x: Array, kernel: Array, stride: int = 1, padding: str | Sequence[tuple[int, int]] = "SAME"
+    array: Array, kernel: Array, stride: int = 1, padding: str | Sequence[tuple[int, int]] = "SAME"
 ) -> Array:
     """[B, H, W, C] by [h, w, C, D]."""
-    return lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT)
+    return lax.conv_general_dilated(
+        array, kernel, (stride, stride), padding, dimension_numbers=LAYOUT
+    )
 
 
-def pooled(x: Array) -> Array:
+def pooled(array: Array) -> Array:
     """The largest of 3 × 3, every second."""
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
+    return lax.reduce_window(array, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "VALID")
 
 
 def alexnet(batch: int = 32) -> Model:
@@ -77,16 +79,16 @@ def alexnet(batch: int = 32) -> Model:
         }
     )
 
-    def loss(weights: AlexNet, x: Array, labels: Array) -> Array:
+    def loss(weights: AlexNet, array: Array, labels: Array) -> Array:
         for k, layer in enumerate(weights["conv"]):
             stride, padding = (4, [(2, 2), (2, 2)]) if k == 0 else (1, "SAME")
-            x = jax.nn.relu(convolved(x, layer["w"], stride, padding) + layer["b"])
-            x = pooled(x) if k in (0, 1, 4) else x
-        x = x.reshape(batch, -1)
+            array = jax.nn.relu(convolved(array, layer["w"], stride, padding) + layer["b"])
+            array = pooled(array) if k in (0, 1, 4) else array
+        array = array.reshape(batch, -1)
         for k, layer in enumerate(weights["dense"]):
-            x = x @ layer["w"] + layer["b"]
-            x = jax.nn.relu(x) if k < 2 else x
-        return cross_entropy(x, labels)
+            array = array @ layer["w"] + layer["b"]
+            array = jax.nn.relu(array) if k < 2 else array
+        return cross_entropy(array, labels)
 
     data = (shapes((batch, 224, 224, 3)), shapes((batch,), jnp.int32))
     return momentum(loss), (parameters, parameters, *data), (0, 1)
@@ -108,34 +110,34 @@ def _resnet_parameters() -> Shapes:
     return shapes({"stem": (7, 7, 3, 64), "blocks": blocks, "head": (2048, 1000)})
 
 
-def normalized(x: Array, layer: ConvolutionLayer, training: bool) -> Array:
+def normalized(array: Array, layer: ConvolutionLayer, training: bool) -> Array:
     if training:
-        mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
-        x = (x - mean) * lax.rsqrt(variance + 1e-5)
-    return x * layer["scale"] + layer["shift"]
+        mean, variance = array.mean((0, 1, 2)), array.var((0, 1, 2))
+        array = (array - mean) * lax.rsqrt(variance + 1e-5)
+    return array * layer["scale"] + layer["shift"]
 
 
-def _resnet(weights: ResNet, x: Array, training: bool) -> Array:
-    x = pooled(jax.nn.relu(convolved(x, weights["stem"], 2)))
+def _resnet(weights: ResNet, array: Array, training: bool) -> Array:
+    array = pooled(jax.nn.relu(convolved(array, weights["stem"], 2)))
     first = {0, 3, 7, 13}
     for k, block in enumerate(weights["blocks"]):
         stride = 2 if k in first - {0} else 1
-        y = x
+        y = array
         for j, layer in enumerate(block["conv"]):
             y = convolved(y, layer["w"], stride if j == 1 else 1)
             y = normalized(y, layer, training)
             y = jax.nn.relu(y) if j < 2 else y
-        x = convolved(x, block["project"], stride) if "project" in block else x
-        x = jax.nn.relu(x + y)
-    return x.mean((1, 2)) @ weights["head"]
+        array = convolved(array, block["project"], stride) if "project" in block else array
+        array = jax.nn.relu(array + y)
+    return array.mean((1, 2)) @ weights["head"]
 
 
 def resnet_inference(batch: int = 16) -> Model:
     """Logits of 224 × 224 images, normalization folded to scale and shift."""
     images = shapes((batch, 224, 224, 3))
 
-    def logits(weights: ResNet, x: Array) -> Array:
-        return _resnet(weights, x, False)
+    def logits(weights: ResNet, array: Array) -> Array:
+        return _resnet(weights, array, False)
 
     return logits, (_resnet_parameters(), images), ()
 
@@ -145,7 +147,7 @@ def resnet_training(batch: int = 16) -> Model:
     weights = _resnet_parameters()
     data = (shapes((batch, 160, 160, 3)), shapes((batch,), jnp.int32))
 
-    def loss(weights: ResNet, x: Array, labels: Array) -> Array:
-        return cross_entropy(_resnet(weights, x, True), labels)
+    def loss(weights: ResNet, array: Array, labels: Array) -> Array:
+        return cross_entropy(_resnet(weights, array, True), labels)
 
     return momentum(loss), (weights, weights, *data), (0, 1)

@@ -79,14 +79,14 @@ train = Trainer(A3c.of, A3cSettings, every=500)
 
 @jax.jit
 def slope(
-    weights: JaxWeights, x: Mapping[str, Array], bonus: Array, critic: Array
+    weights: JaxWeights, batch: Mapping[str, Array], bonus: Array, critic: Array
 ) -> dict[str, Array]:
     """The gradient of actor and critic; `bonus` is the worth of entropy."""
 
-    def loss(w: JaxWeights) -> Array:
-        value, logs = chances(w, x["seen"], x["legal"])
-        error = x["rest"] - value
-        gain = (lax.stop_gradient(error) * at_actions(logs, x["action"])).mean()
+    def loss(weights: JaxWeights) -> Array:
+        value, logs = chances(weights, batch["seen"], batch["legal"])
+        error = batch["rest"] - value
+        gain = (lax.stop_gradient(error) * at_actions(logs, batch["action"])).mean()
         return critic * (error**2).mean() - gain - bonus * entropy(logs).mean()
 
     return clipped(jax.grad(loss)(weights), 0.5)

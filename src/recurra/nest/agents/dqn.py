@@ -97,17 +97,17 @@ def double_q(
     weights: JaxWeights,
     target: JaxWeights,
     adam: AdamState,
-    x: Mapping[str, Array],
+    batch: Mapping[str, Array],
     rate: Array,
 ) -> tuple[JaxWeights, AdamState, Array]:
     """(weights, Adam, errors): the network chooses the next action, the target values it."""
-    best = jnp.where(x["legal"], values(weights, x["after"]), -jnp.inf).argmax(axis=1)
-    wanted = x["reward"] + x["going"] * at_actions(values(target, x["after"]), best)
+    best = jnp.where(batch["legal"], values(weights, batch["after"]), -jnp.inf).argmax(axis=1)
+    wanted = batch["reward"] + batch["going"] * at_actions(values(target, batch["after"]), best)
 
-    def loss(w: JaxWeights) -> tuple[Array, Array]:
-        error = jnp.abs(at_actions(values(w, x["before"]), x["action"]) - wanted)
+    def loss(weights: JaxWeights) -> tuple[Array, Array]:
+        error = jnp.abs(at_actions(values(weights, batch["before"]), batch["action"]) - wanted)
         huber = jnp.where(error < 1, 0.5 * error**2, error - 0.5)
-        return (x["weight"] * huber).mean(), error
+        return (batch["weight"] * huber).mean(), error
 
     gradient, error = jax.grad(loss, has_aux=True)(weights)
     return *adam.step(gradient, weights, rate), error

@@ -99,13 +99,15 @@ train = Trainer(Fitted.of, FittedSettings, every=500)
 
 @jax.jit
 def _fit(
-    weights: JaxWeights, adam: AdamState, x: Mapping[str, Array], rate: Array
+    weights: JaxWeights, adam: AdamState, batch: Mapping[str, Array], rate: Array
 ) -> tuple[JaxWeights, AdamState]:
     """Squared errors; those of good actions count most, for only the best is ever taken."""
-    best = jnp.where(x["legal"], x["wanted"], 0).max(axis=1, keepdims=True)
-    weight = x["legal"] * jnp.exp(-8 * (best - x["wanted"]))
+    best = jnp.where(batch["legal"], batch["wanted"], 0).max(axis=1, keepdims=True)
+    weight = batch["legal"] * jnp.exp(-8 * (best - batch["wanted"]))
 
-    def loss(w: JaxWeights) -> Array:
-        return (weight * (valued(w, x["seen"]) - x["wanted"]) ** 2).sum() / weight.sum()
+    def loss(weights: JaxWeights) -> Array:
+        return (
+            weight * (valued(weights, batch["seen"]) - batch["wanted"]) ** 2
+        ).sum() / weight.sum()
 
     return adam.step(jax.grad(loss)(weights), weights, rate)

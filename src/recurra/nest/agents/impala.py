@@ -69,8 +69,8 @@ def v_trace(reward: Array, value: Array, ratio: Array) -> tuple[Array, Array]:
     nothing = jnp.zeros_like(value[:1])
     after = jnp.concatenate([value[1:], nothing])
 
-    def back(later: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
-        error, weight = x
+    def back(later: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
+        error, weight = carried
         found = weight * (error + later)
         return found, found
 
@@ -85,21 +85,21 @@ def v_trace(reward: Array, value: Array, ratio: Array) -> tuple[Array, Array]:
 def corrected(
     weights: JaxWeights,
     adam: AdamState,
-    x: Mapping[str, Array],
+    batch: Mapping[str, Array],
     rate: Array,
     bonus: Array,
     critic: Array,
 ) -> tuple[JaxWeights, AdamState]:
     """One update from episodes; `bonus` is the worth of entropy."""
-    steps, count = x["reward"].shape
-    flat = {name: x[name].reshape(steps * count, *x[name].shape[2:]) for name in x}
+    steps, count = batch["reward"].shape
+    flat = {name: batch[name].reshape(steps * count, *batch[name].shape[2:]) for name in batch}
 
-    def loss(w: JaxWeights) -> Array:
-        value, logs = chances(w, flat["seen"], flat["legal"])
+    def loss(weights: JaxWeights) -> Array:
+        value, logs = chances(weights, flat["seen"], flat["legal"])
         log = at_actions(logs, flat["action"])
         ratio = jnp.exp(lax.stop_gradient(log) - flat["chance"]).reshape(steps, count)
         known = lax.stop_gradient(value).reshape(steps, count)
-        goal, advantage = v_trace(x["reward"], known, ratio)
+        goal, advantage = v_trace(batch["reward"], known, ratio)
         gain = (advantage.reshape(-1) * log).mean()
         wrong = ((goal.reshape(-1) - value) ** 2).mean()
         return critic * wrong - gain - bonus * entropy(logs).mean()

@@ -30,9 +30,9 @@ def chances(weights: JaxWeights, seen: Array, legal: Array) -> tuple[Array, Arra
     return value, jax.nn.log_softmax(jnp.where(legal, logits, LOW), axis=1)
 
 
-def at_actions(x: Array, actions: Array) -> Array:
+def at_actions(array: Array, actions: Array) -> Array:
     """[n]: of [n, actions], those of the actions taken."""
-    return jnp.take_along_axis(x, actions[:, None], axis=1)[:, 0]
+    return jnp.take_along_axis(array, actions[:, None], axis=1)[:, 0]
 
 
 def entropy(logs: Array) -> Array:

@@ -71,12 +71,12 @@ class PpoLearner(Distributed[PpoSettings]):
                 )
         return found["rewards"].sum(axis=0)
 
-    def judged(self, x: Mapping[str, np.ndarray]) -> tuple[Floats, Floats]:
+    def judged(self, batch: Mapping[str, np.ndarray]) -> tuple[Floats, Floats]:
         """Advantages of what was done, normalized, and what the critic should have said."""
         weights = {k: np.asarray(w) for k, w in self.weights.items()}
-        steps, count = x["reward"].shape
-        value = heads(weights, x["seen"].reshape(steps * count, -1))[0].reshape(steps, count)
-        advantage = generalized(x["reward"], value, self.settings.smooth)
+        steps, count = batch["reward"].shape
+        value = heads(weights, batch["seen"].reshape(steps * count, -1))[0].reshape(steps, count)
+        advantage = generalized(batch["reward"], value, self.settings.smooth)
         normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return normal, advantage + value
 
@@ -97,7 +97,7 @@ def generalized(reward: Floats, value: Floats, smooth: float) -> Floats:
 def improved(
     weights: JaxWeights,
     adam: AdamState,
-    x: Mapping[str, Array],
+    batch: Mapping[str, Array],
     rate: Array,
     clip: Array,
     bonus: Array,
@@ -105,12 +105,12 @@ def improved(
 ) -> tuple[JaxWeights, AdamState]:
     """One update by clipped chances; `bonus` is the worth of entropy."""
 
-    def loss(w: JaxWeights) -> Array:
-        value, logs = chances(w, x["seen"], x["legal"])
-        ratio = jnp.exp(at_actions(logs, x["action"]) - x["chance"])
+    def loss(weights: JaxWeights) -> Array:
+        value, logs = chances(weights, batch["seen"], batch["legal"])
+        ratio = jnp.exp(at_actions(logs, batch["action"]) - batch["chance"])
         within = jnp.clip(ratio, 1 - clip, 1 + clip)
-        gain = jnp.minimum(ratio * x["advantage"], within * x["advantage"]).mean()
-        wrong = ((value - x["goal"]) ** 2).mean()
+        gain = jnp.minimum(ratio * batch["advantage"], within * batch["advantage"]).mean()
+        wrong = ((value - batch["goal"]) ** 2).mean()
         return critic * wrong - gain - bonus * entropy(logs).mean()
 
     return adam.step(clipped(jax.grad(loss)(weights), 0.5), weights, rate)

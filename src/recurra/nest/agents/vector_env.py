@@ -135,9 +135,9 @@ class Trajectories:
         return {name: x.reshape(-1) for name, x in zip(TRANSITION, found, strict=True)}
 
 
-def masked(x: Floats, legal: NDArray[np.bool_]) -> Floats:
+def masked(values: Floats, legal: NDArray[np.bool_]) -> Floats:
     """With what is not legal far below."""
-    return np.where(legal, x, LOW)
+    return np.where(legal, values, LOW)
 
 
 def greedy_or_any(weights: Weights, epsilon: float) -> Choose:

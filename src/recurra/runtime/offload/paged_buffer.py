@@ -89,17 +89,19 @@ class Mover:
         return self.thread.submit(timed)
 
     def store(
-        self, s: Store, offload: Offload, sizes: Mapping[str, int], backend: Backend
+        self, buffer: Store, offload: Offload, sizes: Mapping[str, int], backend: Backend
     ) -> Paged:
         """Raises RecurraError where there is no room for what is offloaded."""
-        assert s.apart is not None
-        count, nbytes = s.apart.slots, s.nbytes(sizes) // s.apart.slots
-        shape, dtype = s.shape(sizes), np.dtype(NUMPY_NAME[s.type.dtype])
+        assert buffer.apart is not None
+        count, nbytes = buffer.apart.slots, buffer.nbytes(sizes) // buffer.apart.slots
+        shape, dtype = buffer.shape(sizes), np.dtype(NUMPY_NAME[buffer.type.dtype])
         there: Slow = HostTier(backend)
         if offload.tier == "disk":
-            file = Disk(s.name, count, nbytes, offload.folder)
+            file = Disk(buffer.name, count, nbytes, offload.folder)
             there = Filed(backend, file, np.empty(shape, dtype))
-        self.stores.append(Paged(s.name, count, s.room, shape, dtype, there, backend, self))
+        self.stores.append(
+            Paged(buffer.name, count, buffer.room, shape, dtype, there, backend, self)
+        )
         return self.stores[-1]
 
     def close(self) -> None:
@@ -164,13 +166,15 @@ class Paged:
         self.read_ahead(index)
         return x
 
-    def __setitem__(self, index: int, x: object) -> None:
+    def __setitem__(self, index: int, array: object) -> None:
         """A launch has made a point: it is written while the program goes on."""
         self.drop()
         self.here.pop(index, None)
-        self.here[index] = x
+        self.here[index] = array
         self.out.add(index)
-        self.writes[index] = self.mover.move(self.name, index, True, lambda: self.write(index, x))
+        self.writes[index] = self.mover.move(
+            self.name, index, True, lambda: self.write(index, array)
+        )
         self.last = index
 
     def taken(self, index: int) -> object:
@@ -300,5 +304,5 @@ class Paged:
             return self.backend.made(np.zeros(self.shape, self.dtype))
         return self.there.get(index)
 
-    def write(self, index: int, x: object) -> None:
-        self.there.put(index, self.backend.wait(x))
+    def write(self, index: int, array: object) -> None:
+        self.there.put(index, self.backend.wait(array))

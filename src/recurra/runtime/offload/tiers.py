@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Slow(Protocol):
     """The points of one store, by number, as arrays of a backend."""
 
-    def put(self, index: int, x: object) -> None: ...
+    def put(self, index: int, array: object) -> None: ...
 
     def get(self, index: int) -> object: ...
 
@@ -45,8 +45,8 @@ class HostTier:
     backend: Backend
     points: dict[int, object] = field(default_factory=dict[int, object])
 
-    def put(self, index: int, x: object) -> None:
-        self.points[index] = self.backend.aside(x)
+    def put(self, index: int, array: object) -> None:
+        self.points[index] = self.backend.aside(array)
 
     def get(self, index: int) -> object:
         return self.backend.back(self.points[index])
@@ -66,8 +66,8 @@ class Filed:
     file: Disk
     staging: np.ndarray
 
-    def put(self, index: int, x: object) -> None:
-        self.file.write(index, self.backend.seen(x))
+    def put(self, index: int, array: object) -> None:
+        self.file.write(index, self.backend.seen(array))
 
     def get(self, index: int) -> object:
         self.file.read(index, self.staging)
@@ -114,8 +114,8 @@ class Disk:
             "a run that saves goes on with resume=",
         )
 
-    def write(self, index: int, x: np.ndarray) -> None:
-        self.all(os.pwrite, bytes_of(x), index, "written to")
+    def write(self, index: int, array: np.ndarray) -> None:
+        self.all(os.pwrite, bytes_of(array), index, "written to")
         self.unflushed += self.nbytes
         if self.unflushed >= MAX_UNWRITTEN_BYTES:
             self.flush()
@@ -129,8 +129,8 @@ class Disk:
         os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         self.unflushed = 0
 
-    def read(self, index: int, x: np.ndarray) -> None:
-        self.all(_into, bytes_of(x), index, "read from")
+    def read(self, index: int, array: np.ndarray) -> None:
+        self.all(_into, bytes_of(array), index, "read from")
         self.forget(index)
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
@@ -172,6 +172,6 @@ def _into(fd: int, room: memoryview, at: int) -> int:
     return os.preadv(fd, [room], at)
 
 
-def bytes_of(x: np.ndarray) -> memoryview:
+def bytes_of(array: np.ndarray) -> memoryview:
     """An array's memory; of a view with gaps there is none."""
-    return x.reshape(-1, copy=False).view(np.uint8).data
+    return array.reshape(-1, copy=False).view(np.uint8).data

@@ -258,7 +258,7 @@ class Reads(RowEnds):
         self.g.put(replace(node, op=Merge(when=when), args=(was, now)))
         return name
 
-    def any_before(self, e: Expr | int, source: Node, dim: str, box: Domain) -> Ref:
+    def any_before(self, expr: Expr | int, source: Node, dim: str, box: Domain) -> Ref:
         """Is e < T in the row of a source, or in any of those that it does not vary with?"""
         point = Ref(source.name, self.static(source.domain).identity)
         own = self._row_index(source, point, dim)
@@ -267,7 +267,7 @@ class Reads(RowEnds):
             for r, x in zip(self.static(self.rows), own, strict=True)
         ]
         axes = tuple(range(sum(isinstance(x, Slice) for x in rows)))
-        here = self.before(e, rows, box)
+        here = self.before(expr, rows, box)
         return self.emit(Any_(axes=axes), (here,), "alive_any", box) if axes else here
 
     def _inside(self, ref: Ref) -> Ref:

@@ -84,9 +84,9 @@ def remaining(axes: Axes, shape: Sequence[Expr | int], dropped: Collection[int])
             return False
         return shape[axis] == part.count if a is None else a.part == part
 
-    def left(a: Along) -> Along:
-        gone = {k for k, e in enumerate(a.rows) if any(is_along(j, e) for j in dropped)}
-        return replace(a, longest=tuple(sorted({*a.longest, *gone})))
+    def left(along: Along) -> Along:
+        gone = {k for k, e in enumerate(along.rows) if any(is_along(j, e) for j in dropped)}
+        return replace(along, longest=tuple(sorted({*along.longest, *gone})))
 
     return tuple(a and left(a) for a in axes)
 

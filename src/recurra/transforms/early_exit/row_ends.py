@@ -109,9 +109,9 @@ class RowEnds:
             )
         )
 
-    def ended(self, e: Index) -> bool:
+    def ended(self, index: Index) -> bool:
         """Does an index, a size or a value mention the bound?"""
-        return self.bound in (index_symbols(e) if isinstance(e, Slice) else symbols(e))
+        return self.bound in (index_symbols(index) if isinstance(index, Slice) else symbols(index))
 
     def refuse(self, what: str, facts: str, hint: str, index: int = -1) -> NoReturn:
         n = self.n
@@ -162,20 +162,20 @@ class RowEnds:
         gap = lin([(self.sym, 1), (expr, -1)])
         return gap if isinstance(gap, int) else None
 
-    def before(self, e: Expr | int, rows: Sequence[Index], within: Domain | None = None) -> Ref:
+    def before(self, expr: Expr | int, rows: Sequence[Index], within: Domain | None = None) -> Ref:
         """Is e < T in a row?"""
         box = self.domain(self.n) if within is None else within
         by = dict(zip(self.rows.dims, rows, strict=True))
-        index = tuple(e if d == self.time else by[d] for d in self.ending_dims)
+        index = tuple(expr if d == self.time else by[d] for d in self.ending_dims)
         missing = set().union(*map(index_symbols, index)) & self.ranges.keys() - set(box.dims)
         if missing:
             self._rowless(", ".join(sorted(missing)))
-        if isinstance(e, int) and 0 < e < self.ending.most:  # also where no row came so far
+        if isinstance(expr, int) and 0 < expr < self.ending.most:  # also where no row came so far
             length = self._length([])
-            at = self.emit(Const(value=e, dtype="i32"), ())
+            at = self.emit(Const(value=expr, dtype="i32"), ())
             rest = tuple(rows)
             return self.emit(el.Less(), (at, Ref(length.name, rest)), "is_longer", box)
-        early, late = compare("<", e, 0), compare(">=", e, self.ending.most)
+        early, late = compare("<", expr, 0), compare(">=", expr, self.ending.most)
         early = FALSE if isl.always(negate(early), box) else early
         late = FALSE if isl.always(negate(late), box) else late
         ref = Ref(self.alive, index)
@@ -233,13 +233,13 @@ class RowEnds:
             case _:
                 raise AssertionError(f"{expr} is no condition")
 
-    def _compared(self, op: str, a: Expr | int, b: Expr | int) -> Ref:
+    def _compared(self, op: str, left: Expr | int, right: Expr | int) -> Ref:
         """a op b, one of which is T - c: T op e, told by whether rows have points before it."""
-        gap = lin([(a, 1), (b, -1)])
+        gap = lin([(left, 1), (right, -1)])
         late: Any = lin([(self.sym, 1), (gap, -1)])  # T - e op 0
         early: Any = lin([(self.sym, 1), (gap, 1)])  # e - T op 0
         if self.ended(late) and self.ended(early):  # of T//2 and the like
-            x, y = self.number(a), self.number(b)
+            x, y = self.number(left), self.number(right)
             kind, turned = _NUMBERS[op]
             return self.emit(kind, (y, x) if turned else (x, y))
         at, op = (early, _TURNED[op]) if self.ended(late) else (late, op)
@@ -259,17 +259,17 @@ class RowEnds:
                 same = self.emit(el.And(), (at_least, shorter))
                 return same if op == "==" else self.emit(el.Not(), (same,))
 
-    def _needs(self, e: Expr | int) -> set[str]:
+    def _needs(self, expr: Expr | int) -> set[str]:
         """The rows that a number is taken in."""
-        if not self.ended(e):
+        if not self.ended(expr):
             return set()
-        if isinstance(e, Product):
-            return set(self.rows.dims) - {r.dim for r in self._counted(e)[0]}
-        if isinstance(e, Sym):
+        if isinstance(expr, Product):
+            return set(self.rows.dims) - {r.dim for r in self._counted(expr)[0]}
+        if isinstance(expr, Sym):
             return set(self.rows.dims)
-        if isinstance(e, Cmp):
+        if isinstance(expr, Cmp):
             return set(self.rows.dims)
-        return set().union(*map(self._needs, children(e)))
+        return set().union(*map(self._needs, children(expr)))
 
     def _counted(self, prod: Product) -> tuple[list[Range], list[Expr]]:
         """The rows that T is counted over, and the other factors."""
@@ -288,17 +288,17 @@ class RowEnds:
                 counted.append(r)
         return counted, factors
 
-    def number(self, e: Expr | int) -> Ref:
+    def number(self, expr: Expr | int) -> Ref:
         """An expression of T as an i32."""
-        if not self.ended(e):
-            return self.emit(Value(expr=e, dtype="i32"), ())
-        if missing := self._needs(e) - set(self.domain(self.n).dims):
+        if not self.ended(expr):
+            return self.emit(Value(expr=expr, dtype="i32"), ())
+        if missing := self._needs(expr) - set(self.domain(self.n).dims):
             self._rowless(", ".join(sorted(missing)))
-        match e:
+        match expr:
             case Sym():
                 return self._length([])
             case Product():
-                counted, factors = self._counted(e)
+                counted, factors = self._counted(expr)
                 numbers = map(self.number, factors)
                 return self.joined(el.Mul(), chain([self._length(counted)], numbers))
             case Lin(terms=terms, const=const):
@@ -311,11 +311,11 @@ class RowEnds:
                 return self.joined(join, map(self.number, args))
             case FloorDiv(a=a, n=n) | Modulo(a=a, n=n):
                 by = self.emit(Const(value=n, dtype="i32"), ())
-                op = el.FloorDivide() if isinstance(e, FloorDiv) else el.Mod()
+                op = el.FloorDivide() if isinstance(expr, FloorDiv) else el.Mod()
                 return self.emit(op, (self.number(a), by))
             case _:
                 self.refuse(
-                    f"{e} cannot be computed row by row",
+                    f"{expr} cannot be computed row by row",
                     f"{self.bound} is set while the program runs",
                     f"read it as a number first: rc.value({self.bound}, 'f32') / 2",
                 )

@@ -163,14 +163,14 @@ def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
     return isinstance(padding.n.op, Fold) and slice_ == Slice(extent.lo, extent.hi)
 
 
-def _operand(padding: Padding, a: Ref) -> PaddedOperand:
+def _operand(padding: Padding, read: Ref) -> PaddedOperand:
     """What equation `p.n` reads, with the padding it has."""
-    ref = _sliced(padding, a)
-    valid = shape_of(padding.graph.read_type(a))
+    ref = _sliced(padding, read)
+    valid = shape_of(padding.graph.read_type(read))
     slices = [
-        _fill_past_end(padding, have, s) for have, s in zip(ref.slices, a.slices, strict=True)
+        _fill_past_end(padding, have, s) for have, s in zip(ref.slices, read.slices, strict=True)
     ]
-    own = padding.fills.get(a.name) or (None,) * len(shape_of(padding.graph[a.name].type))
+    own = padding.fills.get(read.name) or (None,) * len(shape_of(padding.graph[read.name].type))
     x = PaddedOperand(ref, valid, (*slices, *own))
     for k, length in enumerate(valid):
         if x.fill[k] is not None and not padding.varies(length):  # x[3] of f32[t+1] is f32[4]

@@ -119,9 +119,9 @@ class Padding:
         """The sizes of the axes that a read has."""
         return chain((s.size for s in ref.slices), shape_of(self.graph[ref.name].type))
 
-    def varies(self, e: Expr | int) -> bool:
+    def varies(self, expr: Expr | int) -> bool:
         """Does a size mention dims?"""
-        return bool(symbols(e) & self.dims)
+        return bool(symbols(expr) & self.dims)
 
     def static(self, expr: Expr | int) -> Expr | int:
         """`expr`, or the largest that it gets over the domain of the equation."""

@@ -103,15 +103,17 @@ def _first_range(ref: Ref, rewriting: Rewriting) -> tuple[Range, Slice] | None:
     return next(((r, e) for r, e in found if isinstance(e, Slice)), None)
 
 
-def _with_points(domain: Domain, r: Range, s: Slice, dims: Iterable[str]) -> Domain | None:
+def _with_points(
+    domain: Domain, extent: Range, slice_: Slice, dims: Iterable[str]
+) -> Domain | None:
     """The points of `domain` that a range reads: of a dim that it moves with, or of one more."""
-    if s.pad is not None or any(r.dim in x.mentions() for x in domain):
+    if slice_.pad is not None or any(extent.dim in x.mentions() for x in domain):
         return None
-    if r.dim in domain:
-        return domain.with_range(r) if r.dim in index_symbols(s) else None
-    if s.step != 1 or index_symbols(s) & set(dims):
+    if extent.dim in domain:
+        return domain.with_range(extent) if extent.dim in index_symbols(slice_) else None
+    if slice_.step != 1 or index_symbols(slice_) & set(dims):
         return None
-    ranges = {x.dim: x for x in domain} | {r.dim: Range(r.dim, s.hi, s.lo)}
+    ranges = {x.dim: x for x in domain} | {extent.dim: Range(extent.dim, slice_.hi, slice_.lo)}
     return Domain(tuple(ranges[d] for d in dims if d in ranges))
 
 

@@ -250,10 +250,10 @@ def _formula(op: Op, args: Iterable[Ref], dims: Sequence[str]) -> tuple[Formula,
 def _through(ref: Ref, domain: Domain, target: Ref) -> Ref:
     """A read of an equation as one of another that it is equal to, at a fixed distance."""
 
-    def moved(e: Index, by: int) -> Index:
-        if isinstance(e, Slice):
-            return replace(e, lo=e.lo + by, hi=e.hi + by)
-        return e + by
+    def moved(index: Index, by: int) -> Index:
+        if isinstance(index, Slice):
+            return replace(index, lo=index.lo + by, hi=index.hi + by)
+        return index + by
 
     gaps = (is_shift(e, r.dim) or 0 for e, r in zip(target.index, domain, strict=True))
     return Ref(target.name, tuple(moved(e, c) for e, c in zip(ref.index, gaps, strict=True)))

@@ -259,9 +259,9 @@ class _Skew:
         """What no cell reads."""
         return self.g.emit(Const(value=0, dtype=t.dtype, shape=t.shape), (), within, "zero")
 
-    def neighbor(self, a: Ref, along: int, across: int, within: Domain) -> Ref:
+    def neighbor(self, read: Ref, along: int, across: int, within: Domain) -> Ref:
         """Another diagonal, moved by some cells; zeros come in."""
-        source = self.g[self.waves[a.name]]
+        source = self.g[self.waves[read.name]]
         at: Any = self.wave + (along + across)
         ref = Ref(
             source.name, tuple(at if d == self.wave.name else Sym(d) for d in source.domain.dims)
@@ -325,22 +325,22 @@ class _Skew:
             return self.passing(every, *axes[f.other.dim][1:], within)
         return self.tilted(every, axes, within)
 
-    def fitted(self, x: Ref, r: Range, c: Any, within: Domain) -> Ref:
+    def fitted(self, ref: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
         """Of points along the axis, that of each cell; zeros where there is none."""
         f = self.f
-        before = lin([(r.lo, 1), (c, -1), (f.axis.lo, -1)])
-        after = lin([(f.length, 1), (before, -1), (length_of(r), -1)])
+        before = lin([(extent.lo, 1), (condition, -1), (f.axis.lo, -1)])
+        after = lin([(f.length, 1), (before, -1), (length_of(extent), -1)])
         first, last = (min(evaluate(n, self.sizes), 0) for n in (before, after))
         if first < 0 or last < 0:
-            size = r.size(self.sizes) + first + last
+            size = extent.size(self.sizes) + first + last
             if size <= 0:
-                of = self.g.type(x)
+                of = self.g.type(ref)
                 return self.zeros(Type(of.dtype, (f.length, *of.shape[1:])), within)
-            x = self.g.emit(Cut(axis=0, start=-first, size=size), (x,), within, "cells")
+            ref = self.g.emit(Cut(axis=0, start=-first, size=size), (ref,), within, "cells")
         more = (0 if first < 0 else before, 0 if last < 0 else after)
         if more == (0, 0):
-            return x
-        return self.g.emit(Pad(axis=0, before=more[0], after=more[1]), (x,), within, "cells")
+            return ref
+        return self.g.emit(Pad(axis=0, before=more[0], after=more[1]), (ref,), within, "cells")
 
     def tilted(self, every: Ref, axes: Mapping[str, tuple[int, Range, Any]], within: Domain) -> Ref:
         """Of a table, one diagonal: rows that start one element later each have it as a column."""
@@ -362,15 +362,15 @@ class _Skew:
         x = self.g.emit(Pick(axis=0, at_=at), (x,), within, "diagonal")
         return self.fitted(x, r, c, within)
 
-    def passing(self, every: Ref, r: Range, c: Any, within: Domain) -> Ref:
+    def passing(self, every: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
         """What varies along the other dim alone: turned round, it passes by the diagonals."""
         f = self.f
         # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
-        first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + c
-        start = lin([(r.hi, 1), (-1, 1), (first, -1)])
+        first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + condition
+        start = lin([(extent.hi, 1), (-1, 1), (first, -1)])
         ends = [evaluate(start, {**self.sizes, self.wave.name: w}) for w in self.span]
         room = max(0, -min(ends))
-        more = max(0, max(ends) + f.axis.size(self.sizes) - r.size(self.sizes))
+        more = max(0, max(ends) + f.axis.size(self.sizes) - extent.size(self.sizes))
         back = self.g.emit(Flip(axis=0), (every,), within, "turned")
         back = self.g.emit(Pad(axis=0, before=room, after=more), (back,), within, "around")
         cut = Cut(axis=0, start=start + room, size=f.length)
@@ -378,19 +378,19 @@ class _Skew:
 
     # ---- what others read
 
-    def picked(self, a: Ref, within: Domain, name: str = "") -> Ref:
+    def picked(self, read: Ref, within: Domain, name: str = "") -> Ref:
         """A cell from its diagonal."""
-        f, source = self.f, self.graph[a.name]
-        by: dict[str, Any] = dict(zip(source.domain.dims, a.index, strict=True))
+        f, source = self.f, self.graph[read.name]
+        by: dict[str, Any] = dict(zip(source.domain.dims, read.index, strict=True))
         along: Any = lin([(by[f.axis.dim], 1), (f.axis.lo, -1)])
         step: Any = lin([(along, 1), (by[f.other.dim], 1), (f.other.lo, -1), (f.before, 1)])
-        wave = self.g[self.waves[a.name]]
+        wave = self.g[self.waves[read.name]]
         ref = Ref(
             wave.name, tuple(step if d == self.wave.name else by[d] for d in wave.domain.dims)
         )
         pick = Pick(axis=sum(isinstance(e, Slice) for e in ref.index), at_=along)
         if not name:
-            return self.g.emit(pick, (ref,), within, f"{a.name}_cell")
+            return self.g.emit(pick, (ref,), within, f"{read.name}_cell")
         self.g.put(Node(name, pick, (ref,), within, source.type, source.loc))
         return self.g.read(name)
 

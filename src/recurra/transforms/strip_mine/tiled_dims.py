@@ -69,21 +69,25 @@ class Tile:
             return (replace(extent, lo=self.at(extent.lo), hi=self.at(extent.hi)),)
         return Range(self.outer, div(extent.hi, self.size)), Range(self.inner, self.size)
 
-    def at(self, e: Any) -> Any:
+    def at(self, expr: Any) -> Any:
         """Return an index in terms of tile and element, of which a tile has `size`."""
-        if isinstance(e, Slice):
-            moves = self.dim in index_symbols(e)
-            return replace(e, lo=self.at(e.lo), hi=self.at(e.hi)) if moves else e
-        return self._known(substitute(e, self.point))
+        if isinstance(expr, Slice):
+            moves = self.dim in index_symbols(expr)
+            return replace(expr, lo=self.at(expr.lo), hi=self.at(expr.hi)) if moves else expr
+        return self._known(substitute(expr, self.point))
 
-    def _known(self, e: Expr | int) -> Expr | int:
-        if isinstance(e, (FloorDiv, Modulo)) and e.a == Sym(self.inner) and e.n == self.size:
-            return 0 if isinstance(e, FloorDiv) else e.a
-        return rebuild(e, self._known)
+    def _known(self, expr: Expr | int) -> Expr | int:
+        if (
+            isinstance(expr, (FloorDiv, Modulo))
+            and expr.a == Sym(self.inner)
+            and expr.n == self.size
+        ):
+            return 0 if isinstance(expr, FloorDiv) else expr.a
+        return rebuild(expr, self._known)
 
-    def place(self, e: Any) -> tuple[Index, Index]:
+    def place(self, expr: Any) -> tuple[Index, Index]:
         """Return the tile of a point, and its place there."""
-        return self._known(div(e, self.size)), self._known(mod(e, self.size))
+        return self._known(div(expr, self.size)), self._known(mod(expr, self.size))
 
     def part(self, slice_: Slice, inside: bool) -> tuple[Expr | int, Slice] | None:
         """Return the tile, and its points, of a range that is one, or that lies in the first.
@@ -106,12 +110,12 @@ class Tile:
         return f"{self.dim}: tiles of {self.size} for {len(self.members)} equations"
 
 
-def _spread(e: Expr | int) -> Expr | int:
+def _spread(expr: Expr | int) -> Expr | int:
     """min(8*j+8,t+1)-8*j → min(8,t-8*j+1)"""
-    for x, k in e.terms if isinstance(e, Lin) else ():
+    for x, k in expr.terms if isinstance(expr, Lin) else ():
         if isinstance(x, Ext) and x.op == "min" and k == 1:
-            return minimum(*(lin([(e, 1), (x, -1), (a, 1)]) for a in x.args))
-    return e
+            return minimum(*(lin([(expr, 1), (x, -1), (a, 1)]) for a in x.args))
+    return expr
 
 
 def split_dim(

@@ -87,23 +87,23 @@ def loose_range(slice_: Slice, extent: Range) -> Slice | None:
     )
 
 
-def shift(e: Index, dim: str) -> Expr | int | None:
+def shift(index: Index, dim: str) -> Expr | int | None:
     """c of dim + c, c free of dim; None where the index is no such sum."""
-    if isinstance(e, Slice):
+    if isinstance(index, Slice):
         return None
-    c = lin([(e, 1), (Sym(dim), -1)])
+    c = lin([(index, 1), (Sym(dim), -1)])
     return c if dim not in symbols(c) else None
 
 
 def held_at_ends(
-    e: Expr | int, mine: Range, source: Range, sizes: Mapping[str, int]
+    expr: Expr | int, mine: Range, source: Range, sizes: Mapping[str, int]
 ) -> tuple[bool, Expr | int, Expr | int, bool] | None:
     """max(min(dim + c, last), first) along `mine` as a part of an axis: its start and its size.
 
     Also whether its first element comes once more ahead of it, and its last once more behind it.
     None where the index is another, or leaves `first` to `last` by more than one point.
     """
-    ends, inner = dict[str, Expr | int](), e
+    ends, inner = dict[str, Expr | int](), expr
     while isinstance(inner, Ext):
         moving = [x for x in inner.args if mine.dim in symbols(x)]
         rest = [x for x in inner.args if mine.dim not in symbols(x)]

@@ -235,32 +235,32 @@ class _Vectorize:
             index.append((loose_range(e, r) or e) if isinstance(e, Slice) and loose else e)
         return Ref(ref.name, tuple(index))
 
-    def _gather(self, node: Node, a: Ref, domain: Domain) -> Ref:
+    def _gather(self, node: Node, read: Ref, domain: Domain) -> Ref:
         """A range of a source that still runs over the dim: all of it, if elements are taken."""
         r = node.domain[self.dim]
-        k = next(k for k, e in enumerate(a.index) if self.dim in index_symbols(e))
-        c: Any = shift(a.index[k], self.dim)
-        every = self.before[a.name].domain.ranges[k]
+        k = next(k for k, e in enumerate(read.index) if self.dim in index_symbols(e))
+        c: Any = shift(read.index[k], self.dim)
+        every = self.before[read.name].domain.ranges[k]
         part = Slice(every.lo, every.hi) if c is None else Slice(c + r.lo, c + r.hi)
-        ref = Ref(a.name, (*a.index[:k], part, *a.index[k + 1 :]))
-        at = sum(isinstance(e, Slice) for e in a.index[:k])
+        ref = Ref(read.name, (*read.index[:k], part, *read.index[k + 1 :]))
+        at = sum(isinstance(e, Slice) for e in read.index[:k])
         if c is None:
-            return self._taken(ref, at, cast("Expr | int", a.index[k]), every, domain, r)
+            return self._taken(ref, at, cast("Expr | int", read.index[k]), every, domain, r)
         rank = self.g.type(ref).rank
         return self.move(ref, at, rank - 1 if self.last else 0, domain)
 
     def _axis_of_source(
-        self, node: Node, a: Ref, source: Node, domain: Domain, member: bool
+        self, node: Node, read: Ref, source: Node, domain: Domain, member: bool
     ) -> tuple[Ref, bool]:
         k = source.domain.dims.index(self.dim)
-        e, r = a.index[k], source.domain[self.dim]
-        ref = Ref(a.name, (*a.index[:k], *a.index[k + 1 :]))
+        e, r = read.index[k], source.domain[self.dim]
+        ref = Ref(read.name, (*read.index[:k], *read.index[k + 1 :]))
         lead = sum(isinstance(x, Slice) for x in ref.index)
         axis = lead + len(source.type.shape) if self.last else lead
         if isinstance(e, Slice):
             ref = self._cut(ref, axis, e.lo - r.lo, e.hi - e.lo, r, domain)
             return self.move(
-                ref, axis, sum(isinstance(x, Slice) for x in a.index[:k]), domain
+                ref, axis, sum(isinstance(x, Slice) for x in read.index[:k]), domain
             ), False
         if member and self.dim in index_symbols(e):
             mine = node.domain[self.dim]
@@ -270,13 +270,13 @@ class _Vectorize:
             ref = self._cut(ref, axis, c + mine.lo - r.lo, self.size(mine), r, domain)
             rank = self.g.type(ref).rank
             return self.move(ref, axis, rank - 1 if self.last else 0, domain), True
-        return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{a.name}_at"), False
+        return self.emit(Pick(axis=axis, at_=e - r.lo), (ref,), domain, f"{read.name}_at"), False
 
     def _taken(
-        self, ref: Ref, axis: int, e: Expr | int, source: Range, domain: Domain, mine: Range
+        self, ref: Ref, axis: int, expr: Expr | int, source: Range, domain: Domain, mine: Range
     ) -> Ref:
         """Elements of an axis by their numbers: the ends again, every second one, all backwards."""
-        held = held_at_ends(e, mine, source, self.g.sizes)
+        held = held_at_ends(expr, mine, source, self.g.sizes)
         if held is not None:
             first, start, size, last = held
             part = self._cut(ref, axis, start, size, source, domain)
@@ -291,7 +291,7 @@ class _Vectorize:
         out = axes[:axis] + axes[axis + 1 :]
         out = out + "Z" if self.last else "Z" + out
         op = Take(labels=f"{axes},Z->{out}", axis=axes[axis])
-        at = lin([(e, 1), (source.lo, -1)])
+        at = lin([(expr, 1), (source.lo, -1)])
         return self.emit(op, (ref, self.symbol(at, mine, domain, "i32")), domain, "taken")
 
     def _cut(

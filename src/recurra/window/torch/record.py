@@ -136,6 +136,6 @@ def _tensors(value: object) -> Iterable[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    ours, theirs = a.untyped_storage(), b.untyped_storage()
+def _same_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    ours, theirs = left.untyped_storage(), right.untyped_storage()
     return ours._cdata == theirs._cdata  # pyright: ignore[reportPrivateUsage]

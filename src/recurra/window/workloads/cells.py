@@ -71,8 +71,8 @@ class Cells(nn.Module):
         self.cells = nn.ModuleList(NasCell(pairs, channels) for _ in range(cells))
         self.head = nn.Linear(channels, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
-        before = last = self.stem(x)
+    def forward(self, tensor: Tensor) -> Tensor:
+        before = last = self.stem(tensor)
         for cell in self.cells:
             before, last = last, cell(before, last)
         return self.head(last.mean((2, 3)))
@@ -87,8 +87,8 @@ class Fire(nn.Module):
         self.small = nn.Conv2d(few, channels // 2, 1)
         self.large = nn.Conv2d(few, channels // 2, 3, padding=1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        s = F.relu(self.squeeze(x))
+    def forward(self, tensor: Tensor) -> Tensor:
+        s = F.relu(self.squeeze(tensor))
         return torch.cat([F.relu(self.small(s)), F.relu(self.large(s))], 1)
 
 
@@ -101,8 +101,8 @@ class Squeeze(nn.Module):
         self.body = nn.Sequential(*[Fire(channels, 16) for _ in range(8)])
         self.head = nn.Conv2d(channels, 10, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(F.relu(self.stem(x)))).mean((2, 3))
+    def forward(self, tensor: Tensor) -> Tensor:
+        return self.head(self.body(F.relu(self.stem(tensor)))).mean((2, 3))
 
 
 class RandomWire(nn.Module):
@@ -123,8 +123,8 @@ class RandomWire(nn.Module):
         self.nodes = nn.ModuleList(Separable(channels, 3) for _ in range(nodes))
         self.head = nn.Linear(channels, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
-        stem = self.stem(x)
+    def forward(self, tensor: Tensor) -> Tensor:
+        stem = self.stem(tensor)
         h: list[Tensor] = []
         for inputs, node in zip(self.inputs, self.nodes, strict=True):
             h.append(node(_sum([h[k] for k in inputs]) if inputs else stem))

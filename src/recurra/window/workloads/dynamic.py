@@ -30,18 +30,18 @@ class InstaNas(nn.Module):
         )
         self.head = nn.Linear(channels, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
-        wanted = (self.controller(x).mean(0) > 0).view(len(self.blocks), -1)
-        h = self.stem(x)
+    def forward(self, tensor: Tensor) -> Tensor:
+        wanted = (self.controller(tensor).mean(0) > 0).view(len(self.blocks), -1)
+        h = self.stem(tensor)
         for k, blocks in enumerate(self.blocks):
             h = self._layer(h, blocks, wanted[k])
         return self.head(h.mean((2, 3)))
 
-    def _layer(self, h: Tensor, blocks: nn.Module, wanted: Tensor) -> Tensor:
+    def _layer(self, hidden: Tensor, blocks: nn.Module, wanted: Tensor) -> Tensor:
         """The mean of the chosen blocks; the layer is skipped if none is."""
         bits = int((wanted * 2 ** torch.arange(wanted.numel())).sum().item())
-        used = [block(h) for k, block in enumerate(blocks.children()) if bits >> k & 1]
-        return torch.stack(used).mean(0) if used else h
+        used = [block(hidden) for k, block in enumerate(blocks.children()) if bits >> k & 1]
+        return torch.stack(used).mean(0) if used else hidden
 
 
 class Routing(nn.Module):
@@ -58,8 +58,8 @@ class Routing(nn.Module):
         )
         self.head = nn.Conv2d(channels, 19, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        scales: list[Tensor | None] = [self.stem(x), None, None]
+    def forward(self, tensor: Tensor) -> Tensor:
+        scales: list[Tensor | None] = [self.stem(tensor), None, None]
         for cells, gates in zip(self.cells, self.gates, strict=True):
             scales = self._layer(scales, list(cells.children()), list(gates.children()))
         open_ = [
@@ -92,10 +92,10 @@ class Routing(nn.Module):
         return ways or [1]
 
 
-def _rescaled(x: Tensor, coarser: int) -> Tensor:
+def _rescaled(tensor: Tensor, coarser: int) -> Tensor:
     if coarser == 0:
-        return x
-    return F.avg_pool2d(x, 2) if coarser > 0 else F.interpolate(x, scale_factor=2.0)
+        return tensor
+    return F.avg_pool2d(tensor, 2) if coarser > 0 else F.interpolate(tensor, scale_factor=2.0)
 
 
 class Conditional(nn.Module):
@@ -108,12 +108,14 @@ class Conditional(nn.Module):
         self.route = nn.Linear(inputs, experts)
         self.groups, self.padding = groups, kernel // 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        share = torch.sigmoid(self.route(x.mean((2, 3))))  # [batch, experts]
+    def forward(self, tensor: Tensor) -> Tensor:
+        share = torch.sigmoid(self.route(tensor.mean((2, 3))))  # [batch, experts]
         images: list[Tensor] = []
-        for k in range(x.shape[0]):
+        for k in range(tensor.shape[0]):
             weight = (share[k].view(-1, 1, 1, 1, 1) * self.weight).sum(0)
-            images.append(F.conv2d(x[k : k + 1], weight, None, 1, self.padding, 1, self.groups))
+            images.append(
+                F.conv2d(tensor[k : k + 1], weight, None, 1, self.padding, 1, self.groups)
+            )
         return images[0] if len(images) == 1 else torch.cat(images)
 
 
@@ -141,8 +143,8 @@ class CondConv(nn.Module):
         )
         self.head = nn.Linear(channels, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.stem(x)
+    def forward(self, tensor: Tensor) -> Tensor:
+        h = self.stem(tensor)
         for layer in self.layers:
             widen, norm1, deep, norm2, squeeze, excite, narrow, norm3 = layer.children()
             y = F.silu(norm2(deep(F.silu(norm1(widen(h))))))

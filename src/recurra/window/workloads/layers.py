@@ -31,10 +31,10 @@ class Separable(nn.Module):
             for k in range(times)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, tensor: Tensor) -> Tensor:
         for layer in self.layers:
-            x = layer(F.relu(x))
-        return x
+            tensor = layer(F.relu(tensor))
+        return tensor
 
 
 class Inverted(nn.Module):
@@ -54,8 +54,8 @@ class Inverted(nn.Module):
             nn.BatchNorm2d(channels),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x)
+    def forward(self, tensor: Tensor) -> Tensor:
+        return tensor + self.body(tensor)
 
 
 def image_program(

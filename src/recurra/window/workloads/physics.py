@@ -141,12 +141,12 @@ def _close(state: Bodies, pairs: tuple[tuple[int, int], ...]) -> list[tuple[int,
     return [pair for k, pair in enumerate(pairs) if bits >> k & 1]
 
 
-def _contact(state: Bodies, a: int, b: int, force: list[Tensor]) -> None:
+def _contact(state: Bodies, left: int, right: int, force: list[Tensor]) -> None:
     """Two spheres of radius a quarter that overlap push each other away."""
-    apart = state.place[b] - state.place[a]
+    apart = state.place[right] - state.place[left]
     distance = apart.norm(dim=1, keepdim=True) + 1e-6
     push = 100.0 * torch.relu(0.5 - distance) * apart / distance
-    force[a], force[b] = force[a] - push, force[b] + push
+    force[left], force[right] = force[left] - push, force[right] + push
 
 
 def _integrate(state: Bodies, body: int, force: Tensor, torque: Tensor) -> None:
@@ -161,10 +161,11 @@ def _integrate(state: Bodies, body: int, force: Tensor, torque: Tensor) -> None:
     state.rotation[body] = q / q.norm(dim=1, keepdim=True)
 
 
-def rotate(q: Tensor, v: Tensor) -> Tensor:
+def rotate(quaternions: Tensor, vectors: Tensor) -> Tensor:
     """Vectors [batch, 3] turned by unit quaternions [batch, 4]."""
-    once = torch.linalg.cross(q[:, 1:], v)
-    return v + 2.0 * (q[:, :1] * once + torch.linalg.cross(q[:, 1:], once))
+    scalar, axis = quaternions[:, :1], quaternions[:, 1:]
+    once = torch.linalg.cross(axis, vectors)
+    return vectors + 2.0 * (scalar * once + torch.linalg.cross(axis, once))
 
 
 def _axis(like: Tensor) -> Tensor:
