@@ -409,10 +409,8 @@ def evaluate(expr: Any, env: Env, xp: Any = None) -> Any:
         case Sym(name=name):
             return env[name]
         case Lin(terms=terms, const=const):
-            total = reduce(
-                operator.add,
-                (v if k == 1 else v * k for x, k in terms for v in (evaluate(x, env, xp),)),
-            )
+            values = ((evaluate(x, env, xp), k) for x, k in terms)
+            total = reduce(operator.add, (v if k == 1 else v * k for v, k in values))
             return total + const if const else total
         case Product(a=a, b=b):
             return evaluate(a, env, xp) * evaluate(b, env, xp)
@@ -437,9 +435,8 @@ def _evaluate_comparison(comparison: Cmp, env: Env, xp: Any) -> Any:
     terms = [(evaluate(x, env, xp), k * sign) for side, sign in sides for x, k in side]
     wide = [(v, k) for v, k in terms if getattr(v, "shape", ())]
     if not wide:
-        return _COMPARE[comparison.op](
-            evaluate(comparison.a, env, xp), evaluate(comparison.b, env, xp)
-        )
+        ends = (evaluate(end, env, xp) for end in (comparison.a, comparison.b))
+        return _COMPARE[comparison.op](*ends)
     op, sign = (_TURNED[comparison.op], -1) if wide[0][1] < 0 else (comparison.op, 1)
     left = reduce(operator.add, (v if k == sign else v * (k * sign) for v, k in wide))
     rest = ((v, -k * sign) for v, k in terms if not getattr(v, "shape", ()))
