@@ -7,12 +7,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import fuzzing
+import process_memory
 
 settings.register_profile(
     "fixed",
@@ -36,14 +38,36 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+class _Memory:
+    """The memory that a worker may have before it lets go of what JAX keeps: all that it compiled.
+
+    To let go takes a quarter of a second, and what JAX itself had compiled is compiled again.
+    """
+
+    growth = 250e6  # bytes, on top of the libraries
+
+    def __init__(self) -> None:
+        self.most = process_memory.resident() + self.growth
+
+    def bound(self) -> None:
+        """Let go of what finished tests have left, if it is much."""
+        if process_memory.resident() > self.most:
+            if jax := sys.modules.get("jax"):
+                jax.clear_caches()
+            gc.collect()
+            _GIVE_BACK(0)
+            self.most = process_memory.resident() + self.growth
+
+
+@cache
+def _memory() -> _Memory:
+    return _Memory()
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """A file's programs go with it: JAX would keep what it has compiled for all of them."""
-    if nextitem is not None and nextitem.path != item.path:
-        if jax := sys.modules.get("jax"):
-            jax.clear_caches()
-        gc.collect()
-        _GIVE_BACK(0)
+def pytest_runtest_teardown() -> None:
+    """What a test has left goes before there is too much of it."""
+    _memory().bound()
 
 
 def pytest_sessionfinish() -> None:
