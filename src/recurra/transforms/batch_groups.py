@@ -44,7 +44,7 @@ class Groups:
 
     @property
     def rows(self) -> int:
-        """Of one group."""
+        """The number of rows of one group."""
         return self.tile.size
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Groups:
 
 
 def find(graph: Graph, sizes: Mapping[str, int], count: int, workers: int = 1) -> Groups:
-    """How the rows of a program take turns; raises ScheduleError where they cannot."""
+    """Find how the rows of a program can take turns; raises ScheduleError where they cannot."""
     if workers > 1:
         raise ScheduleError(
             "rows that workers share cannot take turns",
@@ -192,7 +192,7 @@ def _picked(node: Node, group: Expr, row: Expr) -> Node:
 
 
 def split_axes(axes: Iterable[Axes], groups: Groups) -> list[Axes]:
-    """Where the dims of outputs are in the program whose rows take turns, from where they were."""
+    """Map the axes of the outputs to those of the program whose rows take turns."""
     pair = (groups.tile.outer, groups.tile.inner)
     return [
         (tuple(x for d in dims for x in (pair if d == groups.of.dim else (d,))), names)

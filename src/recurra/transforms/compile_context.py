@@ -56,7 +56,7 @@ class Shard:
 
 @dataclass
 class CompileContext:
-    """What one compilation is for, what its passes have decided, and why.
+    """The purpose of one compilation, and what its passes have decided and why.
 
     `scheduled` gives the loops that the equations of a graph would run in, with some dims as axes.
     `workers` share rows and `groups` of rows take turns, if there are several. `offloads` tells by

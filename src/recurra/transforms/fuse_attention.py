@@ -55,7 +55,7 @@ class FoundAttention:
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """What was decided of one attention, and why."""
+    """The decision on one attention, and its reasons."""
 
     found: FoundAttention
     kernel: AttentionKernel
@@ -102,7 +102,7 @@ def _in_a_loop(found: FoundAttention, ordered: Mapping[str, frozenset[str] | set
 
 
 def attentions(graph: Graph) -> list[FoundAttention]:
-    """Those over ranges, in the order of the graph; none has an equation of another."""
+    """Find the attentions over ranges, in the order of the graph; no two share an equation."""
     found = (attention_at(graph, n) for n in graph.nodes.values() if isinstance(n.op, Einsum))
     return [f for f in found if f is not None]
 
@@ -157,7 +157,7 @@ def _of_weights(
 
 
 def inner(graph: Graph, node: Node, ref: Ref, kind: type[Op]) -> Node | None:
-    """What `node` reads as `ref`, if that is a `kind` which nothing else reads, nor is put out."""
+    """The producer of a read, if it is a `kind` that nothing else reads and that is no output."""
     x = graph[ref.name]
     alone = len(graph.readers[x.name]) == 1 and x.name not in graph.outputs
     mine = isinstance(x.op, kind) and ref.index == x.domain.identity and x.domain == node.domain
@@ -231,7 +231,7 @@ def priced(
     found: FoundAttention,
     asked: bool | None,
 ) -> AttentionChoice:
-    """What an attention costs at an average step, as one call and as equations."""
+    """Price an attention at an average step, as one call and as equations."""
     points, most = lengths(sizes, found)
     row = 0
     for a in found.args[1:3]:

@@ -47,7 +47,7 @@ class Growing:
 
     @property
     def most(self) -> int | None:
-        """Of first points, 0:min(t,4), how many they are at most."""
+        """The most points of a range of first points, such as 0:min(t,4); else None."""
         e = self.hi
         counts = e.args if isinstance(e, Ext) and e.op == "min" and self.lo == 0 else ()
         return next((x for x in counts if isinstance(x, int)), None)
@@ -90,7 +90,7 @@ def any_grows(graph: Graph) -> bool:
 
 @dataclass
 class GrowingAxes:
-    """What runs along growing ranges; `size` as in `strip`.
+    """The axes that run along growing ranges; `size` as in `strip`.
 
     `free`: dims that order nothing and are to be loops; if there are any, only their ranges count,
     also those of every n-th point, and of first points that may be none: they are to be widened.
@@ -155,7 +155,7 @@ class GrowingAxes:
     # ---- axes
 
     def of(self, name: str) -> Axes:
-        """For every axis of an equation the range that it runs along."""
+        """The range that each axis of an equation runs along; None for axes of fixed size."""
         if name not in self.known:
             n = self.graph[name]
             shape = shape_of(n.type)

@@ -60,7 +60,7 @@ def _positions(rewriting: Rewriting, node: Node) -> Extremes:
 
 
 def _of_numbers(node: Node) -> Extremes:
-    """Of what is written as numbers, or as an index whose dims have ends that are numbers."""
+    """The extremes of numbers that are written out, or of an index of dims with known ends."""
     match node.op:
         case Const(value=x):
             return (int(x), int(x))
@@ -104,6 +104,6 @@ def _union(*parts: Extremes) -> Extremes:
 
 
 def _cast(extremes: Extremes, dtype: str) -> Extremes:
-    """What a cast gives: an integer that does not fit wraps around, a float may be any."""
+    """The extremes after a cast: an integer that does not fit wraps around, a float may be any."""
     info = np.iinfo(NUMPY_NAME[dtype])
     return extremes if info.min <= extremes[0] and extremes[1] <= info.max else ANY

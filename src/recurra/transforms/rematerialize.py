@@ -26,7 +26,7 @@ from recurra.transforms.vectorize.plan import free_dims
 
 @dataclass(frozen=True)
 class RecomputeChoice:
-    """What one phase stores of the others and what it computes again."""
+    """The values that one phase stores of the others, and those that it computes again."""
 
     phase: Phase
     stored: tuple[str, ...]
@@ -95,7 +95,7 @@ class _Phase:
                 self.needed |= {a.name for a in self.sources(n)}
 
     def sources(self, node: Node) -> list[Ref]:
-        """What `node` reads of other phases over the same dims: at its own point, or of a state."""
+        """The reads of other phases over the same dims: at its own point, or of a state."""
         out: list[Ref] = []
         for a in node.args:
             other = self.phases.get(a.name)

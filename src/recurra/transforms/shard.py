@@ -82,7 +82,7 @@ def choose(graph: Graph, sizes: Mapping[str, int], workers: int) -> Shard:
 
 
 def refusal(graph: Graph, sizes: Mapping[str, int], dim: str, workers: int) -> Shard | Refusal:
-    """How a dim is split, or why it cannot be."""
+    """Find how a dim is split, or why it cannot be."""
     r = graph.declared[dim].range
     if r.lo != 0 or not isinstance(r.hi, Sym):
         return Refusal(f"it counts from {r.lo} to {r.hi}")
@@ -162,7 +162,7 @@ class RowAxes:
 def _why_not(
     rows: RowAxes, sizes: Mapping[str, int], node: Node, extent: Range, bound: str
 ) -> str | None:
-    """What an equation does with the rows that a worker cannot do with its own."""
+    """Say what keeps a worker from computing an equation for its own rows alone, if anything."""
     for x in node.domain:
         if x != extent and (x.dim == extent.dim or bound in symbols(x.lo) | symbols(x.hi)):
             return f"is over {x}"
@@ -179,7 +179,7 @@ def _why_not(
 def _read(
     rows: RowAxes, sizes: Mapping[str, int], node: Node, ref: Ref, extent: Range, bound: str
 ) -> str | None:
-    """What is wrong with a read: of a row it is the own one, of all it goes into a sum."""
+    """Say what is wrong with a read: a worker may read its own row, or sum over all rows."""
     apart = rows.joined(node) or node.name in rows.known
     for e, x in zip(ref.index, rows.graph[ref.name].domain, strict=True):
         if x.dim != extent.dim:

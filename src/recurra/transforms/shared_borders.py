@@ -65,7 +65,7 @@ def shift_of(graph: Rewriting, node: Node) -> ShiftedArray | None:
 
 
 def _cuts(graph: Rewriting, ref: Ref, axis: int) -> dict[Ref, Cut]:
-    """What a read is a part of along an axis, and which: itself first, the longest last."""
+    """The arrays that a read is a part of along an axis, and its cut of each, the longest last."""
     type_ = graph.type(ref)
     found = {ref: Cut(axis=axis, start=0, size=type_.shape[axis])}
     while (node := graph.producer(ref, Copy) or graph.producer(ref, Cut)) is not None:

@@ -239,7 +239,7 @@ def _only_point(node: Node, dim: str, rewriting: Rewriting) -> Expr | int | None
 
 
 def _indices(node: Node, dim: str, rewriting: Rewriting) -> Iterator[tuple[Node, int, Index]]:
-    """Who reads an equation as which operand, and where along a dim."""
+    """Yield the readers of an equation, the operand each has it as, and its index along a dim."""
     place = node.domain.dims.index(dim)
     for reader in map(rewriting.__getitem__, rewriting.readers[node.name]):
         for k, a in enumerate(reader.args):
@@ -286,7 +286,7 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
-    """What operand `index` of `node` reads of the one branch of `source` with all these points."""
+    """Read the one branch of `source` that covers all points of operand `index`, if there is one.."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
     for branch, when in zip(source.args, source.op.when, strict=True):

@@ -111,7 +111,7 @@ def reduce_added(node: Node, rewriting: Rewriting) -> Node | Ref | None:
 
 
 def of_same_size(ref: Ref, rewriting: Rewriting) -> Ref | None:
-    """What is read in another shape: all of its elements, each once, in their order."""
+    """The source of a reshape that keeps all elements in order; None if the read is no such."""
     inner = rewriting.producer(ref, Reshape) or rewriting.producer(ref, Expand)
     if inner is None or (isinstance(inner.op, Expand) and {*inner.op.sizes} != {1}):
         return None

@@ -138,7 +138,7 @@ class _Program(RowMoves):
         self.put(node, op, refs)
 
     def _result_axes(self, node: Node, xs: Sequence[MaskedOperand]) -> Axes | None:
-        """What the axes of the result run along; refuses one that would end at several points."""
+        """Find what the axes of the result run along; refuse one that ends at several points."""
         try:
             return result_axes(node.op, [x.shape for x in xs], [x.axes for x in xs])
         except RowsDiffer:
@@ -236,7 +236,7 @@ class _Program(RowMoves):
         self.put(node, where, [here, operand.ref, zero])
 
     def _axes_at(self, operand: MaskedOperand, op: Pick) -> Axes:
-        """What the other axes run along; those of all rows, of the row that is picked."""
+        """Find what the other axes run along; axes of all rows become axes of the picked row."""
         out = list[Along | None]()
         for a in (a for k, a in enumerate(operand.axes) if k != op.axis):
             if a is not None and a.rows and not self.ended(op.at_):
@@ -321,7 +321,7 @@ class _Program(RowMoves):
         return replace(node, domain=box)
 
     def _in_rows(self, node: Node) -> Node:
-        """What folds numbers along an axis of T elements, of its own row: each row has its own."""
+        """Fold each row by itself if an equation folds numbers along T elements of its row."""
         sizes = [shape_of(self.graph.read_type(a)) for a in node.args]
         folds = folded(node.op, "f32") if not ends_last(node.op) else []
         alone = any(self.ended(sizes[k][axis]) for k, axis, _ in folds)

@@ -40,7 +40,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 @dataclass(frozen=True)
 class MaskedOperand:
-    """What an equation reads: its sizes as the program has them, and what its axes run along."""
+    """An operand: its sizes as the program has them, and what its axes run along."""
 
     ref: Ref
     shape: tuple[Expr | int, ...]
@@ -122,7 +122,7 @@ class Reads(RowEnds):
         )
 
     def _of_one_row(self, node: Node, index: int, ref: Ref, source: Node) -> str:
-        """What is read of a source: points of another row may lie past its end.
+        """The name to read of a source: points of another row may lie past its end.
 
         They are nothing in sums of gradients, and refused elsewhere.
         """
@@ -320,7 +320,7 @@ class Reads(RowEnds):
         )
 
     def mask(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
-        """Which elements of an axis are there, and the labels of the mask's axes."""
+        """Build the mask of the elements of an axis that exist, and the labels of its axes."""
         along, masks, letters = self.along(operand, axis), list[Ref](), ""
         if along.dim == COUNTED:
             if along.rows != tuple(r.sym for r in self.rows):
@@ -385,7 +385,7 @@ class Reads(RowEnds):
     def _mask_index(
         self, operand: MaskedOperand, axis: int, along: Along, part: Slice
     ) -> tuple[tuple[Index, ...], str, tuple[int, ...]]:
-        """Where `alive` says it for the axes of `operand`, their labels, and axes of no label."""
+        """The index of `alive` for the axes of an operand, their labels, and those without one."""
         axes, index, letters = LETTERS[: len(operand.shape)], list[Index](), ""
         gone = list[int]()
         rows = dict(zip(self.rows.dims, enumerate(along.rows), strict=True))
@@ -424,7 +424,7 @@ class Reads(RowEnds):
         ]
 
     def along(self, operand: MaskedOperand, axis: int) -> Along:
-        """What an axis of rows that end runs along."""
+        """The run of an axis of rows that end; raises where it was lost."""
         return operand.axes[axis] or self.lost(operand)
 
     def whole(self, shape: Sequence[Any], axes: Axes) -> Axes:

@@ -20,7 +20,7 @@ from recurra.transforms.compile_context import CompileContext, Pass
 
 
 def open_questions(graph: Graph) -> list[str]:
-    """Where it is not said after how many steps to ask."""
+    """The names of equations that ask whether rows go on, without an interval yet."""
     return [n.name for n in graph.nodes.values() if isinstance(n.op, Going) and not n.op.every]
 
 

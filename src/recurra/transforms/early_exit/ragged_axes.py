@@ -42,7 +42,7 @@ class Along:
     longest: tuple[int, ...] = ()
 
     def at(self, by: Mapping[str, Expr | int], cut: set[str]) -> Along | None:
-        """In a read of the value at `by`; None where it varies with a dim that is `cut`."""
+        """The same run in a read of the value at `by`; None if it varies with a dim in `cut`."""
         named = index_symbols(self.part).union(*map(index_symbols, self.rows))
         if named & cut:
             return None
@@ -64,7 +64,7 @@ class RowsDiffer(Exception):
 
 
 def joined(candidates: Iterable[Along | None]) -> Along | None:
-    """What an axis runs along that several operands have: they all have its length.
+    """The run of an axis that several operands share: they all have its length.
 
     Raises RowsDiffer.
     """
@@ -199,7 +199,7 @@ _AXES: dict[type[Op], Callable[[Any, Shapes, Sequence[Axes]], Axes]] = {
 
 
 def result_axes(op: Op, shapes: Shapes, xs: Sequence[Axes]) -> Axes | None:
-    """What the axes of the result run along; None: the op cannot say.
+    """Find what the axes of the result run along; None: the op cannot say.
 
     Raises RowsDiffer.
     """

@@ -326,7 +326,7 @@ class RowEnds:
         return self.emit(el.Mul(), (self.emit(Value(expr=index, dtype="i32"), ()), ref))
 
     def _length(self, over: Sequence[Range]) -> Ref:
-        """How many points the row at hand has, or all rows `over` some dims."""
+        """Count the points of the row at hand, or of all rows `over` some dims."""
         whole = {r.dim for r in over} | {self.time}
         box = self.static(self.graph[self.ending.done].domain)
         counts = self.emit(el.Cast(to="i32"), (self.g.read(self.alive),), "counts", box)

@@ -27,10 +27,10 @@ Moved = tuple[Op, list[Ref]]
 
 @dataclass
 class RowMoves(Reads):
-    """What puts the elements of rows elsewhere, where only the data know where that is."""
+    """Operators that move elements of rows to places that only the data decide."""
 
     def moved(self, node: Node, xs: Sequence[MaskedOperand]) -> Moved | None:
-        """What a move along axes that end becomes; None: it moves nothing by data.
+        """Rewrite a move along axes that end; None: it moves nothing by data.
 
         Axes of its result that end, and nothing says where, are as long as their size says.
         """
@@ -94,7 +94,7 @@ class RowMoves(Reads):
         return self.emit(op(labels=join_labels((axes, ""), axes)), (places, self.number(number)))
 
     def length_along(self, operand: MaskedOperand, axis: int) -> tuple[Ref, str]:
-        """How many elements of an axis there are (i32), and the labels of the axes that it has."""
+        """The number of elements of an axis (i32), and the labels of the axes that it has."""
         mask, letters = self.mask(operand, axis)
         ones = self.emit(el.Cast(to="i32"), (mask,), "there")
         length = self.emit(Sum(axes=(letters.index(LETTERS[axis]),)), (ones,), "there_are")
@@ -133,7 +133,7 @@ class RowMoves(Reads):
         return replace(op, if_=len(xs) - 1)
 
     def turned(self, x: MaskedOperand, axis: int) -> tuple[Take, Ref]:
-        """What turns the elements that there are: y[k] = x[length - 1 - k] at their places."""
+        """Reverse the elements that exist, y[k] = x[length - 1 - k]: a take and its positions."""
         axes, c = LETTERS[: len(x.shape)], LETTERS[axis]
         length, rest = self.length_along(x, axis)
         one = self.emit(Const(value=1, dtype="i32"), ())

@@ -55,7 +55,7 @@ def transpose(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """Of the axes that change only the first may have padding: its valid part stays in front."""
+    """Reshape: only the first changed axis may have padding; its valid part stays in front."""
     op = padding.op(Reshape)
     lead, tail = _shared(operand.valid, op.shape)
     have, want = len(operand.valid) - tail, len(op.shape) - tail
@@ -83,7 +83,7 @@ def reshape(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def _shared(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
-    """How many sizes two shapes share at the start and, of the rest, at the end."""
+    """Count the sizes that two shapes share at the start and, of the rest, at the end."""
     pairs = list(zip(one, other, strict=False))
     lead = next((k for k, (m, n) in enumerate(pairs) if m != n), len(pairs))
     pairs = list(zip(one[lead:][::-1], other[lead:][::-1], strict=False))
@@ -119,7 +119,7 @@ def cut(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
 
 
 def pad(padding: Padding, operand: PaddedOperand) -> PaddedEquation:
-    """What follows the valid part is the value already, or made so."""
+    """Pad: the elements behind the valid part hold the value already, or are made to."""
     op = padding.op(Pad)
     fill = [None if f is None else join(f, constant_fill(op.value)) for f in operand.fill]
     if (

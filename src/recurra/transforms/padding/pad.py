@@ -164,7 +164,7 @@ def _streamed(padding: Padding, slice_: Slice, extent: Range) -> bool:
 
 
 def _operand(padding: Padding, read: Ref) -> PaddedOperand:
-    """What equation `p.n` reads, with the padding it has."""
+    """The operand that a read becomes, with the padding that it has."""
     ref = _sliced(padding, read)
     valid = shape_of(padding.graph.read_type(read))
     slices = [
@@ -180,7 +180,7 @@ def _operand(padding: Padding, read: Ref) -> PaddedOperand:
 
 
 def _fill_past_end(padding: Padding, padded: Slice, slice_: Slice) -> Fill | None:
-    """What a padded range holds past its end."""
+    """The fill of a padded range past its end; None if it has no padding."""
     if not padding.varies(slice_.size) or padded.pad is None:
         return None
     return FINITE if slice_.loose else 0.0

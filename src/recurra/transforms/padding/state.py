@@ -52,7 +52,7 @@ def constant_fill(number: float) -> Fill:
 
 
 def join(*fills: Fill) -> Fill:
-    """What padding holds that is one or the other."""
+    """The fill that covers several fills."""
     if len(set(fills)) == 1:
         return fills[0]
     return FINITE if all(map(finite, fills)) else ANY
@@ -82,7 +82,7 @@ class PaddedOperand:
 
 @dataclass(frozen=True)
 class PaddedEquation:
-    """What an equation becomes: its op, its operands, and the fill of each axis of its result."""
+    """A rewritten equation: its op, its operands, and the fill of each axis of its result."""
 
     op: Op
     args: tuple[Ref, ...]
@@ -165,7 +165,7 @@ class Padding:
         return None
 
     def states(self, xs: Sequence[PaddedOperand], labels: Sequence[str], label: str) -> list[Fill]:
-        """What each operand holds in the padding of `label`."""
+        """The fills of all operands in the padding of `label`."""
         length = next(
             x.valid[s.index(label)] for x, s in zip(xs, labels, strict=True) if label in s
         )
@@ -173,7 +173,7 @@ class Padding:
         return [self.fill(x, s.index(label) if label in s else None, length) for x, s in pairs]
 
     def fill(self, operand: PaddedOperand, axis: int | None, length: Expr | int) -> Fill:
-        """What `operand` holds in the padding of an axis of a length; None: it has no such axis."""
+        """The fill of an operand in the padding of an axis, which it may lack, of a length."""
         f = None if axis is None else operand.fill[axis]
         if f is not None:
             return f
@@ -195,7 +195,7 @@ class Padding:
         return ref
 
     def within(self, domain: Domain, write: Callable[[], PaddedOperand]) -> PaddedOperand:
-        """What `write` makes, its equations over another domain."""
+        """Run `write` with its equations over another domain."""
         n, self.n = self.n, replace(self.n, domain=domain)
         made = write()
         self.n = n

@@ -112,7 +112,7 @@ class _Chunks:
 
     @property
     def of_chunks(self) -> set[str]:
-        """What has no points within a chunk."""
+        """The equations that have no points within a chunk."""
         return self.sums.keys() | {x for s in self.sums.values() for x in (s.begin, s.before)}
 
     def possible(self) -> bool:
@@ -188,5 +188,5 @@ class _Chunks:
         return {x.name: x for x in (part, begin, total)}
 
     def all_of(self, ref: Ref) -> Ref:
-        """What is read at a point, at all points of its chunk."""
+        """Widen a read at one point to all points of its chunk."""
         return Ref(ref.name, tuple(self.t.one if e == Sym(self.t.dim) else e for e in ref.index))

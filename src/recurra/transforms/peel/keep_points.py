@@ -132,7 +132,7 @@ def _place(index: Index, extent: Range, sizes: Mapping[str, int]) -> Range | Non
 def _read(
     node: Node, reader: Node, k: int, sizes: Mapping[str, int], phases: Mapping[str, Phase]
 ) -> _Read:
-    """How long a read of `node` makes its store, in loops around both and behind others."""
+    """Count the points of `node` that a read needs stored, in loops around both and others."""
     loops, around = _loops(phases, node.name), _loops(phases, reader.name)
     need, box = dict[str, int](), node.domain
     shared, open_, fixed, count = True, False, True, 1

@@ -184,7 +184,7 @@ def _has_own_point(index: Index, dim: str) -> bool:
 
 
 def _along(graph: Graph, ref: Ref, dim: str) -> Index:
-    """Where along a dim something that has it is read."""
+    """The index along a dim of a read of something that has it."""
     return ref.index[graph[ref.name].domain.dims.index(dim)]
 
 
@@ -246,7 +246,7 @@ class _Split:
         return Domain((Range(self.dim, self.cut),))
 
     def branch(self, node: Node) -> Ref | None:
-        """What a merge reads at all of the early points."""
+        """The operand that a merge takes at all of the early points."""
         assert isinstance(node.op, Merge)
         for k, a in enumerate(node.args):
             when = merge_condition(node, k)
@@ -435,7 +435,7 @@ class _Split:
         return ref
 
     def below(self, nodes: dict[str, Node], ref: Ref, within: Domain) -> Ref:
-        """What is given, and at points that nobody asks for the last of it: they may hold any."""
+        """Read a given value; at points that nobody asks for, which may hold any, its last."""
         if any(isinstance(e, Slice) for e in ref.index):
             return ref
         if ref not in self.given_below:

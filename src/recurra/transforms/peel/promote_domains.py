@@ -73,7 +73,7 @@ class Promotion:
 
 
 def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
-    """What branches take at one point of a dim that is none of the axes."""
+    """Find what branches take at one point of a dim that is none of the axes."""
     seen: set[str] = set()
     for n in graph.nodes.values():
         for k, a in enumerate(n.args if isinstance(n.op, Merge) else ()):
@@ -88,7 +88,7 @@ def promotions(graph: Graph, free: frozenset[str]) -> Iterator[Promotion]:
 
 
 def _promotion(graph: Graph, reader: str, dim: str, at: Point, first: str) -> Promotion | None:
-    """What an operand needs of one point of a dim that it lacks, if that is read there alone."""
+    """Find what an operand needs of one point of a dim that it lacks, if it is read there alone."""
     lacking, sources, todo = {first}, set[str](), [first] if dim not in graph[first].domain else []
     depend: list[str] = []  # on the point
     while todo:

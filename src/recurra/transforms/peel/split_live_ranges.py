@@ -44,7 +44,7 @@ class Apart:
 
     @property
     def kept(self) -> Range:
-        """Where the copy is made."""
+        """The points at which the copy is made."""
         return self.extent if self.stride else replace(self.extent, hi=self.points)
 
 
@@ -71,7 +71,7 @@ def split(
 
 
 def _may_split(graph: Graph, node: Node, extent: Range, sizes: Mapping[str, int]) -> bool:
-    """Who is given, or asked for as a whole, stays as it is."""
+    """Tell whether an equation may be split: an input, a tuple or an output stays as it is."""
     if isinstance(node.op, Input) or isinstance(node.type, Tuple) or node.name in graph.outputs:
         return False
     return not varies(extent, sizes)

@@ -47,7 +47,7 @@ def in_two(
 
 
 def _begin(rewriting: Rewriting, running: Running, dim: str, size: int) -> str:
-    """What the chunk of a point begins with."""
+    """Add the running value at the begin of the chunk of a point, and return its name."""
     at = div(Sym(dim), size) * size
     n = rewriting[running.name]
     index = n.domain.point(dim, at - 1)
@@ -95,7 +95,7 @@ def _in_two(
 
 
 def factors(rewriting: Rewriting, labels: str, point: Ref) -> list[Factor]:
-    """What a point is the product of."""
+    """Split a point into the factors that it is the product of."""
     inner = rewriting.producer(point, Einsum)
     if inner is None or not isinstance(inner.op, Einsum):
         return [(labels, point)]

@@ -51,7 +51,7 @@ def _term(
     new: str,
     rewriting: Rewriting,
 ) -> list[Factor] | None:
-    """What steps send, along `new`: points of the past at the receiver, the rest along them."""
+    """The factors that steps send, along `new`: of past points at the receiver, else along them."""
     made: list[Factor] = []
     for labels, a in factors:
         mine = [k for k, x in enumerate(a.index) if dim in index_symbols(x)]

@@ -1,4 +1,4 @@
-"""What is done to every element of a range is done once, to every point.
+"""Elementwise work on a range is done once, at every point.
 
    y[t<T] = sum(square(x[max(t-9,0):t+1]))
 →  y = sum(s[max(t-9,0):t+1]);  s[t<T] = square(x)

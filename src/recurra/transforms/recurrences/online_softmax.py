@@ -55,7 +55,7 @@ def _over(rewriting: Rewriting, fold: Node, dim: str) -> bool:
 
 
 def _exponentials(rewriting: Rewriting, node: Node, dim: str) -> list[Exponential]:
-    """What is an exponential of something less m, all of it summed; [] if m holds up more."""
+    """Find the exponentials of something less m that are all summed; none if m holds others up."""
     out: list[Exponential] = []
     shifts = [node]
     for name in sorted(rewriting.readers[node.name]):
@@ -217,7 +217,7 @@ def _so_far(rewriting: Rewriting, part: Node, by: Monoid, dim: str, stem: str) -
 
 
 def _last(rewriting: Rewriting, fold: Node, running: str, dim: str) -> None:
-    """What read the fold reads the last running value."""
+    """Make the readers of a fold read the last running value."""
     r = rewriting[running].domain[dim]
     end: Expr | int = r.hi - 1  # pyright: ignore[reportOperatorIssue]
     rewriting.forward(fold, Ref(running, rewriting[running].domain.point(dim, end)))

@@ -1,4 +1,4 @@
-"""What was computed at another point is read there: predictive commoning.
+"""Read what was computed at another point: predictive commoning.
 
     u[t<T-1] = f(x[t+1])                                   f[t+1], where f[t<T] = f(x)
     v[t<T] = f(x)                                     →
@@ -39,7 +39,7 @@ Shift = tuple[int, ...]  # one for each dim of a domain
 
 @dataclass(frozen=True)
 class Formula:
-    """What an equation computes, wherever its point lies: y[t] = formula at t + shift."""
+    """The computation of an equation, wherever its point lies: y[t] = formula at t + shift."""
 
     op: Op
     args: tuple[Ref, ...]
@@ -56,7 +56,7 @@ class Member:
 
 @dataclass
 class Commoning:
-    """What equations of a graph are equal to: a read of another one, or a branch of such reads."""
+    """The equalities of a graph: equations as reads of others, or as branches of such reads."""
 
     graph: Graph
     sizes: Mapping[str, int]
@@ -236,7 +236,7 @@ def _may_be_equal(node: Node) -> bool:
 
 
 def _formula(op: Op, args: Iterable[Ref], dims: Sequence[str]) -> tuple[Formula, Shift]:
-    """What does an operation to some operands, and the point of it that this is."""
+    """The formula of an operation on some operands, and the point of it that this is."""
     args, own = tuple(args), op.mentions()
     gaps: dict[str, int] = {}
     for d in dims:

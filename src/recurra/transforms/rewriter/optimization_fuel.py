@@ -40,7 +40,7 @@ _CURRENT: ContextVar[Fuel | None] = ContextVar("fuel", default=None)
 
 
 def fuel() -> Fuel:
-    """What passes burn: that of the compilation they belong to, else a tank without end."""
+    """The fuel of the compilation that passes belong to; outside of one it never runs out."""
     return _CURRENT.get() or Fuel()
 
 

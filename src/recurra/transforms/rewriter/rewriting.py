@@ -16,7 +16,7 @@ from recurra.ir.types import Domain, is_shift
 
 
 def compose(reader: Ref, domain: Domain, target: Ref) -> Ref | None:
-    """What `reader` reads if what it reads (over `domain`) is `target`; None if no read says it."""
+    """Compose `reader`, over `domain`, with `target`, which it reads; None if no read says it."""
     by: dict[str, Expr | int] = {}
     slices: dict[str, Slice] = {}
     for r, e in zip(domain, reader.index, strict=True):
@@ -154,7 +154,7 @@ class Rewriting:
         return False
 
     def needs(self, name: str, within: Sequence[str] = ()) -> list[str]:
-        """What an equation reads, but not at an earlier point of a dim in `within`."""
+        """The names that an equation reads, less those at an earlier point of a dim in `within`."""
         if not within:
             return [a.name for a in self.nodes[name].args]
         out: list[str] = []

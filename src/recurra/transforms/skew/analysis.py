@@ -111,7 +111,7 @@ def fronts(graph: Graph, sizes: Mapping[str, int]) -> Iterator[Front]:
 
 
 def moves_along_two(graph: Graph) -> bool:
-    """Whether equations that share two dims read each other at shifted points along either.
+    """Tell whether equations that share two dims read each other at shifted points along either.
 
     Where all shifts are along one of two dims, a loop over that dim leaves the other free.
     """
@@ -163,7 +163,7 @@ def _front(
 
 
 def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] | None:
-    """How far along both dims a read of the cycle goes; None: it is no shift, or leaves its row."""
+    """The shifts of a read of the cycle along both dims; None: it is none, or leaves its row."""
     out: dict[str, int] = {}
     for e, r in zip(ref.index, graph[ref.name].domain, strict=True):
         c = None if isinstance(e, Slice) else is_shift(e, r.dim)
@@ -176,7 +176,7 @@ def shifts_of(graph: Graph, ref: Ref, axis: str, other: str) -> tuple[int, int] 
 def _pulled(
     graph: Graph, sizes: Mapping[str, int], part: Sequence[str], axis: str, other: str
 ) -> list[str]:
-    """What is made for each cell alone, and read at the cell: it is made on the diagonal."""
+    """Find the equations that only the cell itself reads: they can be computed on the diagonal."""
     out: list[str] = []
     todo = list(part)
     while todo:

@@ -101,7 +101,7 @@ class _Skew:
         self.valid = both(compare(">=", at, f.other.lo), compare("<", at, f.other.hi))
 
     def reads(self, name: str) -> list[tuple[Node, int]]:
-        """Where the front reads an equation, in branches that are ever taken."""
+        """The operands at which the front reads an equation, in branches that are ever taken."""
         return [
             (n, k)
             for n, k in self.graph.readers[name]
@@ -135,7 +135,7 @@ class _Skew:
         return Graph(self.g.nodes, self.graph.outputs, self.g.dims).live()
 
     def needed(self, name: str) -> list[str]:
-        """What is read of the same cell."""
+        """The equations that are read of the same cell."""
         own = [a for a in self.graph[name].args if a.name in self.f.members]
         return [a.name for a in own if self.shifts(a) == (0, 0)]
 
@@ -151,7 +151,7 @@ class _Skew:
         return Type(node.type.dtype, (self.f.length, *node.type.shape))
 
     def keep(self, name: str, made: Ref) -> None:
-        """What later diagonals read: zero before the first."""
+        """Store what later diagonals read: zero before the first."""
         n = self.g[name]
         assert isinstance(n.type, Type)
         zero = self.g.emit(
@@ -230,7 +230,7 @@ class _Skew:
         return evaluate(self.inside.lo, self.sizes), evaluate(self.inside.hi, self.sizes) - 1
 
     def operand(self, ref: Ref, within: Domain) -> tuple[Ref, bool]:
-        """What a cell reads, and whether that differs from cell to cell."""
+        """The operand of a cell, and whether it differs from cell to cell."""
         f, two = self.f, {self.f.axis.dim, self.f.other.dim}
         if ref.name in f.members:
             shifts = self.shifts(ref)
@@ -256,7 +256,7 @@ class _Skew:
         return x if always_inside(x.index, of.domain, within) else None
 
     def zeros(self, t: Any, within: Domain) -> Ref:
-        """What no cell reads."""
+        """Zeros, for values that no cell reads."""
         return self.g.emit(Const(value=0, dtype=t.dtype, shape=t.shape), (), within, "zero")
 
     def neighbor(self, read: Ref, along: int, across: int, within: Domain) -> Ref:
@@ -308,7 +308,7 @@ class _Skew:
         return self.g.emit(op, (x, places), within, f"{ref.name}_cells")
 
     def moved(self, ref: Ref, every: Ref, within: Domain) -> Ref | None:
-        """What is read a fixed number of points from each cell, along one dim or both."""
+        """Read at a fixed distance from each cell, along one dim or both; None if it varies."""
         f, axes = self.f, dict[str, tuple[int, Range, Any]]()
         for e, r in zip(ref.index, self.graph[ref.name].domain, strict=True):
             if isinstance(e, Slice):
@@ -326,7 +326,7 @@ class _Skew:
         return self.tilted(every, axes, within)
 
     def fitted(self, ref: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
-        """Of points along the axis, that of each cell; zeros where there is none."""
+        """Cut the points along the axis to one per cell; zeros where there is none."""
         f = self.f
         before = lin([(extent.lo, 1), (condition, -1), (f.axis.lo, -1)])
         after = lin([(f.length, 1), (before, -1), (length_of(extent), -1)])
@@ -343,7 +343,7 @@ class _Skew:
         return self.g.emit(Pad(axis=0, before=more[0], after=more[1]), (ref,), within, "cells")
 
     def tilted(self, every: Ref, axes: Mapping[str, tuple[int, Range, Any]], within: Domain) -> Ref:
-        """Of a table, one diagonal: rows that start one element later each have it as a column."""
+        """Read a diagonal of a table: it is a column of rows that each start one element later."""
         (k, r, c), (_, columns, past) = (axes[d.dim] for d in (self.f.axis, self.f.other))
         x, rest = every, self.graph.read_type(every).shape[2:]
         turn = Transpose(order=(1, 0, *range(2, 2 + len(rest))))
@@ -363,7 +363,7 @@ class _Skew:
         return self.fitted(x, r, c, within)
 
     def passing(self, every: Ref, extent: Range, condition: Any, within: Domain) -> Ref:
-        """What varies along the other dim alone: turned round, it passes by the diagonals."""
+        """Read a value of the other dim alone: reversed, it slides along the diagonals."""
         f = self.f
         # element k is the point w - before - k + lo + c, from the end the r.hi - 1 - that
         first: Expr | int = substitute(self.cell[f.other.dim], {f.axis.dim: 0}) + condition
@@ -448,7 +448,7 @@ class _Skew:
         return {d.name for d in self.g.dims} & set().union(*map(index_symbols, ends))
 
     def again(self, ref: Ref, within: Domain) -> Ref:
-        """What is pulled onto the diagonals, computed for one reader."""
+        """Compute again, for one reader, what is pulled onto the diagonals."""
         if ref.name not in self.f.pulled:
             return ref
         n = self.graph[ref.name]

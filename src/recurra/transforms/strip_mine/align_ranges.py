@@ -92,7 +92,7 @@ class _Widen:
         return min(having, key=lambda k: self.new.type(args[k]).rank)
 
     def in_step(self, node: Node) -> Ref:
-        """Which points are a whole number of steps from the range's first."""
+        """Mark the points that are a whole number of steps from the range's first."""
         of: Any = Sym(self.places.dims[0])
         turn = self.new.emit(Value(expr=of % self.g.step), (), self.places, "turn")
         start: Expr | int = self.g.lo

@@ -191,7 +191,7 @@ def _largest_divisor(total: int, most: int) -> int:
 
 
 def _nbytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> int:
-    """Of a value; products of each with each are summed as they are made."""
+    """The bytes of a value; products of each with each, summed as they are made, take none."""
     n = graph[name]
     made = isinstance(n.type, Type) and (_layer(n) or not isinstance(n.op, Einsum))
     return n.type.nbytes(sizes) if made and isinstance(n.type, Type) else 0
@@ -234,7 +234,7 @@ def read_by_points(
     batch: Collection[str],
     offloads: Callable[[str, int], bool] | None,
 ) -> str | None:
-    """What is to be offloaded of all that a tile reads: to go, it has to be read point by point."""
+    """Find an equation to offload among all that a tile reads: it has to be read point by point."""
     if offloads is None:
         return None
     for ref in (a for name in tile.members for a in graph[name].args):

@@ -76,7 +76,7 @@ class LoopGroup:
         return node.domain[self.dim].size(self.sizes)
 
     def nbytes(self, node: Node) -> int:
-        """What all points of an equation take."""
+        """The bytes of all points of an equation."""
         assert isinstance(node.type, Type)
         return self.rows(node) * self.steps(node) * node.type.nbytes(self.sizes)
 
@@ -185,11 +185,11 @@ class LoopGroup:
         return any(r not in self.below for r in by_point)
 
     def sources(self, name: str) -> Iterable[str]:
-        """What an equation waits for in the same run of the loop."""
+        """The equations that an equation waits for in the same run of the loop."""
         return {a.name: None for a in self.graph[name].args if self._is_of_this_run(a)}
 
     def readers(self, name: str) -> Iterable[str]:
-        """What waits for an equation in the same run of the loop."""
+        """The equations that wait for an equation in the same run of the loop."""
         found = ((r, r.args[k]) for r, k in self.graph.readers[name] if r.name in self.below)
         return {r.name: None for r, a in found if self._is_of_this_run(a)}
 

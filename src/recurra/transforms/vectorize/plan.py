@@ -1,4 +1,4 @@
-"""For each dim, which equations have it as an axis and which as a loop.
+"""Decide for each dim which equations have it as an axis and which as a loop.
 
 A dim that orders nothing (no cycle moves along it) becomes an axis everywhere it may; a dim some
 cycle moves along stays a loop, and what is free along it is left for `tile`.
@@ -70,7 +70,7 @@ class Cycle:
 
 
 def loops(graph: Graph) -> dict[str, set[str]]:
-    """For each dim, the equations that must run along it in order (Allen and Kennedy, 1987)."""
+    """Map each dim to the equations that must run along it in order (Allen and Kennedy, 1987)."""
     out: dict[str, set[str]] = {d: set() for d in graph.declared}
     for c in nested_cycles(graph):
         for d in c.dims if c.loop is None else (c.loop,):  # what is not understood stays as it is
@@ -106,7 +106,7 @@ def _nested(graph: Graph, nodes: list[str], edges: list[Edge], dims: list[str]) 
 def cycles(
     graph: Graph, nodes: Sequence[str], edges: Sequence[Edge]
 ) -> Iterator[tuple[list[str], list[Edge]]]:
-    """What must be ordered together, and the edges that close it; sources first."""
+    """Find the equations ordered together, and the edges that close them, sources first."""
     feeds: dict[str, list[str]] = {n: [] for n in nodes}
     for name, k in edges:
         feeds[name].append(graph[name].args[k].name)
@@ -313,7 +313,7 @@ def seldom(graph: Graph, sizes: Mapping[str, int], dim: str) -> set[str]:
 
 
 def more_axes(axes: Sequence[Axes], before: Graph, decisions: tuple[Decision, ...]) -> list[Axes]:
-    """Where the dims of each output of `before` are after `decisions`, from where they were."""
+    """Map the dims of each output of `before` to its axes after `decisions`."""
     out: list[Axes] = []
     for o, (dims, names) in zip(before.outputs, axes, strict=True):
         for d in decisions:

@@ -66,7 +66,7 @@ def total_of(graph: Graph, node: Node, dim: str) -> Total | None:
 
 
 def _cumulative(joined: Node, total: CumSum) -> Axis | None:
-    """What does all at once that an equation does with one point."""
+    """The operator that does at all points what an equation does at one; None: there is none."""
     match joined.op:
         case Add(labels=""):
             return total
@@ -93,7 +93,7 @@ def rewritten(graph: Graph, total: Total, dim: str, sizes: Mapping[str, int]) ->
 
 
 def _points(g: Rewriting, node: Node, total: Total, extent: Range) -> Ref:
-    """What is joined, at all points of a total."""
+    """Read the joined value at all points of a total."""
     source = g[total.point.name]
     same = total.first.at({extent.dim: extent.lo}) == total.point.at({extent.dim: extent.lo})
     if same and total.point == g.read(source.name) and source.domain == node.domain:

@@ -81,7 +81,7 @@ def _says(graph: Graph, node: Node, dim: str, members: set[str]) -> bool:
 
 
 def cycles(graph: Graph) -> dict[str, int]:
-    """For each equation, its strongly connected part."""
+    """Map each equation to the number of its strongly connected part."""
     parts = components(graph.nodes, lambda n: [a.name for a in graph[n].args])
     return {n: k for k, part in enumerate(parts) for n in part}
 
@@ -106,7 +106,7 @@ class _Branches:
         return all(self.stays(r, k, members) for r, k in (*mine, *others))
 
     def stays(self, reader: Node, index: int, members: set[str]) -> bool:
-        """On a cycle nothing else will do: the branch may be what gives the cycle its order."""
+        """Tell whether a branch stays a merge: on a cycle it may give the cycle its order."""
         a, member = reader.args[index], reader.name in members
         source = self.graph[a.name]
         if member and self.dim in reader.op.mentions():
@@ -215,7 +215,7 @@ class _Vectorize:
         return self.emit(Transpose(order=tuple(order)), (ref,), within, "moved")
 
     def operand(self, node: Node, ref: Ref, domain: Domain) -> tuple[Ref, bool]:
-        """What `node` reads now, and whether that has the new axis."""
+        """The operand that `node` reads now, and whether it has the new axis."""
         source = self.before[ref.name]
         member = node.name in self.members
         if member or ref.name in self.members:
@@ -326,7 +326,7 @@ class _Vectorize:
         return replace(node, op=op, args=args, domain=domain, type=self.new_type(node), locs=locs)
 
     def place(self, node: Node, index: int, domain: Domain) -> Domain:
-        """Where an operand is brought into shape: that of a branch where it is chosen alone."""
+        """The domain in which an operand takes shape: its branch, if it is chosen there alone."""
         member = node.name in self.members
         if not isinstance(node.op, Merge) or (member and self.dim in node.op.mentions()):
             return domain
