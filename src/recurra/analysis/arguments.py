@@ -57,7 +57,7 @@ class _Checked:
 
     @property
     def skipped(self) -> int:
-        """How many arguments stand before the name."""
+        """The number of arguments before the name."""
         return int(self.is_method or next(iter(self.own), "") == "self")
 
     def way_out(self, args: Sequence[object], given: Mapping[str, object]) -> str:
@@ -143,7 +143,7 @@ def expecting(
 def _misfit(
     function: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]
 ) -> str:
-    """How the arguments do not fit the parameters, in Python's words; "" if they do."""
+    """Say how the arguments do not fit the parameters, in Python's words; "" if they do."""
     try:
         signature(function).bind(*args, **given)
     except TypeError as misfit:
@@ -183,6 +183,6 @@ def shown(value: object) -> str:
 
 
 def names_unpacked(frame: FrameType) -> int | None:
-    """How many names a value is unpacked to by the instruction that a frame is at, if by one."""
+    """Count the names that a frame's instruction unpacks a value to; None: it is another one."""
     at = (x for x in dis.get_instructions(frame.f_code) if x.offset == frame.f_lasti)
     return next((x.arg for x in at if x.opname == "UNPACK_SEQUENCE"), None)

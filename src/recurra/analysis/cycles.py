@@ -58,7 +58,7 @@ def _core(edges: Edges) -> Edges:
 
 
 def _waiting(needs: dict[str, list[str]]) -> set[str]:
-    """What can never start, if each name starts after all that it needs."""
+    """Find the names that can never start, if each starts after all that it needs."""
     released: dict[str, list[str]] = {n: [] for n in needs}
     for n, sources in needs.items():
         for s in sources:

@@ -66,7 +66,7 @@ def _is_choice(node: Node) -> bool:
 
 
 def _where_called(reader: Node, k: int, held: Decided) -> Decided:
-    """What decides an operand of a call: what the call itself is asked by; of others, as it is."""
+    """The conditions of an operand of a call: those that ask for the call; else `held`."""
     if not isinstance(reader.op, Call):
         return held
     seen = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
@@ -76,7 +76,7 @@ def _where_called(reader: Node, k: int, held: Decided) -> Decided:
 
 
 def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
-    """What decides an operand, of what decides its reader and of what the reader itself chooses."""
+    """The conditions of an operand, from those of its reader and the reader's own choice."""
     ref = reader.args[k]
     if _is_choice(reader) and k > 0:
         held |= {DataCondition(reader.args[0], k == 1)}
@@ -101,7 +101,7 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
 
 @dataclass(frozen=True)
 class Taken:
-    """Where a value is taken: where a condition on dims holds, and others on data."""
+    """The points at which a value is taken: by a condition on dims, and others on data."""
 
     where: Expr = TRUE
     by: Decided = NOTHING

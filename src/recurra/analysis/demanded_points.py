@@ -158,7 +158,7 @@ class _Demand:
         return self.most[name]
 
     def asked_by(self, name: str) -> Iterator[str]:
-        """Who reads an equation, but for choices: recurrences go through them."""
+        """Yield the readers of an equation, less choices: recurrences go through them."""
         return (r.name for r, _ in self.graph.readers[name] if not isinstance(r.op, Merge))
 
     def is_root(self, node: Node) -> bool:

@@ -31,7 +31,7 @@ from recurra.polyhedral import isl
 
 
 def line_of(node: Node, index: int = -1) -> Loc | None:
-    """Where operand `index` was written: the line of its branch, else that of the equation."""
+    """The line where operand `index` was written: its branch's, else the equation's."""
     return node.lines[index] if 0 <= index < len(node.args) else node.loc
 
 
@@ -44,7 +44,7 @@ def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
 
 
 def spoken(expr: Index | Ref) -> str:
-    """As the user writes it: `rc.min(t+5,T)`."""
+    """The expression as the user writes it: `rc.min(t+5,T)`."""
     return re.sub(r"\b(min|max)\(", r"rc.\1(", str(expr))
 
 
@@ -430,7 +430,7 @@ def no_order(
 def _calls_one_by_one(
     graph: Graph, equations: Sequence[str], told: Sequence[Node]
 ) -> tuple[list[str], str]:
-    """What calls of the host have to do with a cycle, of which some is told; and a way out."""
+    """Say how calls of the host take part in a cycle, of which some is told, and a way out."""
     for call in (graph[n] for n in equations):
         if not isinstance(call.op, Call) or not call.op.has_state or not call.domain:
             continue

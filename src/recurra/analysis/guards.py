@@ -69,7 +69,7 @@ def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) ->
 
 
 def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:
-    """How many of the points of a domain fulfill a condition; 1 where that is not known."""
+    """Estimate the share of a domain's points that fulfill a condition; 1 if it is not known."""
     if (symbols(condition) | domain.mentions()) - set(domain.dims) - sizes.keys():
         return 1.0
     every = prod(longest(domain, d, sizes) for d in domain.dims)

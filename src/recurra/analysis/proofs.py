@@ -56,7 +56,7 @@ class Proof:
 
     @property
     def unknown(self) -> dict[str, tuple[int, int]]:
-        """What an open bound may be."""
+        """The least and greatest values of each open bound."""
         return {n: (1, most) for n, most in self.open.items()}
 
     def box(self, domain: Domain) -> dict[str, tuple[int, int]]:
@@ -82,7 +82,7 @@ class Proof:
         }
 
     def edges(self, domain: Domain) -> Expr:
-        """What a point of the box of a domain must fulfill to be one of the domain."""
+        """The condition under which a point of the box of a domain belongs to the domain."""
         if not self.open:
             return TRUE
         ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]

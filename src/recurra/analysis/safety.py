@@ -79,7 +79,7 @@ def check(
 
 
 def _mistakes(proof: Proof) -> dict[str, RecurraError]:
-    """What is wrong with equations at any point of their domains."""
+    """Find what is wrong with equations at any point of their domains."""
     out: dict[str, RecurraError] = {}
     for node in proof.graph.nodes.values():
         if any(lo > hi for lo, hi in proof.box(node.domain).values()):
@@ -375,7 +375,7 @@ def _sizes(proof: Proof, node: Node) -> None:
 
 
 def _of_op(proof: Proof, node: Node, box: Box) -> None:
-    """What the op itself asks of sizes and positions."""
+    """Check what the operator itself asks of sizes and positions."""
     match node.op:
         case Cut(axis=axis, start=start, size=size):
             _cut(proof, node, axis, (start, start + size), box)

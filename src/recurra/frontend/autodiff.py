@@ -326,7 +326,7 @@ def pull(
 
 
 def _share(gradient: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Tensor | None:
-    """What one of the readers of each point sends there; products are taken `apart`."""
+    """The gradient that a reader of each point sends there; products are taken `apart`."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
@@ -355,7 +355,7 @@ def _is_box(condition: Expr, domain: Domain) -> bool:
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
-    """What must hold at q for the point that would read it to be a point of the reader."""
+    """Find the conditions at q for the point that would read it to be a point of the reader."""
     out: list[Expr] = []
     for p, e in inv.fixed.items():
         r = domain[p]
@@ -369,7 +369,7 @@ def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
 
 
 def _guards(inv: Inverse) -> list[Expr]:
-    """What else must hold at (q, free dims) for q to be read there."""
+    """The other conditions at (q, free dims) under which q is read there."""
     out = [inv.when]
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if not isinstance(e, Slice) and e != r.sym:

@@ -40,7 +40,7 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
 
 
 def _read_over(operand: Operand, dim: str) -> str:
-    """What stands in brackets to read all points of a dim."""
+    """The index, as written in brackets, that reads all points of a dim."""
     ranges = operand.domain if dim in operand.domain.dims else operand.tracer.domain({dim})
     return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 

@@ -101,7 +101,7 @@ def unwrap(expr: Size) -> Expr | int: ...
 @overload
 def unwrap(expr: object) -> object: ...
 def unwrap(expr: object) -> object:
-    """What an index expression says; a whole number of NumPy is one of Python."""
+    """The index expression of a `BareIndex`; a whole number of NumPy becomes one of Python."""
     if isinstance(expr, np.integer):
         return int(expr)
     return expr.expr if isinstance(expr, BareIndex) else expr

@@ -291,7 +291,7 @@ def _common_shape(
 
 
 def points_for_elements(tensors: Sequence[Operand]) -> str:
-    """What to write where z[0:4] reads points of a dim, and elements of the value were meant."""
+    """Suggest what to write where z[0:4] reads points of a dim but was meant to read elements."""
     todo = list(tensors)
     while todo:
         x = todo.pop()

@@ -357,8 +357,11 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
 
 
 def _takes(frame: FrameType) -> list[int]:
-    """How many values are unpacked of what __enter__ gives, and of the first of them: [3, 2] for
-    `as ((b, B), (i, I), (t, T))`, [2] for `as (t, T)`. The code tells, source or not."""
+    """Count the values that __enter__ is unpacked into, and those of the first of them.
+
+    The counts are [3, 2] for `as ((b, B), (i, I), (t, T))` and [2] for `as (t, T)`. They are read
+    from the bytecode, so that no source is needed.
+    """
     after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
     unpacked = takewhile(lambda x: x.opname == "UNPACK_SEQUENCE", after)
     return [x.arg or 0 for x in unpacked][:2]

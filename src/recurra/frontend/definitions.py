@@ -75,7 +75,7 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
 
 
 def _name_after_variable(operand: Operand) -> None:
-    """What is declared takes the name of the user's variable, where that is free."""
+    """Name a declared tensor after the user's variable, if that name is free."""
     name, tracer = operand.called, operand.tracer
     is_new = operand.name not in tracer.final and tracer.branches.get(operand.name) == []
     if is_new and not operand.indexed and name.isidentifier() and name not in tracer.nodes:
@@ -159,7 +159,7 @@ def _fixed_place(operand: Operand, expr: Any, extent: Range) -> Expr | int:
 
 
 def _other_place(operand: Operand, expr: Any, extent: Range) -> str:
-    """In the right order, if that is what is wrong; else under a condition."""
+    """Suggest the right order of dims if that is what is wrong; else a condition."""
     if str(expr) in operand.domain.dims:
         return f"the order of its dims is {operand.name}[{', '.join(operand.domain.dims)}]"
     return f"give a condition: {operand.name}[..., {extent.dim} >= 1] = ..."

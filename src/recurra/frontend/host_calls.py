@@ -98,7 +98,7 @@ def call(
     domain: Dims = (),
     pure: bool = False,
 ) -> Any:
-    """What `fn` returns on the host for NumPy arrays of one point: a type, or a sequence of types.
+    """Call `fn` on the host with NumPy arrays of one point; `results` is its type, or several.
 
     It is called once per point of the operands' domain and of `domain`; the dims in `batch` are
     taken whole, as leading axes of every operand and result. A function may have state: its calls
@@ -188,7 +188,7 @@ def _fn(op: Call) -> Any:
 
 
 def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
-    """What the call at each point of `outer` waits for: the first one for nothing."""
+    """Declare the token that calls at points of `outer` wait for; the first waits for nothing."""
     zero = as_tensor(0, "i32")
     if not len(outer):
         return zero

@@ -169,7 +169,7 @@ def _is_held(operand: Operand) -> bool:
 
 
 def _variables() -> Iterator[object]:
-    """What the user's frames have as variables, from the line that is run on outward."""
+    """Yield the values of the user's variables, from the frame that is run outward."""
     frame = users_frame()
     while frame is not None:
         yield from frame.f_locals.values()
@@ -245,7 +245,7 @@ def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tens
 
 
 def _over(operand: Operand, keys: tuple[object, ...]) -> str:
-    """How a value without axes is read at other points: of a read, or of a number such as T."""
+    """Suggest how to read a value without axes at other points: a read, or a number such as T."""
     read = ", ".join(map(written, keys))
     if operand.domain:
         over = operand.indexed and len(keys) == len(operand.domain)

@@ -1,4 +1,4 @@
-"""Which points of an equation read a point of its source: reads, inverted for gradients.
+"""Invert reads for gradients: find the points of an equation that read a point of its source.
 
 y[u<U] = f(x[2*u])        x[t] is read at u = t // 2, where t == 2 * (t // 2)
 y[t<T] = f(x[t//2])       x[q] is read at t = 2 * q and at t = 2 * q + 1

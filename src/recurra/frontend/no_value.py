@@ -40,7 +40,7 @@ _IN_JAX = (
 
 
 class Opaque:
-    """What Python and NumPy would turn into a number or an array is refused."""
+    """A value that is not known yet: Python and NumPy may not turn it into a number or an array."""
 
     __slots__ = ()
 

@@ -12,7 +12,7 @@ from recurra.errors import here
 
 @dataclass(frozen=True)
 class Operator:
-    """How one writes it here, what it is called elsewhere, and what it does."""
+    """An operator: how it is written here, what it is called elsewhere, and what it does."""
 
     ours: str  # a line that works, of tensors x and y, integers i, and a dim t
     numpy: str
@@ -22,7 +22,7 @@ class Operator:
 
     @property
     def key(self) -> str:
-        """Its name, without its arguments: x.sum, x + y."""
+        """The name without arguments: x.sum, x + y."""
         return self.ours.split("(")[0]
 
 

@@ -165,7 +165,7 @@ def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:
 def _axis_and_places(
     call: str, tensor: Tensor, axis: int | Read, index: object
 ) -> tuple[int, Tensor]:
-    """Where elements are along an axis; all other axes are those of the tensor."""
+    """Check an axis and the places of elements along it; all other axes are those of the tensor."""
     if isinstance(axis, Read):
         raise ShapeError(
             "the axis comes first, then the places",

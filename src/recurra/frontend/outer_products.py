@@ -115,7 +115,7 @@ def _product(value: Operand) -> tuple[Node, Einsum] | None:
 
 
 def _operands(value: Operand, node: Node) -> list[Ref]:
-    """What a product is made of, at the point where it is read."""
+    """The operands of a product, at the point where it is read."""
     by = {
         r.dim: e
         for r, e in zip(node.domain, value.ref.index, strict=True)

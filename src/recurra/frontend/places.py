@@ -43,7 +43,7 @@ def place_of(key: object, extent: Range) -> Expr | int:
 
 
 def _by_data(key: object, extent: Range) -> str:
-    """How elements are chosen that no index expression names."""
+    """Suggest how to choose elements that no index expression names."""
     if key is ...:
         return f"write {extent.dim} for every point of it at itself"
     if key is None:

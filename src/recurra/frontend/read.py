@@ -28,7 +28,7 @@ class Read:
 
     @property
     def ref(self) -> Ref:
-        """What is read, by the name that the equation has now."""
+        """The read, by the name that the equation has now."""
         for names in self.tracer.renamed[self._seen :]:
             if self._ref.name in names:
                 self._ref = Ref(names[self._ref.name], self._ref.index)
@@ -102,7 +102,7 @@ class Read:
         return f"{self.type} over ({dims})" if dims else str(self.type)
 
     def _repr_html_(self) -> str:
-        """What it is, its equation or its branches so far, and the lines that wrote them."""
+        """The equation or its branches so far, and the lines that wrote them."""
         node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
         if branches is None:
             lines = [(node.text(self.graph.is_identity), node.loc)]

@@ -143,7 +143,7 @@ def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
 
 
 def _count(operand: Operand, axis: Axes) -> BareIndex | int:
-    """How many elements are folded."""
+    """The number of elements that are folded."""
     count: Expr | int = 1
     for a in axes_of(operand, axis):
         count = ex.mul(count, operand.shape[a])
@@ -155,7 +155,7 @@ def _truth(tensor: Tensor) -> Tensor:
 
 
 def _at_least_f32(tensor: Tensor) -> Tensor:
-    """As floats of 32 bits at least, in which sums of halves are right."""
+    """Cast to floats of 32 bits at least, in which sums of halves are right."""
     return tensor.cast(join(tensor.dtype, "f32"))
 
 

@@ -24,7 +24,7 @@ MOST_DIGITS = {
 
 
 def rounded(x: Tensor, decimals: int | BareIndex) -> Tensor:
-    """To the nearest of so many decimals; of two that are as near, to the even one."""
+    """Round to the nearest of so many decimals; of two that are as near, to the even one."""
     digits = _digits(decimals)
     if isinstance(digits, int) and digits >= 0 and not is_float(x.dtype):
         return x

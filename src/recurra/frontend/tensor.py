@@ -237,7 +237,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
-        """Not, of truth values; bit by bit, of integers."""
+        """Invert truth values, or the bits of integers."""
         return logical(RecurrentTensor, el.Not, bitwise.BitNot, self)
 
     @operator("x @ y", "np.matmul", "torch.matmul")
@@ -318,7 +318,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
     def round(self: RecurrentTensor, decimals: int | BareIndex = 0) -> RecurrentTensor:
-        """To the nearest of so many decimals; of two that are as near, to the even one."""
+        """Round to the nearest of so many decimals; of two that are as near, to the even one."""
         return rounded(self, decimals)
 
     @operator("x.erf()", "scipy.special.erf", "torch.erf")

@@ -272,7 +272,7 @@ OF_MODULES = {  # words of torch's modules that mean something else of a tensor,
 def hint(
     name: str, known: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """What to write for a word, or for a function as np.sum or torch.cat; it may be none.
+    """Suggest what to write for a word, or for a function such as np.sum or torch.cat; may be "".
 
     Args:
         known: the words that there are, of which one may be meant.
@@ -300,7 +300,7 @@ def hint(
 def unknown(
     what: str, name: str, known: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
 ) -> NoSuchName:
-    """What is raised where a tensor, or a module of the package, has no such name.
+    """The error for a name that a tensor, or a module of the package, does not have.
 
     Args:
         known: the names that it has.
@@ -317,7 +317,7 @@ def unknown(
 def no_attribute(
     what: str, owner: object, name: str, own: Mapping[str, str] = MappingProxyType({})
 ) -> AttributeError:
-    """What is raised where an object of ours, such as "the module" Linear, has no such name."""
+    """The error for a name that an object of ours, such as "the module" Linear, does not have."""
     kind = type(owner)
     if name.startswith("_"):  # Python asks for these
         return AttributeError(f"{kind.__name__} has no attribute {name!r}")

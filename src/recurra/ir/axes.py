@@ -17,7 +17,7 @@ Axes = tuple[tuple[str, ...], tuple[str, ...]]  # of an output: dims left, and w
 
 @dataclass(frozen=True)
 class Restored:
-    """What turns an array [*dims, *axes] to [*before, *spatial]."""
+    """The reordering of an array [*dims, *axes] to [*before, *spatial]."""
 
     order: tuple[int, ...]
     groups: tuple[int, ...]
@@ -33,8 +33,7 @@ class Restored:
 
 
 def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
-    """What turns an array [*dims, *axes] to [*before, *spatial], a dim that `graph` has in groups
-    to one."""
+    """Find the reordering of [*dims, *axes] to [*before, *spatial]; groups join to one dim."""
     have = [*axes[0], *axes[1]]
     split = [[d] if d in have else _halves(graph, d) for d in before]
     order = [have.index(d) for parts in split for d in parts]

@@ -23,13 +23,13 @@ class Network:
     )  # what may still flow along an edge, and back
 
     def edge(self, source: Hashable, sink: Hashable, cost: float = UNBOUNDED) -> None:
-        """What it costs if `source` is on the one side and `sink` on the other."""
+        """Add an edge: the cost if `source` is on the one side and `sink` on the other."""
         ahead, back = (self.left.setdefault(x, {}) for x in (source, sink))
         ahead[sink] = min(UNBOUNDED, ahead.get(sink, 0) + int(max(0.0, cost) * self.unit))
         back.setdefault(source, 0)
 
     def one_side(self) -> tuple[set[Hashable], float]:
-        """What is on the one side of the cheapest cut, as little of it as can be; and its cost.
+        """Find the one side of the cheapest cut, the smallest that there is, and the cost.
 
         The cost is the most that flows from the one side to the other (Dinic, 1970).
         """
@@ -39,7 +39,7 @@ class Network:
         return set(level), flow / self.unit
 
     def _levels(self) -> dict[Hashable, int]:
-        """How many edges lead to what can still be reached."""
+        """Count the edges to everything that can still be reached."""
         level: dict[Hashable, int] = {ONE: 0}
         todo = deque[Hashable]([ONE])
         while todo:

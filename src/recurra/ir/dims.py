@@ -37,7 +37,7 @@ def is_reserved(name: str) -> bool:
 
 
 class Role(Enum):
-    """What a dim is: written by the user, or made by a pass of another dim, its parent."""
+    """The role of a dim: written by the user, or made by a pass from another dim, its parent."""
 
     WRITTEN = "written"
     ADJOINT = "adjoint"  # a second point of the parent, at which a cotangent is read
@@ -97,7 +97,7 @@ class Dim:
 
 
 class Declarations:
-    """What is asked of the dims of a graph, whatever they are called."""
+    """The dims of a graph, and questions about them that do not depend on their names."""
 
     dims: tuple[Dim, ...]
 

@@ -430,7 +430,7 @@ def evaluate(expr: Any, env: Env, xp: Any = None) -> Any:
 
 
 def _evaluate_comparison(comparison: Cmp, env: Env, xp: Any) -> Any:
-    """With arrays on the left, and numbers on the right, where they are added up first."""
+    """Compare, arrays on the left and numbers on the right, where they are added up first."""
     sides = ((_terms(comparison.a), 1), (_terms(comparison.b), -1)) if xp is not None else ()
     terms = [(evaluate(x, env, xp), k * sign) for side, sign in sides for x, k in side]
     wide = [(v, k) for v, k in terms if getattr(v, "shape", ())]

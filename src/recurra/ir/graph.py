@@ -55,7 +55,7 @@ class Slice(Frozen):
 
     @property
     def count(self) -> Expr | int:
-        """How many points are read."""
+        """The number of points that are read."""
         gap: Any = self.hi - self.lo
         return gap if self.step == 1 else (gap + self.step - 1) // self.step
 
@@ -126,7 +126,7 @@ class Node:
 
     @property
     def lines(self) -> tuple[Loc | None, ...]:
-        """Where each operand was written: its branch's line, where those are known, or its own."""
+        """The line that wrote each operand: its branch's, if that is known, or the equation's."""
         return self.locs or (self.loc,) * len(self.args)
 
     def read_type(self, ref: Ref) -> AnyType:
@@ -225,7 +225,7 @@ class Graph(Declarations):
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[Node, int]]]:
-        """Who reads each equation, and as which operand."""
+        """Map each equation to its readers, each with the index of the operand."""
         out: dict[str, list[tuple[Node, int]]] = {n: [] for n in self.nodes}
         for n in self.nodes.values():
             for k, a in enumerate(n.args):

@@ -27,7 +27,7 @@ Array = Any
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """What every pass may ask of a primitive. Subclasses are frozen dataclasses, found by name.
+    """The base of all primitives: what passes may ask of one. Subclasses are frozen, found by name.
 
     The open signatures (`*xs, **_`) let an op name its operands: its arity is its signature.
     """

@@ -83,17 +83,17 @@ class Statement:
 
     @property
     def conditions(self) -> tuple[Expr, tuple[DataCondition, ...]]:
-        """What has to hold for it to run."""
+        """The conditions under which it runs, on dims and on data."""
         return self.where, self.decided_by
 
     @property
     def operands(self) -> tuple[Ref, ...]:
-        """What the op is given."""
+        """The operands of the operator, without the conditions on data."""
         return self.args[: -len(self.decided_by)] if self.asks else self.args
 
     @property
     def places(self) -> tuple[Expr | int, ...]:
-        """Where it writes, along each dim of the array."""
+        """The place it writes, along each dim of the array."""
         return tuple(e for e in self.write.index if not isinstance(e, Slice))
 
     @property

@@ -199,7 +199,7 @@ def expression(text: str) -> Expr | int:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand outside brackets."""
+    """Split at the commas that stand outside brackets."""
     parts, depth, last = list[str](), 0, 0
     for k, c in enumerate(text):
         depth += (c in "([") - (c in ")]")

@@ -59,7 +59,7 @@ def join(left: str, right: str) -> str:
 
 
 def _can_hold(to: str, dtype: str) -> bool:
-    """Whether operands of `dtype` become `to` beside one of that type: u8 in i32, not in i8."""
+    """Tell whether operands of `dtype` become `to` beside one of it: u8 in i32, not in i8."""
     if to == dtype or dtype == "bool":
         return True
     if is_float(to):
@@ -71,7 +71,7 @@ def _can_hold(to: str, dtype: str) -> bool:
 
 
 def is_wide(dtype: object) -> bool:
-    """Whether numbers of this type, or of NumPy's of this name, have 64 bits."""
+    """Tell whether numbers of this type, or of NumPy's of this name, have 64 bits."""
     return str(dtype) in ("f64", "i64", "float64", "int64")
 
 
@@ -94,7 +94,7 @@ class Type:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     def __repr__(self) -> str:
-        """As users write it."""
+        """The type as users write it."""
         name = "boolean" if self.dtype == "bool" else self.dtype
         return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
 
@@ -231,7 +231,7 @@ class Domain(Frozen):
         return Domain(tuple(r for r in self.ranges if r.dim in used))
 
     def points(self, env: Env, along: Collection[str] | None = None) -> int:
-        """How many points it has, or its box along some dims."""
+        """Count the points of the domain, or of its box along some dims."""
         return prod(r.size(env) for r in self.ranges if along is None or r.dim in along)
 
     def mentions(self) -> set[str]:

@@ -61,7 +61,7 @@ def detached(given: object) -> object:
 
 
 def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:
-    """What NumPy, torch, JAX or nested lists hold, bit by bit, without the gradient it may have.
+    """Copy what NumPy, torch, JAX or nested lists hold, bit by bit, without any gradient.
 
     Raises ShapeError about `what` with the first place that is masked, or where the lengths of
     lists differ.
@@ -133,7 +133,7 @@ def _is_small(array: np.ndarray, dtype: str) -> bool:
 
 @cache
 def _is_safe(dtype: np.dtype, to: np.dtype) -> bool:
-    """Whether every value of `dtype` is one of `to`, or is rounded to one."""
+    """Tell whether every value of `dtype` is one of `to`, or is rounded to one."""
     name = SHORT_NAME[to.name]
     if dtype.kind == "b":
         return True
@@ -163,7 +163,7 @@ def _place(at: tuple[int, ...]) -> str:
 
 
 def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
-    """Where values do not fit, or None where all do."""
+    """Mark the values that do not fit; None if all do."""
     if not array.size:
         return None
     low, high = _exact(dtype)
@@ -196,7 +196,7 @@ def _exact(dtype: str) -> tuple[int, int]:
 
 
 def _range(dtype: str, array: np.ndarray) -> str:
-    """What a type holds, of values such as those of the array."""
+    """Say which values a type holds, of values such as those of the array."""
     low, high = _exact(dtype)
     if not is_float(dtype):
         return f"{dtype} holds whole numbers from {low} to {high}"

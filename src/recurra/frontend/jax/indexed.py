@@ -90,7 +90,7 @@ def _places(
     parts: Sequence[int],
     sizes: Sequence[Expr | int],
 ) -> RecurrentTensor:
-    """Where on the indexed axes, taken as one, each element is: [*batch, *parts]."""
+    """The place of each element on the indexed axes, taken as one: [*batch, *parts]."""
     shape = tuple(sizes[k] for k in parts)
     total: RecurrentTensor | None = None
     for k in moves:
@@ -127,7 +127,7 @@ def _on(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
 
 
 def _missing(fill: Any, dtype: str) -> Any:
-    """What jax.numpy gives where there is no element."""
+    """The value that jax.numpy gives where there is no element."""
     if fill is not None:
         return fill
     return float("nan") if is_float(dtype) else dtype == "bool" or -(2**31)

@@ -234,7 +234,7 @@ def _clamped(
 
 
 def _quotient(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
-    """Of integers without its fraction."""
+    """Divide; a quotient of integers loses its fraction."""
     if is_float(left.dtype):
         return left / right
     below = ((left % right) != 0) & ((left < 0) != (right < 0))
@@ -267,7 +267,7 @@ def _unrolled(params: Params, args: list[RecurrentTensor], of: _Source) -> list[
 
 
 def _fixed_and_carried(params: Params) -> tuple[int, int]:
-    """How many operands of a scan are constants, and how many are carried."""
+    """Count the operands of a scan that are constants, and those that are carried."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     fixed, carried, _ = params["ft_in"].unpack()  # JAX from 0.11 on: trees

@@ -108,7 +108,7 @@ class _Cut:
         return None if whole and name not in _TURNS else group
 
     def pieces(self) -> Pieces:
-        """In the order of their last equations."""
+        """The compiled pieces, in the order of their last equations."""
         number: dict[core.Var, int] = {}
         constants = dict(zip(self.jaxpr.constvars, self.closed.consts, strict=True))
         for v in (*self.jaxpr.invars, *constants):

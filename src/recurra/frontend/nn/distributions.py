@@ -40,7 +40,7 @@ def class_at(weights: RecurrentTensor, draw: RecurrentTensor) -> RecurrentTensor
 
 
 def _drawn_over(domain: Dims | None, tensor: RecurrentTensor) -> Domain:
-    """Where draws differ from each other: by default where what they are drawn from does."""
+    """The domain over which draws differ: by default the one of what they are drawn from."""
     return tensor.domain if domain is None else box_of(domain)
 
 
@@ -54,7 +54,7 @@ _WRITTEN = "write pi = rc.nn.Categorical(x.index(0)); a = pi.sample(); pi.log_pr
 
 
 class Distribution(ABC):
-    """What a policy returns: `sample`, `log_prob`, `entropy`, and `mode` to act greedily."""
+    """The distribution that a policy returns: `sample`, `log_prob`, `entropy`, and `mode`."""
 
     @abstractmethod
     def sample(self, domain: Dims | None = None) -> Any:

@@ -13,7 +13,7 @@ from recurra.frontend.tensor import RecurrentTensor
 
 
 def _small(init: Initializer | None) -> Initializer:
-    """At first all actions are about as likely."""
+    """An initializer with which all actions are about as likely at first."""
     return init or initializers.orthogonal(0.01)
 
 

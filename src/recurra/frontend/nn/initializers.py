@@ -52,7 +52,7 @@ def kaiming_normal(gain: float = sqrt(2.0)) -> Initializer:
 
 
 def kaiming_uniform(gain: float = sqrt(2.0)) -> Initializer:
-    """As kaiming_normal, from an interval; `gain` √⅓ is what torch's layers start with."""
+    """Like kaiming_normal, but uniform; `gain` √⅓ is what torch's layers start with."""
     return lambda shape: uniform(gain * sqrt(3.0 / fans(shape)[0]))(shape)
 
 
@@ -62,7 +62,7 @@ def xavier_normal(gain: float = 1.0) -> Initializer:
 
 
 def xavier_uniform(gain: float = 1.0) -> Initializer:
-    """As xavier_normal, from an interval."""
+    """Like xavier_normal, but uniform."""
     return lambda shape: uniform(gain * sqrt(6.0 / sum(fans(shape))))(shape)
 
 
@@ -90,7 +90,7 @@ def orthonormal(x: np.ndarray) -> np.ndarray:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many elements go into one of the result, and come from one of the operand.
+    """Count the elements that go into one of the result, and that come from one of the operand.
 
     At least one: of no elements nothing is scaled.
     """

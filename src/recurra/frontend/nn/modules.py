@@ -199,7 +199,7 @@ class Module:
                 yield prefix + key, part
 
     def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
-        """Its own parameters and modules, those in a list by their number, "layers.0"."""
+        """Yield the module's own parameters and modules, those in a list as "layers.0"."""
         for key, v in vars(self).items():
             if isinstance(v, (Parameter, Module)):
                 yield key, v
@@ -219,7 +219,7 @@ class Module:
                 yield prefix + key, part, key in self.matrices
 
     def torch_name(self, key: str) -> str:
-        """How the module of torch calls a part of it."""
+        """The name of a part in the module of torch."""
         return key
 
     def load(

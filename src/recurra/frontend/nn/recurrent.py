@@ -47,7 +47,7 @@ class Cell(Module):
         self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
 
     def of_input(self, tensor: RecurrentTensor) -> State:
-        """What the input [input_size] adds to each gate."""
+        """The share of the input [input_size] in each gate."""
         return self.parts(tensor @ self.weight_ih + self.bias_ih)
 
     def of_hidden(self, hidden: RecurrentTensor) -> State:

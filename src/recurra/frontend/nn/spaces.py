@@ -26,7 +26,7 @@ from recurra.ir.types import Type, is_float
 
 
 class Spaces:
-    """What an environment shows and takes, in numbers of inputs, outputs and deviations."""
+    """The spaces of an environment, as numbers of inputs, outputs and deviations of a network."""
 
     def __init__(self, env: Any) -> None:
         self.observation, self.action = env.observation_space, env.action_space
@@ -137,7 +137,7 @@ def _is_normal(leaf: Any) -> bool:
 
 
 def _outputs(leaf: Any, space: Any) -> int:
-    """How many numbers a network gives of a part of the actions."""
+    """Count the numbers that a network gives for a part of the actions."""
     if leaf.actions is not None:
         return leaf.actions
     if leaf.counts or is_float(leaf.type.dtype) or leaf.type.dtype == "bool":

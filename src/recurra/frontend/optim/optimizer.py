@@ -36,7 +36,7 @@ class Optimizer:
             raise no_attribute("the optimizer", self, name)
 
     def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
-        """Where `parameter` goes, against: the gradient, scaled and averaged."""
+        """The direction against which `parameter` moves: the gradient, scaled and averaged."""
         raise NotImplementedError
 
     def step(self, after: After | None = None) -> None:
@@ -108,7 +108,7 @@ def state(parameter: Parameter, name: str) -> RecurrentTensor:
 
 
 def count(parameter: Parameter) -> RecurrentTensor:
-    """How many steps there will have been: 1 at the first."""
+    """The number of the current step: 1 at the first."""
     passed: Index | RecurrentTensor | int = 0
     for r in steps_of(parameter):
         passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
@@ -116,7 +116,7 @@ def count(parameter: Parameter) -> RecurrentTensor:
 
 
 def gradient(parameter: Parameter) -> RecurrentTensor:
-    """What backward() found for a parameter."""
+    """The gradient that backward() found for a parameter."""
     if parameter.grad is None:
         raise RecurraError(
             f"{parameter.name} has no gradient",

@@ -286,7 +286,7 @@ def known_branch(node: Node, rewriting: Rewriting) -> Node | None:
 
 
 def branch_read(node: Node, index: int, source: Node, rewriting: Rewriting) -> Ref | None:
-    """Read the one branch of `source` that covers all points of operand `index`, if there is one.."""
+    """Read the one branch of `source` that covers all points of operand `index`, if any does.."""
     assert isinstance(source.op, Merge)
     a, read = node.args[index], merge_condition(node, index) or TRUE
     for branch, when in zip(source.args, source.op.when, strict=True):
