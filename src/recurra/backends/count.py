@@ -150,7 +150,7 @@ def range_of(value: int | Count) -> Range:
 
 
 def compare_ranges(left: Range, right: Range, sign: str) -> bool | None:
-    """What a comparison gives for all numbers of two ranges; None: for some this, for some that."""
+    """Compare all numbers of two ranges; None: it holds for some and not for others."""
     (al, ah), (bl, bh) = left, right
     match sign:
         case "<":

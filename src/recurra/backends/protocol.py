@@ -25,12 +25,12 @@ class Backend(Protocol):
 
     @property
     def machine(self) -> ArrayMachine:
-        """What walks through regions."""
+        """The machine that runs the statements of a region."""
         ...
 
     @property
     def target(self) -> Target:
-        """What it is, as choices by cost see it."""
+        """The target for choices by cost."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class Backend(Protocol):
         ...
 
     def given(self, array: np.ndarray) -> Any:
-        """What regions take of an array that a host call made, in memory of its own."""
+        """Make an argument of regions from a result of a host call, in memory of its own."""
         ...
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
@@ -78,7 +78,7 @@ class Backend(Protocol):
         ...
 
     def wait(self, array: Any) -> Any:
-        """What a launch gave, when it is there."""
+        """Wait for the result of a launch, and return it."""
         ...
 
     def settle(self) -> None:
@@ -94,7 +94,7 @@ class Backend(Protocol):
         ...
 
     def operand(self, array: Any) -> np.ndarray:
-        """What a host call is given of an array, which no launch destroys before it returns."""
+        """Make an argument of a host call, which no launch overwrites before it returns."""
         ...
 
     def aside(self, array: Any) -> Any:
@@ -126,7 +126,7 @@ class Mesh(Backend, Protocol):
         ...
 
     def parts(self, array: Any) -> Iterable[Any]:
-        """What each worker has of an array."""
+        """The part of an array that each worker has."""
         ...
 
     def copy(self, array: Any) -> Any:

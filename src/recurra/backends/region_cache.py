@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass
 class RegionCache(Generic[T]):
-    """By plan, which is compared as one object, and by the name of a region in it."""
+    """A cache by plan, compared as one object, and by the name of a region in it."""
 
     plans: list[tuple[StoragePlan, dict[str, T]]] = field(
         default_factory=list[tuple[StoragePlan, dict[str, T]]]

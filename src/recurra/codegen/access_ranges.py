@@ -26,7 +26,7 @@ Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
 
 @dataclass(frozen=True)
 class Touch:
-    """Of one store, by a statement: an index along each cut axis (None: any), and its delays."""
+    """An access of a statement to a store: an index along each cut axis (None: any), and delays."""
 
     store: str
     writes: bool
@@ -50,7 +50,7 @@ def _plain(axis: StoredAxis) -> bool:
 
 
 def places(axes: Sequence[StoredAxis]) -> int:
-    """Of a store."""
+    """Count the places of a store."""
     return prod(a.slots for a in axes)
 
 
@@ -99,7 +99,7 @@ def touched(
 def _statement(
     plan: StoragePlan, region: Region, text: str, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Iterable[Touch]:
-    """What one statement does to stores."""
+    """Find the accesses of one statement to stores."""
     node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
     known = {*plan.sizes, *(loop.dim for loop in region.around)}
 

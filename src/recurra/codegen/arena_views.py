@@ -27,7 +27,7 @@ def can_place(backend: object) -> TypeGuard[Placing]:
 
 
 def views(plan: StoragePlan) -> dict[str, list[View]]:
-    """Of every store in the arena, its buffer, or its buffers if they are apart."""
+    """Map every store in the arena to its buffer, or buffers if it is split."""
     if plan.arena is None:
         return {}
     out: dict[str, list[View]] = {}

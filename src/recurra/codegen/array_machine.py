@@ -20,7 +20,7 @@ class MachineStore(Protocol):
 
 
 class MachineArray(MachineStore, Protocol):
-    """What is read of a store, or computed."""
+    """A part of a store, or a computed array."""
 
     def __getitem__(self, key: Any, /) -> MachineArray: ...
 
@@ -43,8 +43,10 @@ Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
 class ArrayMachine(Protocol):
-    """What a backend gives the walk. Arrays, stores and times are of its own types: what it made is
-    handed back to it as it is."""
+    """The array operations of a backend, for code that interprets a schedule.
+
+    Arrays, stores and times are of its own types: what it has made is passed back to it as it is.
+    """
 
     @property
     def xp(self) -> ArrayNamespace:

@@ -1,4 +1,4 @@
-"""Who reads what a host call gives: launches, later calls, or nobody.
+"""Find the readers of each result of a host call: launches, later calls, or nobody.
 
 step = step_call((i, t), a, token)
 a = region(seed, i, t, step, ..)      of step, the observation: only until the next call
@@ -17,7 +17,7 @@ from recurra.ops.control import Item
 
 
 class Reader(Enum):
-    """Who reads one result of a host call."""
+    """The readers of one result of a host call."""
 
     NOBODY = "nobody"
     HOST = "the host, which hands it to later calls"
@@ -26,7 +26,7 @@ class Reader(Enum):
 
 
 def readers(program: Program) -> Mapping[str, tuple[Reader, ...]]:
-    """By call, who reads each of its results."""
+    """Map each call to the readers of its results."""
     plan, after = program.plan, handed_on_by(program.items)
     calls = calls_of(program.items)
     taken = {v for r in program.regions for v in (*r.held, *r.carried)}

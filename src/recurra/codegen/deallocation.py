@@ -17,7 +17,7 @@ Thing = tuple[Literal["variable", "store"], str]
 
 
 def frees(program: Program) -> list[list[Thing]]:
-    """For every item what is let go of after it; of programs whose host only launches."""
+    """List for every item what is freed after it; for programs whose host only launches."""
     out: list[list[Thing]] = [[] for _ in program.items]
     last: dict[Thing, int] = {}
     for k, it in enumerate(program.items):
@@ -45,7 +45,7 @@ def _things(region: Region) -> list[Thing]:
 
 
 def _past(it: ChunkLoop) -> list[Thing]:
-    """What the end of a loop reads and fills."""
+    """The variables and stores that the end of a loop reads and fills."""
     if it.end is None:
         return []
     kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, LastValue)]

@@ -63,7 +63,7 @@ class Ended:
 
 
 def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
-    """What ends loops of a schedule."""
+    """Find the equations that end loops of a schedule."""
     out: list[Ended] = []
     graph = schedule.graph
     ranges = {d.name: d.range for d in graph.dims}
@@ -122,7 +122,7 @@ def read_inside(plan: StoragePlan, loop: Loop, active: frozenset[str]) -> frozen
 def reach(
     plan: StoragePlan, ended: Ended, name: str, depth: int, active: frozenset[str]
 ) -> int | None:
-    """How many points of a store past its end are read; None: it may be all of them.
+    """Count the points of a store that are read past its end; None: it may be all of them.
 
     Readers in a loop at the same depth end with it: they read less than a tile past the end.
     """
@@ -148,7 +148,7 @@ def reach(
 
 
 def _past(index: Index, dim: str, unit: int) -> int | None:
-    """How far a read goes beyond the first point of a step over `dim` that is left out."""
+    """The distance of a read beyond the first point of a step over `dim` that is left out."""
     at, size = (index.lo, index.size) if isinstance(index, Slice) else (index, 1)
     if not isinstance(size, int):
         return None
@@ -179,7 +179,7 @@ _Place = tuple[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class PastEnd:
-    """What equations are where `dim` is at a point that no row has; what a reader can rely on.
+    """The values of equations where `dim` is past the end of all rows, on which readers can rely.
 
     A read is past the end along the dims whose index mentions one that is: of x[t_,t] that reads
     y[t,t_], `t_` past the end is the first dim of x and the second of y.
@@ -207,12 +207,12 @@ class PastEnd:
                 pass
 
     def read(self, place: _Place) -> list[_Place]:
-        """What an equation reads at a place."""
+        """The places that an equation reads at a place."""
         name, past = place
         return [self.at(a, past) for a in self.graph[name].args]
 
     def at(self, ref: Ref, past: frozenset[str]) -> _Place:
-        """Where a read by an equation whose dims `past` are past the end falls."""
+        """The place of a read by an equation whose dims `past` are past the end."""
         pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
         return ref.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
 
@@ -227,7 +227,7 @@ class PastEnd:
         return True
 
     def value(self, name: str) -> Past:
-        """What every point past the end of all rows is."""
+        """The value of every point past the end of all rows."""
         found = self.known.get((name, frozenset({self.dim})))
         return None if found is _OPEN else found
 
@@ -261,7 +261,7 @@ class PastEnd:
         return isinstance(node.op, Where) and self.before(node.args[2], past) == name
 
     def before(self, ref: Ref, past: frozenset[str]) -> str:
-        """What a read takes of the point before."""
+        """The name of the equation that a read takes of the point before; "" if it takes none."""
         at = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
         shifts = [is_shift(e, d) for d, e in at.items() if d in past and not isinstance(e, Slice)]
         return ref.name if -1 in shifts else ""

@@ -35,12 +35,12 @@ class Guarded:
 
     @property
     def condition(self) -> Expr:
-        """What has to hold of the times."""
+        """The condition on times."""
         return of_times(self.when)
 
     @property
     def on_data(self) -> list[DataCondition]:
-        """What has to hold of data."""
+        """The conditions on data."""
         return sorted((c for c in self.when if isinstance(c, DataCondition)), key=str)
 
 

@@ -95,7 +95,7 @@ def _source(
     spans: Spans,
     known: Mapping[str, HandedOn | None],
 ) -> HandedOn | None:
-    """What the variable of a statement is a name for, if it computes nothing."""
+    """Find the array that the variable of a statement is a name for, if it computes nothing."""
     if node.where != TRUE or node.accumulates:
         return None
     if isinstance(node.op, Item):

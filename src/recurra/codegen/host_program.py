@@ -102,7 +102,7 @@ HostItem = RegionLaunch | HostCall | HostLoop | ChunkLoop
 
 @dataclass(frozen=True)
 class Program:
-    """What runs, where everything lives, and what the host does in between."""
+    """A whole program: its storage, its launches, and what the host does in between."""
 
     plan: StoragePlan
     items: tuple[HostItem, ...]
@@ -172,7 +172,7 @@ def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
 
 
 def handed_on_by(items: tuple[HostItem, ...]) -> list[HandedOn]:
-    """What the host hands on in them."""
+    """List the values that the host passes on in some items."""
     out: list[HandedOn] = []
     for it in items:
         if isinstance(it, RegionLaunch):

@@ -117,7 +117,7 @@ class _HostWriter:
         return self.spell("clock" if loop.step > 0 else "back", loop.dim)
 
     def launched(self, loop: Loop) -> str:
-        """Where a launch ends."""
+        """The name of the time at which a launch ends."""
         return self.spell("launched", loop.dim)
 
     # ---- lines
@@ -225,8 +225,10 @@ class _HostWriter:
         return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
 
     def taking(self, name: str, region: Region) -> str:
-        """How a launch gets a point that it writes: of an offloaded store any memory does, unless
-        it reads what was there."""
+        """The suffix by which a launch gets a point that it writes of an offloaded store.
+
+        Any memory does, unless the launch reads what was there.
+        """
         plan = self.program.plan
         store = plan.stores[name]
         if not store.room:
@@ -251,7 +253,7 @@ class _HostWriter:
             self.line(f"{left} = {self.tuple(f'copy({self.variable(init)})' for _, init in seeds)}")
 
     def enter(self, it: ChunkLoop | HostLoop) -> str:
-        """Where the loop starts; the main one goes on where a resumed run left it."""
+        """The time at which a loop starts; the main one starts where a resumed run stopped."""
         stretches = self.program.stretches
         if not any(it is x for x in stretches):
             return str(it.lo)
@@ -262,7 +264,7 @@ class _HostWriter:
         return start
 
     def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
-        """What lives on after a step of the main loop: x, a variable; x[], a store."""
+        """The values that live on after a step of the main loop: x is a variable, x[] a store."""
         stores = {store_key(n): self.store(n) for n in self.program.waiting(it)}
         known = {it.end.border: self.end(it.end.going)} if it.end else {}
         return {n: self.variable(n) for n in self.program.traveling(it)} | stores | known

@@ -73,7 +73,7 @@ def numbers(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray
 
 @cache
 def dtype_name(dtype: object) -> str:
-    """What NumPy calls an element type of any library."""
+    """NumPy's name of an element type of any library."""
     return str(dtype).rpartition(".")[2]
 
 

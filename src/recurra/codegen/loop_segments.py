@@ -72,7 +72,7 @@ def open_ends(
 
 
 def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
-    """How many steps a loop runs; the half of the most, where that depends on dims around it."""
+    """Estimate the steps of a loop: half of the most, if that depends on dims around it."""
     every = frozenset(members(loop.body))
     s = open_ends(graph, loop, every, sizes)
     if s is not None:
@@ -83,7 +83,7 @@ def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
 def spans_of(
     graph: StatementGraph, loop: Loop, active: Collection[str], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """When the statements run that have a point in the loop: the first time, and past the last."""
+    """Map each statement with a point in the loop to its first time, and the time past its last."""
     found = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     return {s: (lo, hi) for s, (lo, hi) in found.items() if lo < hi}
 

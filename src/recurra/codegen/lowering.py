@@ -90,7 +90,7 @@ class _Lower:
     def asked(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
     ) -> set[str]:
-        """What the host reads to end loops that it runs, and to fill stores past their end."""
+        """Find what the host reads to end loops that it runs, and to fill stores past their end."""
         out: set[str] = set()
         for it in items:
             host = self.is_host(it)
@@ -104,7 +104,7 @@ class _Lower:
         return out
 
     def ends(self, loop: Loop) -> Ended | None:
-        """What a loop finds out the end of."""
+        """The condition whose first false step a loop finds."""
         return next((e for e in self.endings if e.sets(loop)), None)
 
     def follows(self, loop: Loop) -> bool:
@@ -247,7 +247,7 @@ class _Lower:
     def found(
         self, group: tuple[Item, ...], items: tuple[Item, ...], active: frozenset[str]
     ) -> list[str]:
-        """What ends loops of a group, which loops of the host beside it end with."""
+        """The conditions that end loops of a group and also loops of the host beside it."""
         loops = [it for it in items if isinstance(it, Loop)]
         mine = [e for e in self.endings if any(e.sets(x) for x in loops if x in group)]
         return [
@@ -378,7 +378,7 @@ class _Lower:
         index: int,
         parts: int,
     ) -> HostEnd:
-        """How the host ends one stretch of a loop, the k-th."""
+        """Describe how the host ends stretch `index` of a loop."""
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
         if index < parts - 1:
             return HostEnd(ended.going, ended.points, late, asks, index == 0, None)

@@ -39,7 +39,7 @@ def predicated_loops(plan: StoragePlan, prices: Prices) -> StoragePlan:
 
 
 def worth_predicating(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
-    """What begins or ends inside a loop, as long as asking costs little beside a step."""
+    """Find the statements that begin or end inside a loop, if asking them costs little."""
     graph, mine = plan.statements, members(loop.body)
     if any(varies(graph[s].domain[loop.dim], plan.sizes) for s in mine):
         return frozenset()
@@ -71,7 +71,7 @@ def predicate_ns(plan: StoragePlan, statement: str, loop: Loop, prices: Prices) 
 
 
 def can_be_predicated(plan: StoragePlan, statement: str) -> bool:
-    """Not what is added up or read where it lies, nor what ends loops or calls the host."""
+    """Can a statement run under a condition? Not if it adds up, ends loops or calls the host."""
     s = plan.statements[statement]
     odd = s.accumulates or isinstance(s.op, Input | Going) or not s.op.pure
     return not odd and statement not in plan.seeded and not isinstance(s.type, Tuple)

@@ -41,7 +41,7 @@ class Region:
 
     @property
     def found(self) -> tuple[str, ...]:
-        """What of `ends` it finds out itself."""
+        """The names in `ends` that the region itself computes."""
         mine = self.active & frozenset(members(self.items))
         return tuple(e for e in self.ends if e in mine)
 
@@ -219,7 +219,7 @@ def flow_of(
     chunk: Loop | None,
     around: tuple[Loop, ...] = (),
 ) -> Flow:
-    """What a stretch uses and makes; a chunk is one step of its loop after another."""
+    """Find what a stretch uses and makes; a chunk is one step of its loop after another."""
     flow = Flow(plan, frozenset(members((chunk,) if chunk is not None else items)))
     if chunk is not None:
         return flow.body(chunk, active)

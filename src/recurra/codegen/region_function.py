@@ -22,7 +22,7 @@ ArraySpec = tuple[tuple[int, ...], str]
 
 
 def times(region: Region) -> int:
-    """How many loop times a launch is given, and ends of such."""
+    """Count the loop times that a launch is given, and their ends."""
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 

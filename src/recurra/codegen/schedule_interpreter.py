@@ -190,7 +190,7 @@ class Walk:
             finish(self.machine.loop(loop.dim, lo, hi, body, start))
 
     def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> LoopSteps:
-        """What travels before the first step, one step of it, and where it goes after the last."""
+        """Split a loop: values before the first step, one step, and values after the last."""
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
@@ -233,7 +233,7 @@ class Walk:
             self.part(ending, loop, seg, state)
 
     def ending(self, loop: Loop, active: frozenset[str], state: Scope) -> Ended | None:
-        """What ends a loop before its time: a statement of its own, or of a loop before it."""
+        """Find what ends a loop early: a statement of its own, or of a loop before it."""
         for e in self.endings:
             if e.sets(loop) and e.going in active:
                 return e
@@ -268,7 +268,7 @@ class Walk:
             self.run(loop, first, seg.hi, seg.active, state)
 
     def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> LoopTime:
-        """How many steps of a loop rows go on for."""
+        """The number of steps of a loop for which rows go on."""
         unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 

@@ -24,7 +24,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class PerWorker(Protocol[A_co]):
-    """What each worker has of an array: a list, or [workers, ..]."""
+    """The parts of an array that workers have: a list, or [workers, ..]."""
 
     def __getitem__(self, worker: int, /) -> A_co: ...
     def __iter__(self) -> Iterator[A_co]: ...

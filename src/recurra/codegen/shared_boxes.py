@@ -38,7 +38,7 @@ def settled(
 def _box(
     store: Store, home: Home, env: Env
 ) -> tuple[tuple[LoopTime, ...], tuple[int, ...], tuple[int, ...]]:
-    """Where the box of a point begins; its size along axes of points; which axis of it each is.
+    """The begin of the box of a point, its size along axes of points, and the order of its axes.
 
     A store in tiles has the points of a box behind, where its order says; any other one ahead.
     """

@@ -63,7 +63,7 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
 
 
 def is_made_whole(plan: StoragePlan, name: str) -> bool:
-    """Whether a store is one value, which one statement makes outside of all loops."""
+    """Is a store one value, which one statement makes outside of all loops?"""
     store, (writer, *more) = plan.stores[name], plan.statements.writers[name]
     return not (
         more
@@ -129,7 +129,7 @@ def initial(
 
 @dataclass(frozen=True)
 class OutputOf:
-    """What makes an output [*dims, *shape] of its store, less the room for padded reads."""
+    """A function that makes an output [*dims, *shape] of its store, less room for padded reads."""
 
     lengths: tuple[int, ...]
     order: tuple[int, ...]
@@ -141,7 +141,7 @@ class OutputOf:
 
 
 def output_of(plan: StoragePlan, name: str) -> OutputOf:
-    """What makes an output of its store."""
+    """Build the function that makes an output of its store."""
     store, domain = plan.stores[name], plan.graph[name].domain
     lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)
     return OutputOf(lengths, written_order(domain, store, len(store.shape(plan.sizes))))

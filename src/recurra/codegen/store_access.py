@@ -33,7 +33,7 @@ def read(
     env: Env,
     sizes: Mapping[str, int],
 ) -> MachineArray:
-    """What an index asks for: points picked, slices as leading axes in the order of dims."""
+    """Read an index of a store: points picked, slices as leading axes in the order of dims."""
     xp = machine.xp
     if store.given and not store.kept:
         return machine.whole(array)

@@ -13,7 +13,7 @@ PointIndex = Mapping[str, Index]  # by dim of the array that is kept
 
 
 def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """Where along an axis a point is; of a tiled one, in which tile."""
+    """The slot of a point along an axis; of a tiled axis, the tile."""
     match axis.kind:
         case "block":
             return at - axis.lo
@@ -28,7 +28,7 @@ def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
 
 
 def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """Where a point is written: the first slot is for those between the points of a stride."""
+    """The slot at which a point is written; points between those of a stride go to the first."""
     if axis.kind != "strided":
         return slot(axis, at)
     is_kept = (axis.step - (at - axis.lo) % axis.step) // axis.step
@@ -36,7 +36,7 @@ def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopT
 
 
 def place(axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """Where in its tile a point is."""
+    """The place of a point within its tile."""
     return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
 
 

@@ -53,7 +53,7 @@ class ToCome(ABC):
 
 
 def read(value: object) -> object:
-    """What is to come, when it is there."""
+    """Wait for values that are still being computed, and return them."""
     if isinstance(value, tuple | list):
         return type(value)(map(read, value))
     return value.read() if isinstance(value, ToCome) else value
@@ -161,7 +161,7 @@ def among(value: object) -> list[Handle]:
 
 
 def there(value: object) -> object:
-    """What a handle is of, which is there."""
+    """Replace handles by the values that they stand for."""
     if isinstance(value, tuple):
         return tuple(map(there, value))
     return value.value if isinstance(value, Handle) else value

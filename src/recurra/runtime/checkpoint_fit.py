@@ -1,4 +1,4 @@
-"""Whether a checkpoint is one of this program: what it says of its run, and the arrays that it has.
+"""Check that a checkpoint fits this program: what it says of its run, and its arrays.
 
 A file whose checksum is right may still have been written by something else: by hand, by a script
 that edits weights, by another version.
@@ -72,7 +72,7 @@ def expect_told(found: LoadedCheckpoint, dim: str) -> None:
 
 
 def iterations_done(meta: Mapping[str, Any]) -> int:
-    """How many iterations are done, if a checkpoint's meta says so; otherwise 0."""
+    """Count the iterations that are done, if a checkpoint's meta says so; otherwise 0."""
     counters: Any = meta.get("counters")
     return sum(counters.values()) if _is_counters(counters) else 0
 

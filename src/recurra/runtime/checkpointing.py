@@ -130,7 +130,7 @@ class Saver:
 
     @cached_property
     def bounds(self) -> dict[str, int]:
-        """Those on which results depend: how many iterations there are, only if that is read."""
+        """The bounds on which results depend; the number of iterations only if it is read."""
         main, graph = self.program.main, self.source
         iterations = set() if main is None else symbols(graph.declared[main.loop.dim].range.hi)
         nodes = graph.nodes.values()
@@ -141,7 +141,7 @@ class Saver:
 
     @cached_property
     def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:
-        """Where each effect saves, and at which iterations."""
+        """List for each effect the folder it saves to, and the iterations at which it saves."""
         plan, main = self.program.plan, self.program.main
         assert main is not None, "a program without a loop has no checkpoints"
         dim = main.loop.dim
@@ -207,7 +207,7 @@ class Saver:
 
     @cached_property
     def parts(self) -> list[tuple[Export, ProgramPart | RecurraError]]:
-        """What is exported of the program, or why it is not."""
+        """The parts of the program that are exported, or why one cannot be."""
         found: list[tuple[Export, ProgramPart | RecurraError]] = []
         for e in self.exports:
             try:
@@ -262,7 +262,9 @@ class Saver:
         return arrays, meta
 
     def load(self, path: str | Path) -> tuple[Resume, int]:
-        """Where the newest checkpoint of a run left off, and its seed; hosts get their state."""
+        """Load the newest checkpoint of a run: where it stopped, and its seed; hosts get their
+        state.
+        """
         path = Path(path)
         inner = path / "checkpoints"
         found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)
@@ -319,7 +321,7 @@ class Saver:
             )
 
     def differences(self, found: checkpoint.LoadedCheckpoint) -> list[str]:
-        """What stands in the way of a run that is the same to the last bit, line by line."""
+        """List the reasons why a resumed run would not be the same to the last bit."""
         out = [
             f"{why}\n{_CONSEQUENCE.format(name=name)}" for name, why in found.meta["lost"].items()
         ]
@@ -380,7 +382,7 @@ class Saver:
     # ---- parameters
 
     def of_one(self, array: np.ndarray) -> np.ndarray:
-        """What is the same on all workers."""
+        """The value of one worker, of an array that is the same on all."""
         return array if self.workers == 1 else array[0]
 
     def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
@@ -414,7 +416,7 @@ class Saver:
         return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
 
     def handed_on(self, node: Node) -> str:
-        """What a merge reads in the first point of the second iteration: of the one before."""
+        """The equation of the iteration before that a merge reads in the second iteration."""
         assert isinstance(node.op, Merge)
         assert self.program.main is not None
         at = {r.dim: evaluate(r.lo, self.sizes) for r in node.domain}
@@ -475,7 +477,7 @@ def split(tree: object, path: str, arrays: Arrays) -> object:
 
 
 def join(tree: object, arrays: Values) -> object:
-    """What `split` took apart."""
+    """Put together what `split` took apart."""
     match tree:
         case {"$array": path}:
             return arrays[path]

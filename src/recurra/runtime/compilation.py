@@ -87,14 +87,14 @@ class Compilation:
         return max(x.hi for x in loops) - min(x.lo for x in loops)
 
     def arrange(self, output: str, array: A, xp: ArrayNamespace | None = None) -> A:
-        """From the program's order of axes to the user's; `xp` is the namespace of the array."""
+        """Reorder axes from the program's order to the user's; `xp` is the array's namespace."""
         if xp is None:
             xp = np if isinstance(array, np.ndarray) else self.backend.machine.xp
         return self.restored[output](array, xp)
 
     @cached_property
     def restored(self) -> Mapping[str, Restored]:
-        """What puts the axes of each output back into the user's order."""
+        """Map each output to the function that puts its axes back into the user's order."""
         before, graph = self.written.graph, self.compiled.plan.graph
         return {o: restored(graph, before[o].domain.dims, a) for o, a in self.compiled.axes.items()}
 
@@ -170,7 +170,7 @@ def _expect_work(written: Bounded, workers: int) -> None:
 def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
 ) -> tuple[compilation_cache.CachedProgram | None, Backend]:
-    """Where the program is kept, if it is, and the backend, which keeps its regions there."""
+    """The cache entry of the program, if it has one, and the backend, which caches regions there."""
     asked = config()
     if asked.cache is None or asked.watches or not keeps_regions(backend) or options.workers > 1:
         return None, backend

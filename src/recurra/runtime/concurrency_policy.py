@@ -24,7 +24,7 @@ from recurra.window.thread_pool import Ran
 
 @dataclass
 class Judged:
-    """What runs of one program on so many threads have shown. In words: how its launches run."""
+    """The record of runs of one program on so many threads. Its text says how launches run."""
 
     threads: int
     stretch: Stretch
@@ -32,14 +32,14 @@ class Judged:
     _taken: threading.Lock = field(default_factory=threading.Lock)
 
     def rests(self) -> bool:
-        """Whether a run in order will be over before anything is examined."""
+        """Will a run in order be over before anything is examined?"""
         trial = self.stretch.judgment.trial
         off = self.stretch.straight and not trial.examining
         return off and time.perf_counter() + self.seconds < trial.until
 
     @contextmanager
     def going_on(self) -> Generator[Stretch]:
-        """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
+        """Continue the stretch for one run; runs of other threads meanwhile have their own."""
         if not self._taken.acquire(blocking=False):
             yield _stretch(Judgment(self.threads, WINDOW_SLOTS))
             return
@@ -76,8 +76,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class RunLaunches:
-    """How the launches of one run are made, of a run that has a window also in words; and what ran
-    when in it."""
+    """The launches of one run: how they are made, in words too, and what ran when."""
 
     execution: Execution
     how: Judged | str = ""

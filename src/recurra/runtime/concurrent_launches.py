@@ -49,7 +49,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Told:
-    """Of a program: how its stores are cut, and what regions touch at the times they are given."""
+    """The stores of a program, how they are cut, and what regions access at given times."""
 
     axes: Mapping[str, tuple[StoredAxis, ...]]
     at: Mapping[str, Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]]
@@ -65,7 +65,7 @@ class LaunchWindows:
 
     @cached_property
     def told(self) -> Told:
-        """What is to be known of the program before its launches can go through a window."""
+        """The facts about the program that its launches need to go through a window."""
         return window_plan(self.execution)
 
     def judged(self, threads: int) -> Judged:
@@ -107,7 +107,7 @@ class LaunchWindows:
 
 
 def _named(execution: Execution) -> Execution:
-    """In order; who fails is told as in a window."""
+    """Launches in order; a failure names the region, as in a window."""
     loc = here()
 
     def named(name: str, function: ArrayFunction) -> ArrayFunction:
@@ -123,7 +123,7 @@ def _named(execution: Execution) -> Execution:
 
 
 def window_plan(execution: Execution) -> Told:
-    """What is to be known of a program before its launches can go through a window."""
+    """Find the facts about a program that its launches need to go through a window."""
     plan, regions = execution.program.plan, execution.program.regions
     axes = cut(plan, regions)
     at = {r.name: touched(plan, r, axes) for r in regions}

@@ -103,7 +103,7 @@ class Executable(InspectableProgram):
     def islands(
         self, seed: int = 0, *, inputs: Mapping[str, object] | None = None, steps: int = 8
     ) -> list[ProfiledLaunch]:
-        """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
+        """Measure every loop of one step of the outermost loop: predicted and measured ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long
         as compiling the program once more, and `steps` steps of it.
@@ -122,7 +122,7 @@ class Executable(InspectableProgram):
 
     @property
     def window(self) -> Judged | str:
-        """How launches ran of the last run that was given a window, in words."""
+        """The way in which the last run with a window made its launches, in words."""
         return self.runner.how
 
     longest_window = staticmethod(longest_window)

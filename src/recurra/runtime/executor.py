@@ -52,7 +52,7 @@ class _Copied(Mapping[str, np.ndarray]):
 
 @dataclass(frozen=True)
 class Step:
-    """What the host sees after an outermost launch: its times, outputs, traveling variables.
+    """The view of the host after an outermost launch: times, outputs, traveling variables.
 
     `points` says which points of an output are new; they differ from the times where it is made
     some steps late.
@@ -122,7 +122,7 @@ class Execution:
         native: bool = False,
         watched: bool = True,
     ) -> Generator[Step, None, dict[str, LibraryArray]]:
-        """What every launch of the outermost loop made, as it is made; returns all outputs.
+        """Run; yield after every launch of the outermost loop what it made, and return all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
         variables) as a Step gave them: the main loop goes on from there. `native` outputs are
@@ -174,7 +174,7 @@ class _ExecutorRun:
         self.traveling = {store_key(n): s for n, s in self.plan.stores.items()}
 
     def enter(self, lo: int, variables: Mapping[str, object]) -> tuple[int, tuple[object, ...]]:
-        """Where the outermost loop starts, and with what."""
+        """The time at which the outermost loop starts, and its variables then."""
         if self.resume is None:
             return lo, tuple(variables.values())
         time, saved = self.resume
@@ -231,19 +231,19 @@ class _ExecutorRun:
         return () if self.shards is None else (slice(None),)
 
     def later(self, lo: int) -> int:
-        """Where another stretch of the main loop starts: a resumed run has some behind it."""
+        """The time at which a later stretch of the main loop starts: not before a resumed run."""
         return lo if self.resume is None else max(lo, self.resume[0])
 
     def end(self, going: object, end: int, after: int) -> int:
-        """Where rows end, as far as is known: the host waits for the launch that says it."""
+        """The end of rows, as far as it is known: the host waits for the launch that says it."""
         return end if np.any(self.backend.numpy(going)) else min(end, after)
 
     def ended(self, end: object) -> int:
-        """Where rows end, as a launch says it: all workers say the same."""
+        """The end of rows, as a launch says it: all workers say the same."""
         return int(np.max(self.backend.numpy(end)))
 
     def rest(self, values: Mapping[str, LibraryArray], end: int) -> None:
-        """What outputs that left with every launch are past the end of all rows."""
+        """Fill outputs that left with every launch past the end of all rows."""
         for name, value in values.items():
             axis, store = self.streamed[name], self.plan.stores[name]
             shape, points = list(store.shape(self.plan.sizes)), self.span_of(name)
@@ -260,7 +260,7 @@ class _ExecutorRun:
         return self.points(name, lo, hi)
 
     def neutral(self, step: str) -> object:
-        """What a fold starts from."""
+        """The initial value of a fold."""
         return self.backend.array(blank(self.plan, step, np))
 
     def report(
@@ -356,7 +356,7 @@ class _ExecutorRun:
         return out
 
     def length(self, name: str, dim: str) -> int:
-        """How many points of a dim an output has, on all workers."""
+        """The points of an output along a dim, on all workers."""
         n = self.plan.graph[name].domain[dim].size(self.plan.sizes)
         return n * self.workers if self.shards and dim == self.shards.dim else n
 

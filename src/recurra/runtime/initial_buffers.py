@@ -49,7 +49,7 @@ class Given:
         return [self.buffer(store, whole[(*lead, slice(p, p + 1))]) for p in range(axis.slots)]
 
     def part(self, name: str, given: object) -> object:
-        """What is given of an input, or of the part of one that a store is."""
+        """The given array of an input, or of the part of one that a store is."""
         n = self.plan.graph[name]
         assert isinstance(n.op, Input)
         return n.op.given(n, self.plan.sizes, {n.op.of or name: given})

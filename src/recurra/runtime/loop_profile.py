@@ -38,7 +38,7 @@ class ProfiledLaunch:
 
     @property
     def row(self) -> dict[str, object]:
-        """As a line of a table."""
+        """The row of a table."""
         more = len(self.statements) - SHOWN
         text = " ".join(self.statements[:SHOWN]) + (f" … and {more} more" if more > 0 else "")
         return {

@@ -54,7 +54,7 @@ class BudgetCandidate:
 
 
 def fitted(make: Make, options: CompileOptions) -> Executable:
-    """What `make` compiles with these options, or with others as well that make it fit.
+    """Compile with these options, or with others as well that make the program fit.
 
     Raises PlanError where nothing that is tried does: it names the least budget that would do.
     """
@@ -69,7 +69,7 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
 def remembered(
     make: Make, given: CompileOptions, first: Executable, budget: int
 ) -> Executable | None:
-    """What was chosen before, where programs are kept (RECURRA_CACHE)."""
+    """Compile as was chosen before, if programs are cached (RECURRA_CACHE); else None."""
     found = first.compilation.kept and first.compilation.kept.get(f"memory-{budget}", pickle.loads)
     if not found:
         return None
@@ -113,7 +113,7 @@ def least(tried: Iterable[BudgetCandidate]) -> Peak:
 
 
 def way(program: Executable, more: More, budget: int) -> BudgetCandidate:
-    """Its regions are compiled, to know what they take, only if the rest fits."""
+    """Judge one program: its regions are compiled, to know their memory, only if the rest fits."""
     peak = between_launches(program).nbytes
     peak = program.memory.nbytes if peak <= budget else peak
     return BudgetCandidate(
@@ -132,7 +132,7 @@ class Bare:
 
 
 def between_launches(program: Executable) -> Peak:
-    """What is held outside of launches, at least: nothing is compiled to know it."""
+    """A lower bound of the memory outside of launches: nothing is compiled to know it."""
     backend = program.backend
     if not tells_besides(backend):
         return program.memory

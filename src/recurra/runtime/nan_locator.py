@@ -117,7 +117,7 @@ class WatchedArrays(Walk):
     def made(
         self, node: Statement, env: Env, result: np.ndarray, xs: Sequence[object]
     ) -> np.ndarray:
-        """Which elements are worse than the operands they are made of."""
+        """Mark the elements that are worse than the operands they are made of."""
         if isinstance(node.op, Merge):
             return np.zeros(result.shape, bool)
         if not xs:
@@ -348,7 +348,7 @@ class Check:
         )
 
     def answer_refusal(self, made: BadElement, op: Call, at: str, led: str) -> NotFiniteError:
-        """What the host gave, such as the reward of one row of an environment."""
+        """The error for a bad number from the host, such as the reward of one row."""
         words = op.fn.results
         what = f" as {words[made.result]}" if made.result < len(words) else ""
         row = f" of row {made.element[0]}" if op.batch_dims and made.element else ""

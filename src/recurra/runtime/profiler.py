@@ -1,4 +1,4 @@
-"""When a run's launches, the environment and moves to slow memory took place.
+"""Record when a run's launches, its environment and its moves to slow memory took place.
 
 One stretch of a recorded run is looked at, its second: the first one compiles. A launch ends when
 the first number of what it made is there; backends that launch ahead say when by `mark`.
@@ -89,7 +89,7 @@ class Watch:
         return timed
 
     def spans(self, execution: Execution) -> list[Span]:
-        """What was seen, with what was moved meanwhile."""
+        """The recorded spans, with the moves meanwhile."""
         seen = [x.result() if isinstance(x, Future) else x for x in self.found]
         moves = execution.mover.moves if execution.mover else ()
         names = ("read", "written")

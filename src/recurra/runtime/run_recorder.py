@@ -102,5 +102,5 @@ def _recorded(
 
 
 def ran(launches: RunLaunches) -> list[Span]:
-    """What a run through a window did in which thread."""
+    """The spans of a run through a window, by thread."""
     return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in launches.spans]

@@ -53,7 +53,7 @@ class Runner:
 
     @cached_property
     def single(self) -> SingleRun | None:
-        """How it runs as one launch when nobody watches; None: it does not."""
+        """The run as one launch, when nobody watches; None if it cannot be one."""
         program = self.compilation.single
         return None if program is None else SingleRun(self.compilation, program)
 
@@ -93,7 +93,7 @@ class Runner:
 
     @contextmanager
     def launches(self, request: RunRequest) -> Generator[RunLaunches]:
-        """How the launches of one run are made: as they are, or through a window."""
+        """Set up the launches of one run: in order, or through a window."""
         expect_inputs(self.compilation.inputs, request.inputs)
         expect_seed(request.seed)
         if request.window is None and self.compilation.check:  # one launch after the other
@@ -162,7 +162,7 @@ class Runner:
         return {name: c.arrange(o, made[c.outputs[o]]) for name, o in c.named.items()}
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, LibraryArray]:
-        """What the next launch of the outermost loop made; after the last one, all outputs."""
+        """Make the next launch of the outermost loop; after the last one, return all outputs."""
         since = time.perf_counter()
         try:
             s = next(steps)
@@ -229,7 +229,7 @@ class Runner:
             check.expect_inside(found, ends, c.written.sizes, starts)
 
     def islands(self, request: RunRequest, steps: int) -> list[ProfiledLaunch]:
-        """What every loop of one step of the outermost loop costs, predicted and measured, in ms.
+        """Measure every loop of one step of the outermost loop: predicted and measured ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long
         as compiling the program once more, and `steps` steps of it.

@@ -42,12 +42,12 @@ class InspectableProgram:
 
     @property
     def backend(self) -> Backend:
-        """What runs its regions."""
+        """The backend that runs its regions."""
         return self.compilation.backend
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Its bounds."""
+        """The bounds."""
         return self.compilation.written.sizes
 
     @property
@@ -100,12 +100,12 @@ class InspectableProgram:
 
     @property
     def contraction_rows(self) -> Sequence[Row]:
-        """What kernels gain, a row per contraction, of regions that have been compiled."""
+        """The gain of kernels, a row per contraction, in regions that have been compiled."""
         return getattr(self.backend, "contraction_rows", ())
 
     @property
     def chart(self) -> list[Row]:
-        """When each inner loop's statements run: its steps, one loop after the other."""
+        """The steps at which each inner loop's statements run, one loop after the other."""
         return chart(self.compiled)
 
     @cached_property
@@ -120,7 +120,7 @@ class InspectableProgram:
 
     @property
     def preflight(self) -> Mapping[str, object] | None:
-        """What is told of memory before the first step, as plain data: `report.page` draws it.
+        """The memory report that is made before the first step, as plain data for `report.page`.
 
         On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
         """
@@ -129,7 +129,7 @@ class InspectableProgram:
         return memory_summary(self.compiled, self.memory)
 
     def arena(self, solve: Solve | None = None) -> Arena:
-        """Where all stores lie if they share one block of memory, and what is lost between them.
+        """The arena: all stores in one block of memory, and what is lost between them.
 
         `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`. Of a program
         with a `placement` it is the one that it runs in.

@@ -42,7 +42,7 @@ class WholeProgramBackend(Backend, Protocol):
         ...
 
     def argument(self, array: object) -> LibraryArray:
-        """What the whole takes of a caller's array: it only reads it, and only while it runs."""
+        """Make an argument of a caller's array: it is only read, and only during the run."""
         ...
 
 
@@ -118,7 +118,7 @@ class SingleRun:
         return self.types[name] == (given.shape, dtype_name(given.dtype))
 
     def argument(self, x: ProgramInput, given: object) -> LibraryArray:
-        """What the launch takes of what was given for an input."""
+        """Make the launch's argument of the value that was given for an input."""
         return self.backend.argument(in_place(given, x.name, x.type.dtype, x.loc))
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:

@@ -139,7 +139,7 @@ class JaxNamespace:
         return moved(lambda x, y: jnp.where(condition, x, y), array, otherwise)
 
     def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
-        """In a loop over parts; the last one begins early enough to be whole."""
+        """Contract in a loop over parts; the last one begins early enough to be whole."""
         by = parts(labels, dtype, *xs) if devices()[0].platform == "cpu" else None
         if by is None:
             return self.einsum(labels, *(x.astype(dtype) for x in xs))

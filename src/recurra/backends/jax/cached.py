@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class CachedParts(Protocol):
-    """Where parts of a program are kept, by name, beside others."""
+    """A cache of the parts of a program, by name, beside other programs."""
 
     @property
     def name(self) -> str: ...
@@ -172,7 +172,7 @@ def options_for(plan: StoragePlan, region: Region) -> dict[str, Any]:
 
 
 def place() -> str:
-    """What JAX compiles for, and how it is set: a name of its own."""
+    """A name for what JAX compiles for, and for how it is set."""
     device = devices()[0]
     told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
     told.append(device.client.platform_version)  # of the compiler for a GPU
@@ -188,7 +188,7 @@ def _digest(*told: object) -> str:
 
 @cache
 def _listening() -> list[str]:
-    """What JAX found in a cache of its own, from the first call on."""
+    """The cache hits that JAX reports of its own cache, from the first call on."""
     found: list[str] = []
 
     def heard(event: str, **_: object) -> None:

@@ -19,7 +19,7 @@ from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
 
 
 def refused(name: str, what: str, facts: str) -> NoReturn:
-    """Of a primitive that has no equations."""
+    """Refuse a primitive that has no equations."""
     raise RecurraError(
         f"{name} uses {what}, which cannot be imported",
         facts=facts,
@@ -165,7 +165,7 @@ def _arrays(array: Any) -> Iterator[Any]:
 
 
 def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
-    """What `fn` gives for arrays of these types: its tree, with types for arrays."""
+    """Find the result of `fn` for arrays of these types: its tree, with types for arrays."""
     traced = Traced(fn)
     types, tree = traced.result_types(xs)
     return traced.unflatten(tree, types)

@@ -24,12 +24,12 @@ class Hlo:
 def of_function(
     function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()
 ) -> Hlo:
-    """Of a traceable function; arguments are arrays or `jax.ShapeDtypeStruct`s. Nothing runs."""
+    """Compile a traceable function to HLO; arguments may be `jax.ShapeDtypeStruct`. Nothing runs."""
     return _hlo(jax.jit(function, donate_argnums=donated).lower(*arguments).compile())
 
 
 def of_region(plan: StoragePlan, region: Region) -> Hlo:
-    """Of a region of a compiled program."""
+    """Compile a region of a compiled program to HLO."""
     return _hlo(JaxBackend().lowered(plan, region).compile())
 
 

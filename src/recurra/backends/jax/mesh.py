@@ -79,7 +79,7 @@ class JaxMesh(JaxBackend):
         return waited
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """What all devices run: their part of every array has a first axis of one."""
+        """The function that all devices run: every array has a first axis of one there."""
         ints = times(region)
         own = function(plan, region, self.machine, here=_here)
 
@@ -134,12 +134,12 @@ def _first(array: Any) -> Any:
 
 
 def _here() -> dict[str, Any]:
-    """Which device it is, and how all join."""
+    """The number of the device, and the function that joins values of all."""
     return {SHARD: lax.axis_index(AXIS), JOIN: lambda monoid, x: _JOINS[monoid](x, AXIS)}
 
 
 def devices_for(workers: int) -> list[Any]:
-    """As many devices; where JAX has not begun yet, the host's processor is made to have them.
+    """Get as many devices; if JAX has not begun yet, the host's processor is split into them.
 
     Of several processes they are all that there are.
     """

@@ -189,7 +189,7 @@ class JaxBackend:
 
     @property
     def threaded(self) -> bool:
-        """Where launches end when they return: by themselves they run beside nothing."""
+        """Do launches end when they return? They run beside nothing by themselves."""
         return ends_at_return() and devices()[0].platform == "cpu"
 
     def __init__(self, pinned: bool | None = None) -> None:
@@ -265,7 +265,7 @@ class JaxBackend:
         return array if isinstance(array, jax.Array) else self.borrow(array)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """What is traced."""
+        """The function of a region that JAX traces."""
         return at_full_precision(function(plan, region, self.machine))
 
     def lowered(self, plan: StoragePlan, region: Region) -> jax.stages.Lowered:
@@ -311,7 +311,7 @@ class JaxBackend:
         return np.array(word(array), copy=True)  # to let the launch take it over costs a quarter
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
-        """Where launches end when they return; what they give has memory of its own."""
+        """Make a buffer that the host writes, if launches end when they return."""
         kind = np.dtype(dtype)
         if not self.threaded or kind.type in WORDS:
             return None
@@ -375,7 +375,7 @@ def viewed(array: Any) -> Any:
 
 
 def _memory(kind: str) -> jax.sharding.Sharding:
-    """Of the device that launches run on."""
+    """Memory of a kind, on the device that launches run on."""
     return jax.sharding.SingleDeviceSharding(devices()[0], memory_kind=kind)
 
 

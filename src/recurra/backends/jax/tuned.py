@@ -39,7 +39,7 @@ class TunedJax(JaxBackend):
 
     @property
     def contraction_rows(self) -> list[dict[str, Any]]:
-        """As a table of a report has them."""
+        """The rows of a report's table of contractions."""
         return self.door.rows(self.choices)
 
     def _contraction(
@@ -96,7 +96,7 @@ class _Asking(JaxNamespace):
 
 @cache
 def _version() -> tuple[int, int]:
-    """Of XLA's foreign function interface, as its header says."""
+    """The version of XLA's foreign function interface, as its header says."""
     header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
     found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header.read_text()))
     return int(found["MAJOR"]), int(found["MINOR"])

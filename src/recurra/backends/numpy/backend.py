@@ -93,7 +93,7 @@ def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class NumpyArrays:
-    """What every backend has whose arrays are NumPy's."""
+    """The part of a backend that is the same for all whose arrays are NumPy's."""
 
     name = "numpy"
     target = PLAIN
@@ -119,7 +119,7 @@ class NumpyArrays:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """What a launch gives may have the memory of what it was given."""
+        """No buffer: a launch may return the memory that it was given."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)

@@ -36,7 +36,7 @@ class CodeBlock:
 
     @property
     def does_something(self) -> bool:
-        """Whether it has more than the places where values end."""
+        """Does it have more than the places where values end?"""
         return any(isinstance(it, CodeBlock) or it.text for it in self.body)
 
 

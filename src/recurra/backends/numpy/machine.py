@@ -37,7 +37,7 @@ def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> 
 
 
 def _take(array: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
-    """What np.take gives, without numbers: itself it copies an x that has no memory."""
+    """Take without numbers: np.take itself copies an array that has no memory."""
     return blank((*array.shape[:axis], *np.shape(at), *array.shape[axis + 1 :]), array.dtype)
 
 

@@ -75,7 +75,7 @@ class NumpyMesh(NumpyBackend):
 
 
 class _Meeting:
-    """Where the workers of a launch join."""
+    """The point at which the workers of a launch join their values."""
 
     def __init__(self, workers: int):
         self.barrier, self.mine = threading.Barrier(workers), threading.local()
@@ -85,7 +85,7 @@ class _Meeting:
         return {SHARD: self.mine.worker, JOIN: self.join}
 
     def join(self, monoid: str, array: Any) -> Any:
-        """Of all workers, in their order."""
+        """Join a value of all workers, in their order."""
         self.brought[self.mine.worker] = array
         self.barrier.wait()
         y = reduce(_JOINS[monoid], self.brought)

@@ -32,7 +32,7 @@ class Unwritten(TypeError):
 
 
 class Source(Protocol):
-    """What writes down what is done to stand-ins."""
+    """The code that records operations on stand-ins."""
 
     def atom(self, array: Any) -> str: ...
     def key(self, key: Any) -> str: ...
@@ -119,8 +119,10 @@ class StandIn(NDArrayOperatorsMixin):
 
 
 def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What a function makes of operands of these types; one that works number by number is asked
-    with a single number for each."""
+    """Call a function without numbers, to know the type of its result.
+
+    One that works number by number is called with a single number of each operand.
+    """
     if isinstance(func, np.ufunc) and not func.signature and not options:
         shapes = [np.shape(plain(x)) for x in args]
         few = [plain(x) if not shape else plain(x)[(slice(0, 1),) * len(shape)]

@@ -46,7 +46,7 @@ class Writer:
         return name
 
     def function(self, func: Any) -> str:
-        """How a function is called."""
+        """The name by which a function is called."""
         name = func.__name__
         if getattr(np, name, None) is func:
             return f"np.{name}"
@@ -100,7 +100,7 @@ class Writer:
         options: Mapping[str, Any],
         *mine: StandIn,
     ) -> Any:
-        """What a call gives: a stand-in, or the answer if that is known."""
+        """Write a call; return a stand-in for its result, or the result if it is known."""
         given = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
         return self.made(f"{name}({', '.join(given)})", func, (*mine, *args), options)
 
@@ -150,7 +150,7 @@ class Writer:
         self.items.append(Line("", text))
 
     def rename(self, array: Any, wanted: str) -> None:
-        """What the last line made is the value of a statement, and is called like it."""
+        """Name the last line's result after a statement, whose value it is."""
         last = self.items[-1] if self.items else None
         if isinstance(array, StandIn) and isinstance(last, Line) and last.name == array.name:
             last.name = array.name = self.named(wanted)
@@ -181,7 +181,7 @@ class Writer:
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """What may be a step of a loop of one: its values end with it."""
+        """Write a step of a loop of one: its values end with it."""
         begin = len(self.items)
         yield
         values = [x for x in self.items[begin:] if isinstance(x, Line) and x.is_value]

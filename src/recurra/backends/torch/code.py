@@ -26,7 +26,7 @@ class StraightLineCode:
 
     @property
     def calls(self) -> int:
-        """How many calls of torch it makes."""
+        """The number of calls of torch that it makes."""
         return sum(THREEFRY_CALLS if text.startswith("threefry(") else 1 for _, text in self.lines)
 
 

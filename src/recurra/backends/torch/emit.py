@@ -37,7 +37,7 @@ def emit(
 
 
 def _kernel(kernel: StraightLineCode, aliases: set[str]) -> list[str]:
-    """What is a view of a store leaves as a copy: the store will change."""
+    """Write a kernel; views of a store are returned as copies, as the store will change."""
     head = f"def {kernel.name}({', '.join((*kernel.takes, *kernel.views))}):"
     lines = [f"    {name} = {text}" for name, text in kernel.lines]
     gives = [f"{n}.clone()" if n in aliases else n for n in kernel.gives]

@@ -184,7 +184,7 @@ class RecordedLoop:
     alone: Lock = field(default_factory=Lock)  # its memory is that of one call at a time
 
     def __call__(self, *args: Any) -> tuple[Tensor, ...]:
-        """Its results, in memory of their own; runs of several threads take turns."""
+        """Run it; results have memory of their own, and runs of several threads take turns."""
         with self.alone:
             return self.called(*args)
 

@@ -29,7 +29,7 @@ class Counted(TorchDispatchMode):
         self.peak = 0
 
     def known(self, tensors: Sequence[Tensor]) -> None:
-        """What was there before."""
+        """Count these tensors as having been there before."""
         self.seen |= {_key(x.untyped_storage()) for x in tensors}
 
     def __torch_dispatch__(

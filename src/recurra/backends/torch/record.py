@@ -158,7 +158,7 @@ class Recorder(TorchFunctionMode):
         return self.values[id(tensor)].name
 
     def is_own(self, tensor: Tensor) -> bool:
-        """Whether nothing else has the memory of a tensor: no constant, and no view of another."""
+        """Is the memory of a tensor its own? Not of a constant, and not of a view of another."""
         v = self.values[id(tensor)]
         return v.home is not None and v.name not in self.shared and v.name not in self.aliases
 
@@ -294,7 +294,7 @@ class Recorder(TorchFunctionMode):
     def drawn(
         self, draws: Any, seed: Tensor, times: Sequence[Count], shape: Any, dtype: torch.dtype
     ) -> Tensor:
-        """What a function of the seed and of times gives, before the open kernel."""
+        """Draw by a function of the seed and of times, ahead of the open kernel."""
         function = self.fresh("draws")
         self.given[function] = draws
         given = ", ".join([self.name_of(seed), *map(str, times)])

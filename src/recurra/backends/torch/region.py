@@ -82,8 +82,10 @@ class TorchBackend:
 
     @property
     def target(self) -> Target:
-        """On a GPU the host waits for all that it has launched before it knows whether rows go on:
-        about as long as for a step of a loop; and what is launched runs while it goes on."""
+        """The target; on a GPU, asking whether rows go on costs about a step of a loop.
+
+        The host waits there for all that it has launched; what is launched runs while it goes on.
+        """
         if self.device == "cpu":
             return Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
         return Target(
@@ -141,7 +143,7 @@ class TorchBackend:
 
     @property
     def compiles_whole(self) -> bool:
-        """Not where loops are recorded: a loop around them would be, and anew in every run."""
+        """Can whole programs be compiled? Not if loops are recorded: each run would record anew."""
         return not self.graphs
 
     def takes(self, array: object) -> bool:
@@ -156,7 +158,7 @@ class TorchBackend:
 
     @inferring
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the code of a region defines, its products called as such."""
+        """Load the code of a region: the functions that it defines, by name."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
         scope |= {"asked": loop_end, "attention": attention, "widened": widened}
         scope |= {"threefry": threefry}
@@ -231,7 +233,7 @@ class TorchBackend:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """What a launch gives may have the memory of what it was given."""
+        """No buffer: a launch may return the memory that it was given."""
 
     @inferring
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
@@ -270,7 +272,7 @@ class TorchBackend:
     operand = seen
 
     def aside(self, tensor: Tensor) -> Tensor:
-        """On a GPU in pinned memory, by a stream of its own."""
+        """Copy a tensor to the host; from a GPU to pinned memory, by a stream of its own."""
         if self.device == "cpu":
             return tensor.clone()
         with torch.cuda.stream(self.copying):
@@ -384,7 +386,9 @@ def _clocks(region: Region) -> list[str]:
 
 
 def loop_end(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
-    """Where rows end: `flags` say of the last steps whether any row goes on; read only `now`.
+    """Find the end of rows; `flags` say of the last steps whether any row goes on.
+
+    The flags are read only `now`.
 
     Once none does, none goes on again, so that it is enough to count.
     """

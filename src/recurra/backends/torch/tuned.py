@@ -39,7 +39,7 @@ class TunedTorch(TorchBackend):
 
     @property
     def contraction_rows(self) -> list[dict[str, Any]]:
-        """As a table of a report has them."""
+        """The rows of a report's table of contractions."""
         return self.door.rows(list(self.choices.values()))
 
     def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class TunedTorch(TorchBackend):
         xs: tuple[Tensor, ...],
         what: str,
     ) -> Callable[..., Any]:
-        """Of two functions that do the same; `what` is done, and with kernels by `ours`."""
+        """Time two equivalent functions, of which `ours` has kernels; return the faster one."""
         self.asked = set()
         ours(*xs)
         found, self.asked = {k: self.choices[k] for k in self.asked if k in self.choices}, None
@@ -100,7 +100,7 @@ class TunedTorch(TorchBackend):
         return found(*xs)
 
     def chosen(self, key: Any, labels: str, xs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-        """What computes a contraction from now on."""
+        """Choose the function that computes a contraction from now on."""
         theirs = partial(torch.einsum, labels)
         if any(x.dtype != torch.float32 for x in xs):
             return theirs

@@ -34,7 +34,7 @@ Moved = TypeVar("Moved")
 
 
 def offloaded(program: Program) -> str:
-    """What a run moves, and where to, in a line; nothing if it moves nothing."""
+    """Say in a line what a run moves, and where to; "" if it moves nothing."""
     if program.offload is None:
         return ""
     plan, offload = program.plan, program.offload
@@ -188,7 +188,7 @@ class Paged:
     # ---- samples
 
     def samples(self, call: str, take: Callable[[], np.ndarray], numbers: np.ndarray) -> np.ndarray:
-        """What the thread took early for a call, if these are the numbers, or takes now."""
+        """The samples that the thread took early for these numbers; else they are taken now."""
         early = self.early.pop(call, None)
         if early is not None:
             early.wanted.set()
@@ -214,13 +214,13 @@ class Paged:
         self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)
 
     def settle(self) -> None:
-        """What is taken early is there before points come or go."""
+        """Wait for samples that are being taken early, before points come or go."""
         for early in self.early.values():
             early.wanted.set()
         wait(early.made for early in self.early.values())
 
     def drop(self) -> None:
-        """What was taken early may be another one now."""
+        """Forget samples that were taken early: the points may have changed."""
         self.settle()
         self.early.clear()
 
@@ -260,7 +260,7 @@ class Paged:
     # ---- room
 
     def stale(self, index: int) -> None:
-        """What was read ahead of a point is not wanted any more."""
+        """Forget what was read ahead of a point."""
         found = self.ahead.pop(index, None)
         if found is not None:
             found.result()

@@ -86,7 +86,7 @@ def permuted(plan: StoragePlan, node: Node) -> Permutation | None:
 
 
 def numbers_at(plan: StoragePlan, node: Node, env: Env) -> np.ndarray:
-    """Those of a permutation, as a launch makes them."""
+    """The numbers of a permutation, as a launch makes them."""
     op, a = permuted(plan, node), node.args[1]
     assert op is not None
     index = zip(plan.graph[a.name].domain.dims, a.index, strict=True)

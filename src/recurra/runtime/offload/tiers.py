@@ -40,7 +40,7 @@ class Slow(Protocol):
 
 @dataclass
 class HostTier:
-    """In the host's memory: what is offloaded out of that of a device."""
+    """The host's memory, for points that are offloaded from a device."""
 
     backend: Backend
     points: dict[int, object] = field(default_factory=dict[int, object])
@@ -60,7 +60,7 @@ class HostTier:
 
 @dataclass
 class Filed:
-    """On a disk, by way of one array of a point."""
+    """A disk, by way of one array of a point."""
 
     backend: Backend
     file: Disk
@@ -81,7 +81,7 @@ class Filed:
 
 
 class Disk:
-    """In a file, one point behind the other, of which the system keeps few pages in memory.
+    """A file, one point behind the other, of which the system keeps few pages in memory.
 
     Raises RecurraError where there is no room for it, or the folder is none of a disk.
     """
@@ -103,7 +103,7 @@ class Disk:
             raise self.failed(f"cannot be offloaded to {self.folder}", count, error) from None
 
     def failed(self, what: str, count: int, error: OSError) -> RecurraError:
-        """What a file system refused, and what there is of room."""
+        """The error of a file system, with the room that there is."""
         facts = f"{error.strerror}; {count * self.nbytes:,} bytes"
         if self.folder.is_dir():
             facts += f", {shutil.disk_usage(self.folder).free:,} are free"
