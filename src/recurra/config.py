@@ -28,7 +28,7 @@ TOPICS = ("passes", "rules", "decisions", "memory", "launches")
 
 @dataclass(frozen=True)
 class Config:
-    """What the environment asks for."""
+    """The settings that the environment asks for."""
 
     log: frozenset[str] = frozenset()
     dump: Path | None = None

@@ -69,7 +69,7 @@ def either(shell: str, program: str) -> str:
 
 @contextmanager
 def at_the_users_line() -> Generator[None]:
-    """Where a mistake was found that has no line of its own, it is told at the line of the call."""
+    """Tell a mistake that has no line of its own at the line of the user's call."""
     try:
         yield
     except RecurraError as error:

@@ -29,7 +29,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """What `load` found; `warning` names the newer files that had to be passed over."""
+    """A loaded checkpoint; `warning` names the newer files that had to be passed over."""
 
     path: Path
     arrays: Arrays
@@ -122,7 +122,7 @@ def saved(directory: str | Path) -> list[Path]:
 
 
 def newest_meta(directory: str | Path) -> dict[str, Any]:
-    """What the newest whole checkpoint of a directory says of its run; nothing if there is none."""
+    """The meta of a directory's newest whole checkpoint; {} if there is none."""
     for path in reversed(saved(directory)):
         with suppress(RecurraError):
             return _read(path).meta

@@ -181,7 +181,7 @@ def _no_interrupt_lost() -> Generator[list[int]]:
 
 
 def _let_go_of_output() -> None:
-    """What could not be written is not tried again when Python ends."""
+    """Drop what could not be written, so that Python does not try again when it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -75,7 +75,7 @@ class RunCommand:
         return 0
 
     def mode(self) -> AbstractContextManager[None]:
-        """How the script's programs are compiled."""
+        """The mode in which the script's programs are compiled."""
         if self.interpret and self.check:
             raise RecurraError(
                 "--interpret and --check are two ways to run a program",

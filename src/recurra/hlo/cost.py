@@ -43,7 +43,7 @@ class Costs:
     _known: dict[int, Work] = field(default_factory=dict)
 
     def work(self, computation: int) -> Work:
-        """Of all instructions of a computation."""
+        """The work of all instructions of a computation."""
         if computation not in self._known:
             total = Work()
             for x in self.module.computations[computation].instructions.values():
@@ -52,7 +52,7 @@ class Costs:
         return self._known[computation]
 
     def of(self, instruction: HloInstruction, computation: int) -> Work:
-        """Of one instruction; loops times their trips, of branches the largest."""
+        """The work of one instruction: loops times their trips, of branches the largest."""
         operands = self.module.computations[computation].instructions
         n = float(instruction.shape.count)
         if instruction.op == "dot":
@@ -121,7 +121,7 @@ class Costs:
         return instruction.shape.nbytes
 
     def in_place(self, x: HloInstruction) -> int | None:
-        """Which operand an instruction updates in place, if its result is an array."""
+        """The operand that an instruction updates in place, if its result is an array."""
         if x.op in ("dynamic-update-slice", "scatter"):
             return 0
         if x.op != "fusion":

@@ -42,7 +42,7 @@ class FlowStep:
 
 @dataclass
 class ValueFlow:
-    """What a computation does to values."""
+    """The flow of values through a computation."""
 
     module: HloModule
     computation: int
@@ -59,7 +59,7 @@ class ValueFlow:
         return len(self.values) - 1
 
     def leaves(self, instruction: int) -> Leaves:
-        """Of its result."""
+        """The leaves of an instruction's result."""
         return self._at[instruction]
 
     def handed_on(self, instruction: HloInstruction) -> Leaves | None:

@@ -82,7 +82,7 @@ class Computation:
 
     @cached_property
     def users(self) -> Mapping[int, tuple[HloInstruction, ...]]:
-        """Who reads an instruction."""
+        """Map each instruction to its readers."""
         found: dict[int, list[HloInstruction]] = {}
         for x in self.instructions.values():
             for o in dict.fromkeys(x.operands):
@@ -91,7 +91,7 @@ class Computation:
 
     @cached_property
     def parameters(self) -> Mapping[int, HloInstruction]:
-        """By number."""
+        """The parameters, by number."""
         return {x.parameter: x for x in self.instructions.values() if x.op == "parameter"}
 
 

@@ -73,7 +73,7 @@ def _fractions(program: Relaxation, seconds: float) -> int | None:
 
 
 def _whole(program: Relaxation, seconds: float, near: float) -> int | None:
-    """What no program with whole numbers exceeds, as far as that is proved in time."""
+    """The best bound of a program with whole numbers that is proved in time; None: none is."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     f = program.f

@@ -211,7 +211,7 @@ class Import:
         return 0
 
     def problem(self) -> Problem:
-        """What is imported."""
+        """The imported problem."""
         from recurra.mapping.hlo.extract import extract
         from recurra.mapping.library import LIBRARY
         from recurra.mapping.machine import machine_of
@@ -247,7 +247,7 @@ class Import:
             )
 
     def function(self, machine: Machine) -> Problem:
-        """Of FILE.py:NAME."""
+        """The problem of a function, given as FILE.py:NAME."""
         from recurra.mapping.imports import from_jax
 
         function, arguments, donated = function_of(self.source)
@@ -373,7 +373,7 @@ class MapBuildCommand:
 
 
 def function_of(source: str) -> Model:
-    """What FILE.py:NAME gives: a function, its arguments, and which of them are donated."""
+    """Load FILE.py:NAME: a function, its arguments, and which of them are donated."""
     file, _, name = source.rpartition(":")
     if not file.endswith(".py") or not name:
         raise ProblemError(
@@ -401,7 +401,7 @@ def function_of(source: str) -> Model:
 
 
 def _result_of(file: str, run: Callable[[], Result]) -> Result:
-    """What a user's code gives; of what it raises, the kind, the text and the line."""
+    """Run a user's code; an error of it is told by its kind, text and line."""
     try:
         return run()
     except Exception as error:

@@ -9,5 +9,5 @@ SECONDS = 2.0  # of the processor, for each size of the arena
 
 
 def mapping(problem: Problem) -> Solution:
-    """What the packing solver gives. Raises ProblemError if there is no packing."""
+    """Solve by the packing solver. Raises ProblemError if there is no packing."""
     return solver_of("pack")(problem, SECONDS)

@@ -1,4 +1,4 @@
-"""When a copy takes place, as columns of a linear program.
+"""The time of a copy, as columns of a linear program.
 
 A copy of an operand ends before its step, one of an output begins after it: one end of its window
 is fixed. The other is told by columns, nearest first: the k-th says that the window goes at least
@@ -59,7 +59,7 @@ def crossings(copies: list[CopyWindow]) -> list[list[int]]:
 
 
 class Bandwidth:
-    """What copies must move within a window of steps, whichever windows they have."""
+    """The bytes that copies must move within a window of steps, whichever windows they have."""
 
     def __init__(self, flat: FlatProblem, until: Ints, copies: list[CopyWindow]) -> None:
         self.until = until

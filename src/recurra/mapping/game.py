@@ -17,7 +17,7 @@ from recurra.storage.mapping_problem import Solution
 
 
 class Action(IntEnum):
-    """What may become of a buffer."""
+    """An action: what becomes of the current buffer."""
 
     COPY = 0
     NOCOPY = 1
@@ -37,7 +37,7 @@ _DROPPED = Move(NOWHERE, 0, -1)
 
 @dataclass(frozen=True)
 class _Before:
-    """What an action changed."""
+    """The state that an action changed, to undo it."""
 
     covered_until: int
     slow_from: int
@@ -90,7 +90,7 @@ class Game:
         return found
 
     def move(self, action: Action) -> Move | None:
-        """Where an action places the current buffer; None if it is not legal."""
+        """The move of an action on the current buffer; None if it is not legal."""
         i = self.index
         s = self._storage[i]
         state = _SLOW if self.forced[s] else self._decided[s]
@@ -188,7 +188,7 @@ class Game:
         return before - self.index
 
     def price(self) -> int:
-        """What Drop-backup would take back from here, in picoseconds."""
+        """The loss that Drop-backup would take back from here, in picoseconds."""
         total = 0
         for b in reversed(self._log if self._open else []):
             total += b.reward
@@ -244,5 +244,5 @@ class Game:
         return steps
 
     def solution(self) -> Solution:
-        """What is placed so far; the rest is in slow memory."""
+        """The placements so far; all other buffers are in slow memory."""
         return self.board.solution()

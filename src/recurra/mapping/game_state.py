@@ -18,7 +18,7 @@ NOWHERE = -1
 
 
 class Move(NamedTuple):
-    """Where a buffer would go; `start..end` steps, empty of new room if `covered`."""
+    """A placement to try: steps `start..end`, empty of new room if `covered`."""
 
     offset: int
     start: int
@@ -96,7 +96,7 @@ class Board:
         self.reward += before - self.latency(self._at[index])
 
     def latency(self, step: int) -> int:
-        """Of an instruction, up to its overhead."""
+        """The latency of an instruction, up to its overhead."""
         table = int(self.flat.table_at[step])
         if table >= 0:
             return int(self.flat.tables[table + self.mask[step]])
@@ -129,7 +129,7 @@ class Board:
         return offset if offset + size <= self._fast_size else NOWHERE
 
     def during(self, start: int, end: int) -> dict[int, Move]:
-        """What takes room in these steps, by buffer."""
+        """The buffers that take room in these steps."""
         found: dict[int, Move] = {}
         for k in range(max(start, 0) // BLOCK, min(end, len(self.left) - 1) // BLOCK + 1):
             for j in self._blocks[k]:
@@ -194,7 +194,7 @@ class Board:
             self.crossed[step] = True
 
     def solution(self) -> Solution:
-        """What is placed now."""
+        """The current placements."""
         return solution(self.moves)
 
 

@@ -32,7 +32,7 @@ State = TypeVar("State")
 
 
 class Rules(NamedTuple):
-    """What does not change: `flat.Flat`, over buffers [N], steps [T], tensors [X], storages [S]."""
+    """The fixed part of a game, over buffers [N], steps [T], tensors [X], storages [S]."""
 
     size: Array
     output: Array
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
 
 
 class BoardState(NamedTuple):
-    """What an action changes."""
+    """The part of a game that an action changes."""
 
     index: Any  # an array; the name is one of tuples, too
     reward: Array  # picoseconds
@@ -79,7 +79,7 @@ class BoardState(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """Where each of the three actions [3] would place the current buffer."""
+    """The placement of the current buffer by each of the three actions [3]."""
 
     legal: Array
     offset: Array
@@ -182,7 +182,7 @@ def _either(which: Array, this: State, that: State) -> State:
 
 
 def moves(rules: Rules, board: BoardState, forced: Array) -> Moves:
-    """Where the actions would place the current buffer, and which of them are legal."""
+    """Find the placement of the current buffer by each action, and which actions are legal."""
     i = board.index.clip(0, len(rules.size) - 1)
     x, s, t = rules.tensor[i], rules.storage[i], rules.at[i]
     output, until, slow = rules.output[i] == 1, board.until[x], board.slow[x]
@@ -323,7 +323,7 @@ def _after_copy(
 
 
 def _latency(rules: Rules, traffic: Array, mask: Array, t: Array) -> Array:
-    """Of an instruction, up to its overhead."""
+    """The latency of an instruction, up to its overhead."""
     table = rules.table_at[t]
     measured = rules.tables[(table.clip(0) + mask[t]).clip(0, len(rules.tables) - 1)]
     slowest = jnp.maximum(rules.compute[t], traffic[t])
@@ -331,7 +331,7 @@ def _latency(rules: Rules, traffic: Array, mask: Array, t: Array) -> Array:
 
 
 def solution(state: GameArrays) -> Solution:
-    """What is placed so far; the rest is in slow memory."""
+    """The placements so far; all other buffers are in slow memory."""
     b = state.board
     rows = zip(*(x.tolist() for x in (b.offset, b.start, b.end, b.copied)), strict=True)
     return Solution(tuple(None if row[0] == NOWHERE else Placement(*row) for row in rows))

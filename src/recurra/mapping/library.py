@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "instances"
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """Where a model is, and the fast memory that it is mapped to, in MiB."""
+    """A model's module and function, and the fast memory that it is mapped to, in MiB."""
 
     module: str
     function: str

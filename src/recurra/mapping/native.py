@@ -166,7 +166,7 @@ class NativeGame(_Owner):
         return {a: m for a in Action if (m := self.move(a)) is not None}
 
     def move(self, action: Action) -> Move | None:
-        """Where an action places the current buffer; None if it is not legal."""
+        """The move of an action on the current buffer; None if it is not legal."""
         if not self._library.game_move(self._object, action, self._move.ctypes.data):
             return None
         offset, start, end, copied, covered = self._move.tolist()
@@ -195,7 +195,7 @@ class NativeGame(_Owner):
         return self._library.game_backup(self._object)
 
     def price(self) -> int:
-        """What Drop-backup would take back from here, in picoseconds."""
+        """The loss that Drop-backup would take back from here, in picoseconds."""
         return self._library.game_price(self._object)
 
     def advance(self, backed: bool = True) -> int:
@@ -233,7 +233,7 @@ class NativeGame(_Owner):
         return self._library.game_play_random(self._object, drawn.ctypes.data, drawn.size, limit)
 
     def solution(self) -> Solution:
-        """What is placed so far; the rest is in slow memory."""
+        """The placements so far; all other buffers are in slow memory."""
         return self._placements(self._library.game_moves)
 
 
@@ -287,7 +287,7 @@ class NativeArranger(_Owner):
         return self._library.arranger_improve(self._object, count, width, *pointers)
 
     def current(self) -> Solution:
-        """What is placed now."""
+        """The current placements."""
         return self._placements(self._library.arranger_moves)
 
     def solution(self) -> Solution:

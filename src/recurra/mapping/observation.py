@@ -19,7 +19,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Sight(NamedTuple):
-    """Of one state; nothing is scaled."""
+    """The observation of one state; nothing is scaled."""
 
     grid: Bytes  # [GRID, GRID] addresses × steps, 1 where something is
     profile: Bytes  # [cells] addresses at the target time

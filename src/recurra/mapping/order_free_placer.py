@@ -21,7 +21,7 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class Whims:
-    """How often (of 2^32) a buffer is left out, copied though it could stay, not kept for life.
+    """The odds (of 2^32) that a buffer is left out, copied though it could stay, or kept shorter.
 
     `seed` decides for which buffers; all zero: never.
     """
@@ -117,7 +117,7 @@ class Arranger:
         return True
 
     def _pieces(self) -> list[tuple[int, int, list[tuple[int, Move]]]]:
-        """What has one offset, with its first and last step, in the order of `repack`.
+        """The pieces with one offset, their first and last steps, in the order of `repack`.
 
         A piece is a group, or a tensor from where it is made or comes until it is there no more.
         """
@@ -238,7 +238,7 @@ class Arranger:
         return None
 
     def _copied(self, index: int, start: int, end: int, fixed: int) -> Move | None:
-        """Where the copy could stay until the next use, if there is such a place."""
+        """The move by which the copy could stay until the next use, if there is room."""
         offset, later = NOWHERE, int(self.flat.next_use[index])
         if fixed == NOWHERE and later > end:
             offset = self._room(index, start, later)
@@ -267,7 +267,7 @@ class Arranger:
         return self.board.reward
 
     def current(self) -> Solution:
-        """What is placed now."""
+        """The current placements."""
         return self.board.solution()
 
     def solution(self) -> Solution:

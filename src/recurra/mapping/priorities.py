@@ -45,7 +45,7 @@ CHOSEN = 24  # vectors
 
 
 class HeldOut(TypedDict):
-    """How good the weights of other programs are for one."""
+    """The quality on one program of weights that were found on others."""
 
     name: str
     share: float
@@ -119,7 +119,7 @@ def choose_priorities(found: Evolved, count: int, without: int = -1) -> list[int
 
 
 def held_out(found: Evolved, engine: Engine, count: int = CHOSEN) -> list[HeldOut]:
-    """Of each program, held out: what `learned` reaches with others' weights, in its 50 ms."""
+    """Hold out each program: what `learned` reaches with others' weights, in its 50 ms."""
     rows: list[HeldOut] = []
     for p, name in enumerate(found.names):
         known = found.weights[choose_priorities(found, count, without=p)]

@@ -62,7 +62,7 @@ class Relaxation:
         self.limits.append(limit)
 
     def stays(self) -> None:
-        """What is not copied has been there at the use before, or is an output that stays."""
+        """Require that a buffer without a copy was there at the last use, or is an output."""
         f = self.f
         for uses in self.tensors.values():
             for k, i in enumerate(uses):
@@ -117,7 +117,7 @@ class Relaxation:
             self.limits.append(1.0)
 
     def copy(self, index: int) -> CopyWindow | None:
-        """Which windows a copy may have; None if there can be none, or it takes no time."""
+        """The windows that a copy may have; None if there can be none, or it takes no time."""
         f, back = self.f, not self.f.output[index]
         if not self.upper[index] or not f.demand[index]:
             return None
@@ -133,19 +133,19 @@ class Relaxation:
         return CopyWindow(index, back, near, far, np.array(columns), limit)
 
     def one_at_a_time(self) -> None:
-        """Of the copies that share a step and the next there is one."""
+        """Allow one of the copies that share a step and the next."""
         for columns in crossings(list(self.copies.values())):
             self.add(dict.fromkeys(columns, 1.0), 1.0)
 
     def bandwidth(self) -> None:
-        """In a few steps no more is moved than there is time for."""
+        """Allow no more moves in a few steps than there is time for."""
         moved = Bandwidth(self.f, self.until, list(self.copies.values()))
         for width in range(1, NARROW + 1):
             for a in range(self.steps - width + 1):
                 self.moves(a, a + width, *moved.within(a, a + width))
 
     def room(self) -> None:
-        """What takes room at a step fits; a storage takes it once."""
+        """Require room for everything at a step; a storage takes it once."""
         self.taken: list[dict[int, list[Row]]] = [{} for _ in range(self.steps)]
         for i in range(self.count):
             self.takes(int(self.f.at[i]), i, {self.inside(i): 1.0})
@@ -171,7 +171,7 @@ class Relaxation:
             ways.append(row)
 
     def either(self, ways: list[Row]) -> Row:
-        """At least each of these."""
+        """A column that is at least each of these rows."""
         if len(ways) == 1:
             return ways[0]
         most = self.column()
@@ -194,7 +194,7 @@ class Relaxation:
         return {s: column for s, column in copy.taken() if s < before}
 
     def between(self, earlier: int, later: int) -> None:
-        """From one use to the next: it stays or arrives; before it arrives it may depart."""
+        """Between two uses a tensor stays or arrives; before it arrives it may depart."""
         start, end = int(self.f.at[earlier]) + 1, int(self.f.at[later])
         arriving, departing = self.arrives(later, start), self.departs(earlier, end)
         for s in range(start, end):

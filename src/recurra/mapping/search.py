@@ -30,7 +30,7 @@ FINALISTS = 6  # of the last best answers: the simulator may prefer another than
 
 
 class Solver(Protocol):
-    """What every solver is: CPU seconds, a seed, and who is told of each better answer."""
+    """The signature of every solver: CPU seconds, a seed, and a callback for better answers."""
 
     def __call__(
         self,

@@ -19,7 +19,7 @@ from recurra.storage.mapping_problem import Problem, Roofline, Solution, copy_st
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What happened, in picoseconds: each instruction's start, what was waited, the end."""
+    """A simulated run in picoseconds: each instruction's start, the waits, the end."""
 
     starts: tuple[int, ...]
     waited: tuple[int, ...]  # before each instruction, and after the last one
@@ -95,7 +95,7 @@ def _duration(problem: Problem, solution: Solution, step: int) -> tuple[int, int
 
 
 def speedup(problem: Problem, solution: Solution, *, contention: bool = True) -> float:
-    """How many times faster than with everything in slow memory."""
+    """The factor by which it is faster than with everything in slow memory."""
     before = simulate(problem, nothing(problem), contention=contention).latency
     return before / max(1, simulate(problem, solution, contention=contention).latency)
 

@@ -54,7 +54,7 @@ class FlatProblem:
 
     @property
     def arrays(self) -> tuple[Ints, ...]:
-        """In the order in which the native engine takes them."""
+        """The arrays, in the order in which the native engine takes them."""
         return tuple(v for v in vars(self).values() if isinstance(v, np.ndarray))
 
 
@@ -120,7 +120,7 @@ def _array(values: Sequence[int] | np.ndarray) -> Ints:
 
 
 def _neighbors(problem: Problem) -> dict[str, Ints]:
-    """When the next value overwrites a place, and when a tensor is next used."""
+    """The step at which the next value overwrites a place, and a tensor's next use."""
     buffers = problem.buffers
     evict_by = [problem.steps - 1] * len(buffers)
     next_use = [b.target_time for b in buffers]

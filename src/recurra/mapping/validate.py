@@ -164,7 +164,7 @@ def _copies(problem: Problem, inside: list[Inside]) -> Iterator[Violation]:
 
 
 def _uncopied_bytes(problem: Problem, spans: list[tuple[int, int, int, int]]) -> dict[int, int]:
-    """What is not copied in time, by buffer: each step serves the earliest deadline first."""
+    """The bytes not copied in time, by buffer: each step serves the earliest deadline first."""
     left = {i: demand for _, _, i, demand in spans}
     waiting: list[list[int]] = [[] for _ in problem.instructions]
     for start, end, i, _ in sorted(spans, key=lambda s: s[1]):

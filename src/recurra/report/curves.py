@@ -71,7 +71,7 @@ def ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def thinned(points: Points, limit: int) -> list[tuple[float, float]]:
-    """At most `limit` points that keep every bucket's extremes; NaN stays as a gap."""
+    """Thin to `limit` points that keep every bucket's extremes; NaN stays as a gap."""
     if len(points) <= limit:
         return list(points)
     buckets = max(1, limit // 2)
@@ -138,7 +138,7 @@ def _labels(known: Points, box: Box) -> str:
 
 
 def _data(shown: Sequence[tuple[float, ...]], box: Box) -> str:
-    """What page.js needs: the box, and points of x, y and, where there are many, their mean."""
+    """The data of page.js: the box, and points of x, y and, if there are many, their mean."""
     points = " ".join(f"{p[0]:.9g}," + ",".join(f"{v:.5g}" for v in p[1:]) for p in shown)
     return f'data-box="{" ".join(f"{v:.9g}" for v in box)}" data-points="{points}"'
 
@@ -171,7 +171,7 @@ def _y(value: float, box: Box) -> str:
 
 
 def _tick(value: float, among: Sequence[float]) -> str:
-    """As few digits as tell the ticks apart; thousands as k, M."""
+    """Write a tick with as few digits as tell it from others; thousands as k, M."""
     most = max(abs(t) for t in among)
     for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if most >= 10 * unit or (most >= unit and unit > 1e3):

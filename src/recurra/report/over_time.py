@@ -40,7 +40,7 @@ def over_time(names: Mapping[str, str], points: Sequence[Mapping[str, str | int]
 def thinned(
     names: Mapping[str, str], points: Sequence[Mapping[str, str | int]]
 ) -> list[Mapping[str, str | int]]:
-    """At most so many points: of neighbors the highest."""
+    """Thin points: of neighbors the highest stays."""
     step = -(-len(points) // MOST)
     groups = (points[k : k + step] for k in range(0, len(points), step))
     return [max(g, key=lambda p: total(names, p)) for g in groups]

@@ -98,7 +98,7 @@ def render(
 
 
 def kernels(contractions: Sequence[Row]) -> str:
-    """How many of a program's contractions are kernels of our own, and what that gains."""
+    """Say how many contractions are kernels of our own, and what they gain."""
     used = [row for row in contractions if row["used"]]
     if not contractions:
         return ""
@@ -206,7 +206,7 @@ def _stores(stores: Sequence[Row]) -> str:
 
 
 def _peak(memory: Row | None) -> str:
-    """What a run holds at once, as it was predicted."""
+    """Draw the predicted memory of a run."""
     if not memory:
         return ""
     drawn = over_time(memory["names"], memory["points"])

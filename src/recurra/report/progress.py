@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """What `track` yields."""
+    """The progress bar that `track` yields."""
 
     def update(self, done: int, /, **scalars: object) -> None:
         """Shows that `done` of the total are finished, with the newest scalars."""

@@ -60,7 +60,7 @@ def expect_place(folder: Path, loc: Loc | None = None, hint: str = "") -> None:
 
 
 def _nearest(path: Path) -> str:
-    """Which run is meant, perhaps: the newest in a folder, or that of a file."""
+    """Suggest the run that may be meant: the newest in a folder, or that of a file."""
     around = path.parent if path.is_file() else path
     runs = ("config.json", "*/config.json", "../config.json")
     found = [Path(os.path.normpath(p.parent)) for way in runs for p in around.glob(way)]
@@ -127,7 +127,7 @@ class RunFolder:
         ]
 
     def differs(self, identity: Mapping[str, object]) -> str:
-        """In words, how a run is another than the one here; nothing if it is the same."""
+        """Say how a run differs from the one here; "" if it is the same."""
         return differs(identity, self.read_config() if self.config.exists() else {})
 
     @classmethod
@@ -256,7 +256,7 @@ class RunFolder:
 
 
 def differs(mine: Mapping[str, object], theirs: Mapping[str, object]) -> str:
-    """In words, how the seed and program of a run are not those of another; nothing if they are."""
+    """Say how the seed and program of two runs differ; "" if they do not."""
     other = [k for k in mine if theirs.get(k, mine[k]) != mine[k]]
     return ", ".join(f"the run that goes on has the {k} {mine[k]}, not {theirs[k]}" for k in other)
 

@@ -17,7 +17,7 @@ COLORS = 8
 
 
 def concurrency_text(spans: Sequence[Span]) -> str:
-    """How much of the time something ran, and how much of that two or more did, in words."""
+    """Say how much of the time something ran, and how much of that two or more did."""
     marks = sorted([(s["start"], 1) for s in spans] + [(s["stop"], -1) for s in spans])
     busy = both = running = 0.0
     for (at, step), (then, _) in pairwise(marks):

@@ -262,9 +262,7 @@ class Saver:
         return arrays, meta
 
     def load(self, path: str | Path) -> tuple[Resume, int]:
-        """Load the newest checkpoint of a run: where it stopped, and its seed; hosts get their
-        state.
-        """
+        """Load the newest checkpoint of a run, its time and seed; hosts get their state."""
         path = Path(path)
         inner = path / "checkpoints"
         found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)

@@ -170,7 +170,7 @@ def _expect_work(written: Bounded, workers: int) -> None:
 def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
 ) -> tuple[compilation_cache.CachedProgram | None, Backend]:
-    """The cache entry of the program, if it has one, and the backend, which caches regions there."""
+    """The program's cache entry, if it has one, and the backend that caches regions there."""
     asked = config()
     if asked.cache is None or asked.watches or not keeps_regions(backend) or options.workers > 1:
         return None, backend

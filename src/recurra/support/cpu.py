@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def name() -> str:
-    """As its maker calls it."""
+    """The processor's name, by its maker."""
     names = (x.split(":", 1)[1].strip() for x in _lines() if x.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
@@ -25,13 +25,13 @@ def kind() -> str:
 
 
 def described() -> str:
-    """Its architecture, name and instructions: code made for one processor is not for another."""
+    """The architecture, name and instructions: code made for one processor is not for another."""
     told = sorted({x for x in _lines() if x.startswith(("flags", "model name", "Features"))})
     return f"{platform.machine()} {platform.processor()} {told}"
 
 
 def cores() -> int:
-    """How many cores this thread may run on."""
+    """The number of cores that this thread may run on."""
     told = getattr(os, "sched_getaffinity", None)
     return len(told(0)) if told is not None else os.cpu_count() or 1
 

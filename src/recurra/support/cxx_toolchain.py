@@ -46,7 +46,7 @@ def compiler() -> list[str]:
 
 
 def _without(words: Sequence[str]) -> BuildError:
-    """What is missing: the words of CXX may begin with what runs the compiler."""
+    """The error for a missing compiler; CXX may begin with a program that runs the compiler."""
     behind = [word for word in words[1:] if shutil.which(word)]
     if behind:
         return BuildError(

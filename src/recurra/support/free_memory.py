@@ -21,7 +21,7 @@ def free_bytes() -> int | None:
 
 
 def _left(group: Path) -> int | None:
-    """What a group of processes may still take, of pages that are not only copies of files."""
+    """The bytes that a control group may still take, less pages that only copy files."""
     for limit, usage in LIMITS:
         try:
             most, used = ((group / x).read_text().strip() for x in (limit, usage))

@@ -55,7 +55,7 @@ def tell(line: str) -> None:
 
 
 def in_one_line(error: RecurraError) -> str:
-    """What is wrong, why, and what to do, as far as the error says it."""
+    """Join what is wrong, why, and what to do, as far as the error says it."""
     said = ": ".join(filter(None, (error.what, error.facts)))
     return "; ".join(filter(None, (" ".join(said.split()), error.hint)))
 

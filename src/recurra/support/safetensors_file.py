@@ -80,7 +80,7 @@ def pack(arrays: Mapping[str, ArrayLike], words: Mapping[str, str]) -> list[byte
 
 @lru_cache(16)
 def layout(signature: Signature) -> FileLayout:
-    """Where arrays of these names, types and shapes lie: the same at every save of a run."""
+    """Lay out arrays of these names, types and shapes: the same at every save of a run."""
     for name, dtype, _ in signature:
         _savable(name, dtype)
     ordered = sorted(signature, key=lambda a: (-a[1].itemsize, a[0]))

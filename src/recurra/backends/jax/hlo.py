@@ -24,7 +24,7 @@ class Hlo:
 def of_function(
     function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()
 ) -> Hlo:
-    """Compile a traceable function to HLO; arguments may be `jax.ShapeDtypeStruct`. Nothing runs."""
+    """Compile a traceable function to HLO; arguments may be `jax.ShapeDtypeStruct`s."""
     return _hlo(jax.jit(function, donate_argnums=donated).lower(*arguments).compile())
 
 

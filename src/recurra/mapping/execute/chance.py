@@ -23,7 +23,7 @@ def middles(samples: Sequence[Floats], summed: Floats) -> Floats:
 
 
 def more_than_chance(seconds: Floats, expected: Floats, noise: float) -> Floats:
-    """By subset; an error of a subset has the variance `noise`.
+    """Shrink measured differences to what errors do not explain; `noise` is a subset's variance.
 
     How they differ from what is expected counts by the part of it that errors do not explain, as
     James and Stein have it, since a solver would choose the subsets that were measured too fast:

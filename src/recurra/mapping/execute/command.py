@@ -116,7 +116,7 @@ class MapRunCommand:
         return Device(self.device)
 
     def tabulate(self, gauge: Gauge) -> Tables:
-        """With a bar."""
+        """Measure the tables, with a progress bar."""
         from recurra.mapping.execute.subsets import RUNS, measure_tables
         from recurra.report.progress import track
 

@@ -157,7 +157,7 @@ def _steady(alone: Floats) -> list[int]:
 
 
 def _answered(answers: Answers, problem: Problem, summed: Problem) -> dict[str, Solution]:
-    """Those to the problem, and with tables those to its twin by sums that are others."""
+    """Solve the problem, and with tables its twin by sums, as far as solutions differ."""
     found = dict(answers(problem))
     if problem is summed:
         return found
@@ -172,7 +172,7 @@ def _tabled(
     tables: Tables,
     then: MeasuredCosts,
 ) -> list[Problem]:
-    """By round: with the tables as they would be at its prices."""
+    """The problem of each round, with the tables as they would be at its prices."""
     return [
         problem_of(workload, fast_size, now, tables.scaled(*now.beside(then))) for now in prices
     ]

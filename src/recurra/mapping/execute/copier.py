@@ -61,7 +61,7 @@ class Copier:
         self._thread.join()
 
     def add(self, copies: Sequence[Transfer]) -> None:
-        """They may begin."""
+        """Queue copies that may begin."""
         if copies:
             with self._changed:
                 for copy in copies:

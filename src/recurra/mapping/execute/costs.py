@@ -51,7 +51,7 @@ class MeasuredCosts:
         return sum(self.instructions) + self.longer
 
     def beside(self, then: MeasuredCosts) -> tuple[float, float]:
-        """How many times as long as then it takes to move, and to compute."""
+        """The factors by which moving and computing take longer than they did then."""
         pairs = [(self.longer, then.longer), (sum(self.instructions), sum(then.instructions))]
         moving, computing = (x / y if x > 0 < y else 1.0 for x, y in pairs)
         return moving, computing
@@ -117,8 +117,10 @@ class Gauge:
         self.slow.close()
 
     def round(self) -> MeasuredCosts:
-        """What one round more measured; `measured` tells about all of them. The results of an
-        `PreparedWorkload` that shares the slow memory are lost."""
+        """Measure one more round; `measured` tells about all of them.
+
+        The results of a `PreparedWorkload` that shares the slow memory are lost.
+        """
         computed = self._compute()
         self.slow.log = {x: [] for x in self._amounts}
         slowly, moved = self.execution.run().total, self.slow.log
@@ -145,7 +147,7 @@ class Gauge:
         )
 
     def _prices(self, rounds: list[_Round], longer: float) -> Moves:
-        """Of each size, such that they sum up to what the program takes longer."""
+        """The price of moving each size, such that they add up to the program's additional time."""
         means = [{x: float(np.mean(found)) for x, found in r.moved.items()} for r in rounds]
         middle = {x: float(np.median([mean[x] for mean in means])) for x in self._amounts}
         total = sum(middle[x] for here in self._uses for x in here)
@@ -195,7 +197,7 @@ class _Bytes:
 
 
 def _medians(rounds: list[list[float]]) -> NDArray[np.float64]:
-    """Of each instruction, scaled so that they sum up to the median of the rounds' sums."""
+    """The median time of each instruction, scaled to add up to the median of the rounds' sums."""
     times = np.array(rounds)
     middle = np.median(times, axis=0)
     return middle * np.median(times.sum(axis=1)) / max(1e-12, float(middle.sum()))

@@ -32,7 +32,7 @@ class Device:
         self.library: Any = torch.get_device_module(self.device)
 
     def room(self, nbytes: int) -> torch.Tensor:
-        """On a page's boundary, as far as offsets in it are."""
+        """Allocate on a page's boundary, as far as offsets in it are."""
         size = max(1, whole_pages(nbytes))
         try:
             return torch.zeros(size, dtype=torch.uint8, device=self.device)

@@ -24,23 +24,23 @@ class InstructionPrices(Protocol):
         ...
 
     def moving(self, nbytes: int, *, out: bool) -> int:
-        """By an instruction that waits for it: out of RAM, or into it."""
+        """The time of moving by an instruction that waits for it: out of RAM, or into it."""
         ...
 
     def copying(self, nbytes: int, *, out: bool) -> int:
-        """By the copy engine, beside instructions."""
+        """The time of moving by the copy engine, beside instructions."""
         ...
 
 
 def uses(workload: Workload, step: int) -> list[Use]:
-    """What an instruction uses of the tensors that are placed: its buffers, in their order."""
+    """The placed tensors that an instruction uses: its buffers, in their order."""
     x = workload.operations[step]
     reads = dict.fromkeys(k for k in x.reads if workload.placed(k))
     return [(k, False) for k in reads] + [(k, True) for k in x.writes if workload.placed(k)]
 
 
 def slots(workload: Workload) -> tuple[dict[int, int], int]:
-    """Where each placed tensor is in the file, and the file's size."""
+    """The place of each placed tensor in the file, and the file's size."""
     at: dict[int, int] = {}
     end = 0
     for k, x in enumerate(workload.tensors):
@@ -85,15 +85,17 @@ def problem_of(
 
 
 def _alone(cost: Roofline | Latency, buffer: int, count: int) -> int:
-    """What is gained if of an instruction's buffers this one alone is in fast memory."""
+    """The gain of an instruction if this buffer alone is in fast memory."""
     return cost.latency([False] * count) - cost.latency([i == buffer for i in range(count)])
 
 
 def bounce_places(
     workload: Workload, step: int, first: int, inside: Sequence[bool]
 ) -> dict[int, int]:
-    """Where in the bounce buffer an instruction has the tensors that are not in fast memory, by
-    storage, and under -1 the end of them; `first` is its first buffer."""
+    """The places in the bounce buffer of an instruction's tensors outside fast memory.
+
+    They are by storage, and under -1 is the end of them; `first` is its first buffer.
+    """
     at: dict[int, int] = {}
     end = 0
     for i, (k, _) in enumerate(uses(workload, step), first):

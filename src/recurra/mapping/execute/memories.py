@@ -75,5 +75,5 @@ class Memory(Protocol):
         ...
 
     def slow(self, nbytes: int) -> SlowMemory:
-        """What is slow beside it; raises `RecurraError` if there is less."""
+        """The slow memory beside it; raises `RecurraError` if there is less."""
         ...

@@ -31,7 +31,7 @@ class Ram:
     folder: Path | None = None
 
     def room(self, nbytes: int) -> Bytes:
-        """On a page's boundary."""
+        """Allocate on a page's boundary."""
         return pages(nbytes)
 
     def over(self, room: Bytes, tensor: Datum) -> Array:

@@ -110,7 +110,7 @@ class PreparedWorkload:
         return Times((*waited, end - now), tuple(moved), tuple(computed), end - start)
 
     def results(self) -> tuple[Array, ...]:
-        """Of the last run, out of slow memory."""
+        """The results of the last run, read from slow memory."""
         found: list[Array] = []
         for k in self.workload.results:
             tensor = self.workload.tensors[k]
@@ -148,7 +148,7 @@ class PreparedWorkload:
         return [bounce_places(self.workload, t, i, inside) for t, i in enumerate(first)]
 
     def _prepare(self, time: int) -> None:
-        """Where a step finds its operands, what it moves, what is copied from then on."""
+        """Prepare a step: the places of its operands, its moves, and copies that begin there."""
         x, step = self.workload.operations[time], self._steps[time]
         rooms: dict[int, Room] = {}
         here = uses(self.workload, time)

@@ -19,7 +19,7 @@ Silent = Callable[[], AbstractContextManager[None]]  # within it slow memory is 
 
 @dataclass
 class WorkloadStep:
-    """It reads what is not in fast memory before it computes, and writes it afterwards."""
+    """A step: it reads operands outside fast memory before it computes, and writes others after."""
 
     program: str
     operation: Operation
@@ -31,7 +31,7 @@ class WorkloadStep:
     copies: list[Transfer] = field(default_factory=list)  # that may begin with it
 
     def find(self, workload: Workload, memory: Memory, rooms: Mapping[int, Room]) -> None:
-        """Its tensors are in these rooms."""
+        """Bind the step's tensors to these rooms."""
         x, tensors, self.rooms = self.operation, workload.tensors, rooms
         self.operands = [memory.over(rooms[k], tensors[k]) for k in x.reads]
         self.outputs = [memory.over(rooms[k], tensors[k]) for k in x.writes]

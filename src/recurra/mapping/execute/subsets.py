@@ -68,7 +68,7 @@ def measure_tables(
 
 
 def units(workload: Workload, step: int) -> Units:
-    """What varies of an instruction's buffers: the largest, as many as fit into eight.
+    """The buffers of an instruction that are varied: the largest, as many as fit into eight.
 
     By their positions; those that share a place are one.
     """
@@ -175,7 +175,7 @@ class _SubsetRuns:
         return np.array(found)
 
     def _inside(self, step: int, subset: int) -> list[bool]:
-        """Of the instruction's buffers."""
+        """Mark the instruction's buffers that are in fast memory."""
         among = {i for k, unit in enumerate(self.units[step]) if subset >> k & 1 for i in unit}
         return [i in among for i in range(len(uses(self.workload, step)))]
 

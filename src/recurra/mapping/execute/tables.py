@@ -42,14 +42,16 @@ class Subsets:
 
 @dataclass(frozen=True)
 class Tables:
-    """By instruction, None for one whose times add up; `samples`: how often each subset was
-    measured, at least."""
+    """The measured subsets of each instruction, None for one whose times add up.
+
+    Each subset was measured `samples` times, at least.
+    """
 
     steps: tuple[Subsets | None, ...]
     samples: int
 
     def scaled(self, moving: float, computing: float) -> Tables:
-        """For a machine that moves and computes so many times as long."""
+        """The tables of a machine that moves and computes so many times as long."""
         return replace(
             self,
             steps=tuple(

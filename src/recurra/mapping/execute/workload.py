@@ -100,7 +100,7 @@ class Workload:
 
     @cached_property
     def storage(self) -> tuple[int, ...]:
-        """By tensor: the first one of those that are written over each other."""
+        """The storage of each tensor: the first of those that are written over each other."""
         found = list(range(len(self.tensors)))
         for x in self.operations:
             for old, new in x.in_place:

@@ -126,7 +126,7 @@ class _Extractor:
         return found
 
     def cost(self, step: FlowStep, moved: list[int]) -> Roofline:
-        """Of one step; `moved` are the bytes of its buffers."""
+        """The cost of one step; `moved` are the bytes of its buffers."""
         m = self.machine
         small = [n for x in (step.reads, step.writes) for v, n in x.items() if not self.placed(v)]
         compute = max(

@@ -82,8 +82,10 @@ class Lanes:
     def play(
         self, decide: Decide, count: int, random: np.random.Generator | None = None
     ) -> tuple[ReplaySegment, list[Played]]:
-        """So many decisions of each game, and the games that ended; `random` says where games
-        begin."""
+        """Play so many decisions of each game; return them, and the games that ended.
+
+        `random` decides where games begin.
+        """
         played, ended = self.play_while(lambda: True, decide, count, random)
         assert played is not None, "nothing has ended it"
         return played, ended
@@ -136,7 +138,7 @@ class Lanes:
         return reward, 0.0
 
     def _opening(self, lane: int, random: np.random.Generator | None) -> Sequence[int]:
-        """What is decided already in a lane's next game."""
+        """The decisions that a lane's next game begins with."""
         best = self.best[1]
         if random is None or not lane or not best or random.random() >= self.again:
             return ()

@@ -112,7 +112,7 @@ class Here:
         self.actor = GameActor(flat, engine, settings, (seed, 0))
 
     def answer(self, request: ActorRequest) -> Answer:
-        """What was played in part is not part of what a checkpoint keeps."""
+        """Answer a request; a checkpoint keeps nothing of games that were played in part."""
         before = copy.deepcopy(self.state())
         answer = self.actor.work(request)
         if answer.pieces is None:
@@ -131,7 +131,7 @@ class Here:
 
 
 class ActorPool:
-    """As many actors as the settings say, each in a process of its own, here or on a cluster."""
+    """The actors that the settings ask for, each in a process of its own, here or on a cluster."""
 
     def __init__(
         self, problem: Problem, library: Path | None, settings: AgentSettings, seed: int,
@@ -171,15 +171,16 @@ class ActorPool:
 
 
 def means(problem: Problem, settings: AgentSettings) -> Means[Any]:
-    """Where actors are."""
+    """The place where actors run."""
     if settings.pool == "ray":
         return Cluster(start, problem, settings.address, JAX_PLATFORMS="cpu")
     return processes.Processes(start, problem, JAX_PLATFORMS="cpu")
 
 
 def start(given: ActorSeed, problem: Problem) -> Callable[[ActorRequest], Answer]:
-    """What an actor elsewhere answers with. On another machine, which has no such library, the
-    engine is what is there.
+    """Start an actor elsewhere; return the function that answers requests.
+
+    Another machine has no such library: its own engine plays there.
     """
     library, settings, seed = given
     actor = GameActor(flat(problem), _engine(library), settings, seed)

@@ -135,7 +135,7 @@ class MapTrainCommand:
         )
 
     def settings(self) -> AgentSettings:
-        """By the preset and the options."""
+        """The settings of the preset, changed by the options."""
         s = replace(PRESETS[self.preset], planning=AGENTS[self.agent])
         if self.actors is not None and self.actors < 1:
             raise RecurraError(f"somebody must play, not {self.actors} actors")

@@ -21,7 +21,7 @@ APART = 0.002  # of all there is to gain: of games that hardly differ one is eno
 
 
 def demonstrations(search: Search, settings: AgentSettings) -> list[Played]:
-    """As many games as half of those that are kept, at most; the best last."""
+    """Play demonstrations, at most half as many as games are kept; the best comes last."""
     if not settings.demonstrate:
         return []
     seconds = settings.demonstrate * search.seconds

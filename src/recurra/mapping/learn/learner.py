@@ -168,7 +168,7 @@ class GameLearner:
         buffer.rows["policy"][lane] = new
 
     def update(self, count: int) -> None:
-        """So many gradient steps."""
+        """Make so many gradient steps."""
         s = self.settings
         for _ in range(count):
             batch = self.replay.draw(s.batch, s.unroll, s.discount, s.reanalyse, self.random)
@@ -176,7 +176,7 @@ class GameLearner:
             self.updates += 1
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """The state that a checkpoint saves."""
         return {
             "weights": self.weights,
             "adam": self.adam._asdict(),
@@ -189,7 +189,7 @@ class GameLearner:
         }
 
     def restore(self, rounds: int, state: State) -> None:
-        """From a checkpoint's."""
+        """Restore the state that a checkpoint has saved."""
         self.rounds, self.updates, self.random = rounds, state["updates"], state["random"]
         self.weights = {k: jnp.asarray(x) for k, x in state["weights"].items()}
         self.adam = jax.tree.map(jnp.asarray, AdamState(**state["adam"]))
@@ -199,7 +199,7 @@ class GameLearner:
 
     @property
     def about(self) -> dict[str, str]:
-        """What a checkpoint must agree on."""
+        """The facts on which a checkpoint and this run must agree."""
         problem = self.flat.problem
         named = f"{problem.name}, {len(problem.buffers)} buffers, {problem.fast_size} B"
         return {"learner": LEARNER, "settings": str(self.settings), "problem": named}

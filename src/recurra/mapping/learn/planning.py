@@ -35,7 +35,7 @@ LEAST_HEAT = 1e-4
 
 
 class PlannedActions(NamedTuple):
-    """Of B states: an action [B], the policy to learn [B, 3], what the state is worth [B]."""
+    """The plans of B states: an action [B], the policy to learn [B, 3], the state's worth [B]."""
 
     action: AnyArray
     policy: AnyArray
@@ -61,7 +61,7 @@ def mctx_module() -> ModuleType:
 
 @cache
 def planner(settings: AgentSettings) -> Planner:
-    """By the settings; compiled once for actors and old states, if these are as many."""
+    """The planner of the settings; compiled once if actors and old states are as many."""
     if settings.planning == "none":
         return jax.jit(partial(_plan_by_policy, settings))
     mctx = mctx_module()
@@ -78,7 +78,7 @@ def _plan_by_policy(
     heat: Array,
     _: int = 0,
 ) -> PlannedActions:
-    """By the policy alone."""
+    """Plan by the policy alone."""
     found = predict(weights, represent(settings, weights, near, seen))
     logits = jnp.where(legal(seen), found.policy, NEVER)
     action = jax.random.categorical(key, logits / jnp.maximum(heat, LEAST_HEAT))
@@ -168,7 +168,7 @@ class Forest:
         _FORESTS[self.number] = self
 
     def follow(self, paths: AnyArray, lengths: AnyArray) -> Followed:
-        """From each root along its path: the last action's reward, is it the end, what is seen."""
+        """Walk from each root along its path: the last reward, if it ended, and the view."""
         paths, lengths = np.asarray(paths), np.asarray(lengths)
         assert len(paths) == len(self.games), "a path per game"
         roots = [g.index for g in self.games]

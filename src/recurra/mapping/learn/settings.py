@@ -18,7 +18,7 @@ COMPILING = 6.0
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Of the agent, its network, its games, its learning. The defaults are for one CPU."""
+    """The settings of the agent, its network, games and learning. The defaults are for one CPU."""
 
     planning: Planning = "learned"
     search: Literal["gumbel", "classic"] = "gumbel"
@@ -83,7 +83,7 @@ class AgentSettings:
     """At most so many answers of actors"""
 
     def fitted(self, buffers: int) -> AgentSettings:
-        """For a program with so many buffers."""
+        """The settings for a program with so many buffers."""
         if buffers <= self.buffers:
             return self
         part = self.buffers / buffers

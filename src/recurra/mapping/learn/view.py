@@ -22,7 +22,7 @@ AnyArray = np.ndarray | jax.Array
 
 
 class Surroundings(NamedTuple):
-    """What stays the same in a program of N buffers; row N is behind the end."""
+    """The fixed surroundings in a program of N buffers; row N is behind the end."""
 
     table: AnyArray  # [N + 1, features] table 1, and where a buffer stands in its alias group
     rows: AnyArray  # [N + 1, 1 + AHEAD + SAME] a buffer, those next, those of its tensor
@@ -43,7 +43,7 @@ class GameView(NamedTuple):
 
 
 def surroundings(flat: FlatProblem) -> Surroundings:
-    """Of a program."""
+    """The surroundings of a program."""
     problem, n = flat.problem, len(flat.size)
     steps, size = problem.steps, max(1, problem.fast_size)
     supply, total = max(1, int(flat.supply.sum())), max(1, problem.total)
@@ -71,7 +71,7 @@ def surroundings(flat: FlatProblem) -> Surroundings:
 
 
 def _in_group(flat: FlatProblem) -> tuple[list[int], list[int]]:
-    """Of each buffer, its place in its alias group, and how many the group has."""
+    """The place of each buffer in its alias group, and the size of the group."""
     place, count = [0] * len(flat.size), [0] * len(flat.size)
     for members in flat.problem.storages:
         if flat.grouped[flat.storage[members[0]]]:
@@ -94,12 +94,12 @@ def _rows(flat: FlatProblem) -> NDArray[np.int32]:
 
 
 def sight(game: Game | NativeGame, cells: int) -> Sight:
-    """By the engine that plays."""
+    """Observe a game, by the engine that plays it."""
     return game.observe(cells) if isinstance(game, NativeGame) else observe(game, cells)
 
 
 def view(games: Sequence[Game | NativeGame], moves: Sequence[int], cells: int) -> GameView:
-    """What is seen in games of one program, after so many moves."""
+    """Observe games of one program, after so many moves."""
     flat = games[0].flat
     n = len(flat.size)
     size, total = max(1, flat.problem.fast_size), max(1, flat.problem.total)

@@ -12,7 +12,7 @@ Wishes = np.ndarray
 
 @solver
 def solve(search: Search) -> None:
-    """From NoCopy wherever it can be."""
+    """Anneal from NoCopy wherever it can be."""
     anneal(search, np.ones(len(search.flat.size), np.uint8), HOT)
 
 

@@ -46,8 +46,10 @@ def search_by_default(search: Search) -> None:
 
 
 def climbs(buffers: int, seconds: float) -> int:
-    """How often a search of so many CPU seconds begins; every other time from the best of the
-    simple keys."""
+    """The number of searches in so many CPU seconds.
+
+    Every other one begins from the best of the simple keys.
+    """
     return max(1, min(MOST, round(seconds / (CLIMB + LONGER * buffers))))
 
 

@@ -61,7 +61,7 @@ class _Tree:
         self.later = self._rest()
 
     def _rest(self) -> list[int]:
-        """What all instructions from a step on could gain at most."""
+        """Bound the gain of all instructions from each step on."""
         most = [_most(self.problem, t) for t in range(self.problem.steps)]
         return [int(x) for x in np.cumsum([0, *reversed(most)])[::-1]]
 
@@ -108,7 +108,7 @@ class _Tree:
             yield None
 
     def _group(self, index: int, placed: Inside) -> int | str | None:
-        """Where the alias group of buffer i is already: an offset, "slow", or nowhere yet."""
+        """The place of the alias group of a buffer: an offset, "slow", or None yet."""
         b = self.problem.buffers[index]
         for j, p in enumerate(placed):
             if b.alias_id is not None and self.problem.buffers[j].alias_id == b.alias_id:
@@ -188,7 +188,7 @@ def _sums(sizes: set[int], limit: int) -> list[int]:
 
 
 def _most(problem: Problem, step: int) -> int:
-    """What an instruction gains at most, whatever is inside."""
+    """Bound the gain of an instruction, whatever is in fast memory."""
     x, uses = problem.instructions[step], problem.uses[step]
     if isinstance(x.cost, Latency):
         return x.cost.latencies[0] - min(x.cost.latencies)

@@ -26,7 +26,7 @@ HOT, COLD = 2e-4, 1e-6  # temperatures, of all that there is to gain
 
 @solver
 def solve(search: Search) -> None:
-    """From the best of the simple keys."""
+    """Ruin and recreate, from the best of the simple keys."""
     best = place_by_keys(search)
     ruin_and_recreate(search, best, np.log(np.maximum(best, 1e-30)))
 
@@ -51,7 +51,7 @@ def ruin_and_recreate(search: Search, start: Floats, priority: Floats, until: fl
 
 
 class Neighborhoods:
-    """Which storages are used at about the same time."""
+    """The storages that are used at about the same time."""
 
     def __init__(self, flat: FlatProblem) -> None:
         blocks = len(flat.supply) // BLOCK + 1
@@ -85,7 +85,7 @@ class Neighborhoods:
 
 
 class StorageOverlaps:
-    """Which storages are used while another is."""
+    """The storages that are used while another is."""
 
     def __init__(self, flat: FlatProblem) -> None:
         self.first = flat.at[flat.members[flat.member_at[:-1]]]
@@ -109,7 +109,7 @@ class StorageOverlaps:
 
 
 def _borne(random: np.random.Generator, rounds: int, heat: float) -> Ints:
-    """What each round may lose, in picoseconds."""
+    """The loss that each round may accept, in picoseconds."""
     return (-np.log(random.random(rounds)) * heat).astype(np.int64)
 
 

@@ -77,7 +77,7 @@ def _columns(search: Search) -> Floats:
 
 
 def _load(search: Search) -> Floats:
-    """What is alive at the fullest step of each item's life."""
+    """The bytes alive at the fullest step of each item's life."""
     f = search.flat
     load = np.zeros(len(f.supply))
     for t, end, size in zip(f.at, f.life_end, f.size, strict=True):

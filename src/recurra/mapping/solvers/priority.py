@@ -66,7 +66,7 @@ def best_weights(search: Search, until: float, seen: Floats) -> Floats:
 
 
 def first_weights() -> Floats:
-    """What gains, over what takes room for long."""
+    """The first weights: the gain, over the room that it takes for long."""
     weights = np.zeros(FEATURES)
     weights[:4] = -1, 0.5, 0.5, -1
     return weights

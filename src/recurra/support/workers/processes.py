@@ -49,7 +49,7 @@ class Process:
         return Gone(f"has died ({f'signal {-code}' if code < 0 else f'code {code}'})")
 
     def _ended(self, seconds: float) -> int:
-        """Its code; it is killed if it has not ended by then."""
+        """Wait for its exit code; it is killed if it has not ended by then."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -74,7 +74,7 @@ class Processes:
         return [x for x in workers if x.line in found]
 
     def close(self) -> None:
-        """What was started has been ended."""
+        """Nothing: what was started has been ended."""
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -52,16 +52,16 @@ W = TypeVar("W", bound=Worker)
 
 
 class Means(Protocol[W]):
-    """How workers are made and waited for."""
+    """A way to start workers and to wait for them."""
 
     def born(self, given: object) -> W: ...
 
     def sent(self, request: object) -> object:
-        """What workers are asked by, once for all of them."""
+        """Prepare a request once, for all workers."""
         ...
 
     def ready(self, workers: Sequence[W], seconds: float) -> Sequence[W]:
-        """Those that may be heard, as soon as there is one; none, after so many seconds."""
+        """Wait for workers with an answer; return none after so many seconds."""
         ...
 
     def close(self) -> None: ...
