@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def compare(nest: Nest, call: Callable[..., None], *, at_end: bool) -> str:
-    """What is wrong with one run of a kernel, in words; nothing if it is right."""
+    """Say what is wrong with one run of a kernel; "" if it is right."""
     return Examination(nest.problem, at_end=at_end).words(call)
 
 

@@ -257,7 +257,7 @@ class Contraction:
 
 
 class _Layout:
-    """What an array has to be to stand for one tensor of a problem."""
+    """The layout that an array needs to stand for one tensor of a problem."""
 
     def __init__(self, access: TensorAccess) -> None:
         self.name, self.shape, self.strides = access.name, access.shape, access.strides
@@ -271,7 +271,7 @@ class _Layout:
         """The bytes it occupies, from the address of its first element."""
 
     def address(self, array: AnyArray) -> int:
-        """Where an array's first element is, if it fits."""
+        """The address of an array's first element, if the array fits."""
         if isinstance(array, np.ma.MaskedArray):
             raise _masked(self.name)
         if isinstance(array, np.ndarray):

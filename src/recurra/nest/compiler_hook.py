@@ -204,7 +204,7 @@ def _load(to: int, base: int, offset: int) -> bytes:
 
 
 def rows(choices: Sequence[KernelChoice]) -> list[dict[str, object]]:
-    """As a table of a report has them."""
+    """The rows of a report's table."""
     return [
         {
             "contraction": c.statement,

@@ -117,8 +117,9 @@ def _tiled(problem: NestProblem, lanes: str) -> tuple[list[str], str | None]:
 
 
 def _transposing(problem: NestProblem, target: VectorTarget) -> Nest | None:
-    """With lanes along the result, of which one input lies across: it is copied to lie along, a
-    slab at a time, if it is read often enough. As in `ab,cb->ac`.
+    """A nest with lanes along the result, of which one input lies across, as in `ab,cb->ac`.
+
+    That input is copied to lie along, a slab at a time, if it is read often enough.
     """
     for lanes in problem.output.indices:
         across = [t for t in problem.inputs if t.steps.get(lanes, 0) not in (0, 1)]

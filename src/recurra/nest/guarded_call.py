@@ -35,7 +35,7 @@ BRIEF = 2**20  # operations: other threads of Python wait for kernels of so few
 
 
 class ArrayLayout(Protocol):
-    """What an array has to be; `low` to `high` are its bytes, from its first element's address."""
+    """The layout of an array; `low` to `high` are its bytes, from its first element's address."""
 
     shape: tuple[int, ...]
     in_bytes: tuple[int, ...]
@@ -76,7 +76,7 @@ def entry(
 def _assembled(
     kernel: int, layouts: Sequence[ArrayLayout], others_run: bool, slowly: object
 ) -> bytes:
-    """Of a call (self, arguments, count, names), with the last three on the stack meanwhile."""
+    """Assemble a call (self, arguments, count, names), the last three on the stack meanwhile."""
     asm = _Assembler()
     registers = ARGUMENTS[: len(layouts)]
     asm.called_with(len(layouts) - 1)
@@ -106,7 +106,7 @@ def _assembled(
 
 
 def _python(name: str) -> int:
-    """Where a function of Python's interface is."""
+    """The address of a function of Python's interface."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
@@ -120,7 +120,7 @@ class _Assembler:
         """Ends of the jumps for a wrong answer: before anything is on the stack, and after"""
 
     def called_with(self, inputs: int) -> None:
-        """So many arguments, and one by the name of `out`? Then push rsi, rdx, rcx."""
+        """Check the number of arguments, and for one named `out`; then push rsi, rdx, rcx."""
         self.code += b"\x48\x81\xfa" + le32(inputs)  # cmp rdx, inputs
         self.fail(0x85)
         self.code += b"\x48\x85\xc9"  # test rcx, rcx

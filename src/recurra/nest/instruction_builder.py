@@ -30,7 +30,7 @@ class Emission(Scopes):
         self.block: list[tuple[int, tuple[Operand, ...], int]] = []
 
     def program(self) -> NestCode:
-        """What has been emitted."""
+        """The program that has been emitted."""
         return NestCode(
             self.target.name,
             self.problem.dtype,

@@ -73,7 +73,7 @@ class LlvmKernel:
 
 
 def assembled(assembly: str) -> bytes:
-    """What LLVM's assembler makes of lines in Intel's syntax: the oracle of our encoders."""
+    """Assemble lines in Intel's syntax by LLVM: the oracle of our encoders."""
     llvm = _llvm()
     lines = [".intel_syntax noprefix", *assembly.splitlines(), ".att_syntax"]
     module = llvm.parse_assembly("\n".join(f'module asm "{line}"' for line in lines))

@@ -49,7 +49,7 @@ class NestLoop:
 
 @dataclass(frozen=True)
 class Pack:
-    """What the compute loops from `level` inwards read of an input, copied before they begin."""
+    """A copy of the part of an input that the compute loops from `level` inward read."""
 
     tensor: str
     level: int

@@ -34,7 +34,7 @@ PAGE, PAST = 4096, 16  # bytes: the C library's large blocks begin so far behind
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one nest is measured: at least `runs` runs and `seconds`, after `warmup` runs.
+    """The protocol of a measurement: at least `runs` runs and `seconds`, after `warmup` runs.
 
     A nest whose first two runs take more than `hopeless` times the best known is given up. Runs of
     more than `once` seconds are not repeated.
@@ -148,7 +148,7 @@ class Evaluator:
         return self.known[key]
 
     def loaded(self, nest: Nest) -> NestKernel | Team:
-        """Its code: kept, or compiled. Raises ScheduleError where it is too much."""
+        """The code of a nest: stored, or compiled. Raises ScheduleError if it is too much."""
         _, found = self._kept.get(code_key(nest), (0.0, None))
         return found or kernel(nest, self.target)
 
@@ -191,7 +191,7 @@ class Evaluator:
 
 
 def code_key(nest: Nest) -> str:
-    """What decides a nest's code: its loops that make a difference.
+    """The key of a nest's code: the loops that make a difference to it.
 
     Write loops count only where sums pass through memory, which nests over one reduction rarely
     do; they are part of the key where there is a reduction at all.

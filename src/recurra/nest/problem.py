@@ -71,7 +71,7 @@ class TensorAccess:
 
     @cached_property
     def steps(self) -> Mapping[str, int]:
-        """How many elements further each index leads; indices that lead nowhere are left out."""
+        """The elements that each index leads further; indices that lead nowhere are left out."""
         steps: dict[str, int] = {}
         for axis, stride in zip(self.at, self.strides, strict=True):
             for index, coefficient in axis.terms:

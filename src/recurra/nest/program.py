@@ -81,7 +81,7 @@ class NestCode:
         return "\n".join(lines)
 
     def count(self, word: str) -> int:
-        """How often an instruction is executed."""
+        """Count the executions of an instruction."""
         times, total = [1], 0
         for name, *rest in self.code:
             if name == "repeat":

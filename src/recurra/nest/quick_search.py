@@ -74,7 +74,7 @@ def improved(
 
 @dataclass
 class _QuickSearch:
-    """What is known, and how much time is left."""
+    """The state of a search: the nests measured so far, and the time left."""
 
     evaluate: Evaluator
     seconds: float
@@ -85,7 +85,7 @@ class _QuickSearch:
         self.start = self.clock()
 
     def left(self, share: float = 1.0) -> float:
-        """Of a share of the time, in seconds."""
+        """The seconds left of a share of the time."""
         return share * self.seconds - (self.clock() - self.start)
 
     def tell(self, nest: Nest) -> None:

@@ -18,7 +18,7 @@ Extents = dict[str, int]
 
 @dataclass(frozen=True)
 class PackBuffer:
-    """Where an input is packed: `tensor` before the loop at `level`, into pointer `pointer`."""
+    """A packed input: `tensor`, before the loop at `level`, at pointer `pointer`."""
 
     tensor: int
     pointer: int
@@ -120,7 +120,7 @@ class Scopes:
         ]
 
     def vectors(self, level: int, extents: Extents, indices: list[str]) -> int:
-        """How many vectors the points of `indices` in the loops from `level` inwards make."""
+        """The vectors that the points of `indices` in the loops from `level` inward make."""
         lanes = len(self.chunks(level, extents[self.across])) if self.across in indices else 1
         return lanes * math.prod(extents[i] for i in indices if i != self.across)
 

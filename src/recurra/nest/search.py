@@ -226,7 +226,7 @@ SEARCHES: Mapping[str, SearchStrategy] = {
 
 
 def strategy(name: str) -> SearchStrategy:
-    """By name: those of the paper, and beams of any width, as in beam6bfs."""
+    """Find a strategy by name: those of the paper, and beams of any width, as in beam6bfs."""
     if name in SEARCHES:
         return SEARCHES[name]
     kind, width = name[-3:], name.removeprefix("beam")[:-3]

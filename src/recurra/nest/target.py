@@ -41,7 +41,7 @@ TARGETS: Mapping[str, VectorTarget] = {t.name: t for t in (AVX512, AVX2)}
 
 @cache
 def features() -> frozenset[str]:
-    """What processor and operating system offer; empty where that cannot be told (not Linux)."""
+    """The features of processor and operating system; empty if they are unknown (not Linux)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return frozenset()
     info = Path("/proc/cpuinfo")

@@ -22,7 +22,7 @@ from recurra.nest.problem import ITEM_BYTES
 
 @dataclass(frozen=True)
 class ThreadPart:
-    """What one thread does: a nest over fewer points, `start` of them further."""
+    """The part of one thread: a nest over fewer points, `start` of them further."""
 
     nest: Nest
     start: int

@@ -91,7 +91,7 @@ def _assembled(pointers: int) -> bytes:
 
 @cache
 def seconds_per_tick() -> float:
-    """Of the time-stamp counter, against the system's clock; the best of three tries of 5 ms."""
+    """Measure a tick of the time-stamp counter by the system's clock; the best of three tries."""
     probe = Code(b"\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0\xc3")
     read = ctypes.CFUNCTYPE(ctypes.c_int64)(probe.address)
     tries: list[tuple[int, float]] = []

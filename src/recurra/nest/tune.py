@@ -75,7 +75,7 @@ class Tuned:
         return "\n".join([str(self.nest.problem.statement), *rows])
 
     def report(self) -> dict[str, object]:
-        """As JSON has it."""
+        """The result, as plain data for JSON."""
         return {
             "problem": str(self.nest.problem),
             "target": self.target.name,
@@ -279,7 +279,7 @@ class Tune:
         return 0
 
     def kept(self, best: Tuned) -> str | None:
-        """Where the nest is kept now; None if one that is as good was there."""
+        """Keep the nest and say where; None if one that is as good was there."""
         standing = best.finalists[best.best][1]
         share = standing.of_peak / self.threads
         entry = StoredNest(
@@ -294,7 +294,7 @@ def _keeping(kept: str | None) -> str:
 
 
 def _policy(path: Path | None, problem: NestProblem) -> dict[str, Nest]:
-    """Where a policy ends, if there is one that knows so many loops."""
+    """Find where a policy ends, if there is one for so many loops."""
     from recurra.nest.agents.policy import load
 
     policy = load(path) if path else None

@@ -164,5 +164,5 @@ class Encoder:
         return masks + constants + bytes(LINKS if program.buffers else 0)
 
     def slot(self, number: int) -> int:
-        """Where a constant is, from the pool's pointer."""
+        """The offset of a constant from the pool's pointer."""
         return SLOT * (MASKS + number)

@@ -1,4 +1,4 @@
-"""Whether the window pays, by the clock: both ways in turns, then the better one for a while.
+"""Decide by the clock if the window pays: both ways in turns, then the better one for a while.
 
     off on off on → off is 1.3 times faster → off for 20 times as long → off on off on → off → ..
 
@@ -27,7 +27,7 @@ LONGEST, DOUBLINGS = 600.0, 4096.0  # seconds; times the first pause
 
 
 class Trial:
-    """Of one program. Times are given, in seconds; work is in any unit."""
+    """The trial of one program. Times are given, in seconds; work is in any unit."""
 
     def __init__(self) -> None:
         self.examining = True
@@ -38,7 +38,7 @@ class Trial:
         self._restart()
 
     def next(self, now: float) -> bool:
-        """Whether the next stretch goes through the window."""
+        """Does the next stretch go through the window?"""
         if not self.examining and now >= self.until:
             self._restart()
         if not self.examining:
@@ -73,7 +73,7 @@ class Trial:
             self._decide(self.gain >= WORTH and mostly, now)
 
     def refuse(self, now: float) -> None:
-        """It cannot pay, as far as is known without trying."""
+        """Decide that it cannot pay, as far as is known without trying."""
         self._decide(False, now)
 
     def _watch(self, on: bool, rate: float, now: float) -> None:

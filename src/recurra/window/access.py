@@ -17,12 +17,12 @@ BARRIER = "leave reads and writes out, so that the kernel is a barrier"
 
 
 def segments(arrays: Iterable[object]) -> tuple[Segment, ...]:
-    """Of NumPy arrays, PyTorch tensors on the CPU, and segments; empty ones touch nothing."""
+    """The segments of NumPy arrays, CPU tensors, and segments; empty ones touch nothing."""
     return tuple(segment for array in arrays if (segment := segment_of(array)).size)
 
 
 def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
-    """Of those whose elements fill their segments: who writes them all writes every byte."""
+    """The segments of arrays that fill them: writing all elements writes every byte."""
     return tuple(
         segment
         for array in arrays
@@ -32,7 +32,7 @@ def filled(arrays: Iterable[object]) -> tuple[Segment, ...]:
 
 
 def segment_of(array: object) -> Segment:
-    """From the first to the last byte that an array's shape and strides reach.
+    """The segment from the first to the last byte that an array's shape and strides reach.
 
     Raises WindowError for what has no address here.
     """
@@ -51,7 +51,7 @@ def segment_of(array: object) -> Segment:
 
 
 def _elsewhere(what: str, parts: str) -> WindowError:
-    """Of what has parts that lie somewhere else."""
+    """The error for something whose parts lie in several places."""
     return WindowError(
         f"{what} lies in several places",
         facts="reads= and writes= give arrays whose elements are numbers",

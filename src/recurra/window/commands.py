@@ -291,7 +291,7 @@ class WindowBuildCommand:
 
 
 def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
-    """What a program on the command line stands for. Raises WindowError for nothing known."""
+    """Read the program named on the command line. Raises WindowError for an unknown one."""
     kind, colon, name = program.partition(":")
     if kind == "synthetic" and colon:
         if name not in paper.WORKLOADS:
@@ -313,7 +313,7 @@ def read(program: str, gpu: Gpu, kernels: int = 900, batch: int = 0) -> Trace:
 
 
 def _file(path: Path, gpu: Gpu) -> Trace:
-    """What a file holds, by the end of its name."""
+    """Read a file, by the end of its name."""
     try:
         data = path.read_bytes()
         if path.name.endswith((".json", ".json.gz")):

@@ -26,7 +26,7 @@ MOST_QUEUED = 2**31  # tasks of the input FIFO: more than fit into memory
 
 
 class State(Enum):
-    """Of a task in a slot."""
+    """The state of a task in a slot."""
 
     PENDING = "pending"
     READY = "ready"
@@ -47,7 +47,7 @@ class Slot:
 
 
 class Scheduler(Protocol):
-    """What both windows, in Python and native, do. Tickets count the tasks in program order."""
+    """The interface of both windows, in Python and native. Tickets count tasks in program order."""
 
     def offer(self, task: Task) -> int | None:
         """Takes the next task of the program, or None if the FIFO is full: run something first."""
@@ -66,15 +66,15 @@ class Scheduler(Protocol):
         ...
 
     def slots(self) -> tuple[Slot, ...]:
-        """What is in the window, oldest first."""
+        """The tasks in the window, oldest first."""
         ...
 
     def waiting(self) -> int:
-        """How many tasks are in the FIFO."""
+        """The number of tasks in the FIFO."""
         ...
 
     def ready(self) -> int:
-        """How many tasks `take` would give."""
+        """The number of tasks that `take` would give."""
         ...
 
 
@@ -129,15 +129,15 @@ class Window:
         self._fill()
 
     def slots(self) -> tuple[Slot, ...]:
-        """What is in the window, oldest first."""
+        """The tasks in the window, oldest first."""
         return tuple(Slot(t, s, frozenset(self._upstream[t])) for t, s in self._state.items())
 
     def waiting(self) -> int:
-        """How many tasks are in the FIFO."""
+        """The number of tasks in the FIFO."""
         return len(self._fifo)
 
     def ready(self) -> int:
-        """How many tasks `take` would give."""
+        """The number of tasks that `take` would give."""
         return sum(state is State.READY for state in self._state.values())
 
     def __str__(self) -> str:

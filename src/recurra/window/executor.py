@@ -247,7 +247,7 @@ class Executor:
         return None
 
     def _idle(self) -> bool:
-        """Whether launches run one by one, here, and there is nothing to wait for, tell or do."""
+        """Do launches run one by one, here, with nothing to wait for, tell or do?"""
         stretch, crew = self._stretch, self._crew
         if not stretch.straight or stretch.timed or self._turn.taken() or crew.launches:
             return False
@@ -264,14 +264,14 @@ class Executor:
                 self._waited()
 
     def _within(self) -> bool:
-        """Whether this thread runs a kernel of ours."""
+        """Does this thread run a kernel of ours?"""
         return self._turn.mine() or threading.get_ident() in self._crew.held
 
     # without the window, while it does not pay
 
     @property
     def straight(self) -> bool:
-        """Whether the next launch is run at once, as far as is known."""
+        """Is the next launch run at once, as far as is known?"""
         return self._stretch.straight if self._outer is None else self._outer.straight
 
     def _next_stretch(self) -> None:
@@ -285,7 +285,7 @@ class Executor:
             self._next_stretch()
 
     def _after_straight(self, then: Callable[[], None]) -> None:
-        """When what another thread runs without the window is over, if it does."""
+        """Run `then` when another thread's work without the window, if any, is over."""
         if self._stretch.straight and not self._turn.mine():
             self._turn.during(then)
 
@@ -377,7 +377,7 @@ class Executor:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be launched any more."""
+        """Can nothing be launched any more?"""
         return self._crew.state == "closed"
 
     def close(self) -> None:
@@ -410,7 +410,7 @@ class Executor:
         self._crew.lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """On as before."""
+        """Go on as before."""
         self._crew.lock.release()
 
     def after_fork_in_child(self) -> None:
@@ -426,12 +426,12 @@ class Executor:
 
     @property
     def counts(self) -> Counts:
-        """How launches were run, until now."""
+        """The counts of launches by the way they ran, until now."""
         alone = self._stretch.alone() - self._before
         return replace(self._crew.counts, without_window=alone)
 
     def rows(self) -> list[dict[str, object]]:
-        """What was counted, for a table."""
+        """The counts, as rows of a table."""
         window = "native window" if self.native else "window in Python"
         head: list[dict[str, object]] = [
             {"what": window, "count": f"{self.slots} slots, {self.threads} threads"}

@@ -32,7 +32,7 @@ class Spoiled:
         return bool(self._parts)
 
     def nothing(self) -> bool:
-        """Whether all memory is good, and nobody is left to be told anything."""
+        """Is all memory good, and has every failure been told?"""
         return not (self._parts or self._untold)
 
     def blame(self, reads: Iterable[Segment]) -> KernelError | None:
@@ -61,14 +61,14 @@ class Spoiled:
         return error
 
     def untold(self) -> list[KernelError]:
-        """What nobody has heard of, oldest first; now they have."""
+        """Take the failures that nobody has been told of, oldest first."""
         errors = list(self._untold.values())
         self._untold.clear()
         return errors
 
 
 def subtract(part: Segment, whole: Segment) -> list[Segment]:
-    """What is left of one segment outside another."""
+    """The parts of one segment outside another."""
     left = Segment(part.start, max(0, min(part.stop, whole.start) - part.start))
     start = max(part.start, whole.stop)
     right = Segment(start, max(0, part.stop - start))
@@ -76,7 +76,7 @@ def subtract(part: Segment, whole: Segment) -> list[Segment]:
 
 
 def failed(name: str, cause: BaseException, loc: Loc | None) -> KernelError:
-    """What is told of a kernel that raised `cause`, launched at `loc`."""
+    """The error for a kernel that raised `cause`, launched at `loc`."""
     if isinstance(cause, UndeclaredWrite):  # it says which kernel and where
         return cause
     error = KernelError(

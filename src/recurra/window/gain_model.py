@@ -42,11 +42,11 @@ class Durations:
         self._seconds[kind] = before + NEW * (seconds - before)
 
     def expect(self, kind: Hashable) -> float | None:
-        """How long it will take; None if it was never seen."""
+        """The expected seconds of a kind of kernel; None if it was never seen."""
         return self._seconds.get(kind)
 
     def rows(self) -> list[dict[str, object]]:
-        """For a table."""
+        """The durations, as rows of a table."""
         return [{"kernel": str(k), "µs": round(1e6 * s, 1)} for k, s in self._seconds.items()]
 
 
@@ -66,7 +66,7 @@ class Judgment:
         self._weights: dict[Hashable, float] = {}  # the same for all stretches of an examination
 
     def tiny(self, kind: Hashable) -> bool:
-        """Whether handing it over would cost more than running it."""
+        """Would handing it to a thread cost more than running it in place?"""
         expected = self.durations.expect(kind)
         return expected is not None and expected < max(TINY, min(self.wake, SOON * TINY))
 
@@ -75,11 +75,11 @@ class Judgment:
         self.wake += NEW * (min(seconds, 2 * self.wake + TINY) - self.wake)
 
     def large(self, kind: Hashable) -> bool:
-        """Whether it is known, and worth more than one thread."""
+        """Is its duration known, and worth more than one thread?"""
         return self.durations.expect(kind) is not None and not self.tiny(kind)
 
     def next(self, now: float) -> bool:
-        """Whether the next stretch goes through the window."""
+        """Does the next stretch go through the window?"""
         before = self.trial.examining
         on = self.predicted is None or self.trial.next(now)
         if self.trial.examining and not before:

@@ -42,14 +42,16 @@ class Gpu:
     tflops: float = 20.3
 
     def per_sm(self, kernel: Kernel) -> int:
-        """How many blocks of a kernel one multiprocessor holds; 0 if it cannot hold any."""
+        """Count the blocks of a kernel that one multiprocessor holds; 0 if it cannot hold any."""
         ctas, warps, registers, shared = need(kernel)
         limits = [self.ctas // ctas, self.warps // warps, self.registers // registers]
         return min(limits + ([self.shared // shared] if shared else []))
 
     def block_us(self, ctas: int, moved: float, flops: float) -> float:
-        """How long one of `ctas` blocks runs, which move so many bytes and do so much all in all: a
-        floor of latency, then its part at one multiprocessor's share of what the GPU can do."""
+        """The µs that one of `ctas` blocks runs, which move and compute so much all in all.
+
+        It is a floor of latency, and the block's part at one multiprocessor's share of the GPU.
+        """
         # 1 GB/s is 10³ bytes per µs, 1 TFLOP/s is 10⁶ operations per µs
         us = FLOOR + moved / ctas / (self.gbs * 1e3 / self.sms)
         return round(us + flops / ctas / (self.tflops * 1e6 / self.sms), 3)
@@ -85,7 +87,7 @@ TABLE_V = Gpu("rtx3070 of table V", 46, 1.4, registers=32768, shared=32 * 1024)
 
 
 def need(kernel: Kernel) -> tuple[int, int, int, int]:
-    """What one block takes of a multiprocessor: block slots, warps, registers, shared bytes.
+    """The needs of one block: block slots, warps, registers, shared bytes.
 
     Registers are handed out to warps, in eights per thread.
     """

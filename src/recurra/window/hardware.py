@@ -17,7 +17,7 @@ class HardwareWindow:
         self._upstream: dict[int, set[int]] = {}  # of the kernels in slots, oldest first
 
     def takes(self, kernel: int) -> bool:
-        """Whether a slot is free and the oldest kernel is near enough."""
+        """Is a slot free, and the oldest kernel near enough?"""
         oldest = next(iter(self._upstream), kernel)
         return len(self._upstream) < self.size and kernel - oldest <= self.scheduled
 

@@ -36,7 +36,7 @@ def events(spans: Iterable[tuple[int, float, float]]) -> tuple[Event, ...]:
 def violations(
     tasks: Sequence[Task], happened: Sequence[Event], *, slots: int | None = None
 ) -> tuple[str, ...]:
-    """What went wrong, a line each; empty if all tasks ran once and no order was broken.
+    """Find violations, a line each; none if all tasks ran once and no order was broken.
 
     With `slots`, also: at most that many tasks of the program are unfinished from its beginning to
     any task that starts, which is what a window of that size and a FIFO in program order mean.

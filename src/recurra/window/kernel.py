@@ -90,12 +90,12 @@ class Trace:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """What the window sees."""
+        """The tasks that the window sees."""
         return tuple(kernel.task for kernel in self.kernels)
 
     @cached_property
     def upstream(self) -> tuple[tuple[int, ...], ...]:
-        """Of each kernel the earlier ones it must follow directly: see `dependences`."""
+        """The earlier kernels that each kernel must follow directly: see `dependences`."""
         return dependences(self.tasks)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Trace:
 
 
 def dependences(tasks: Sequence[Task]) -> tuple[tuple[int, ...], ...]:
-    """For every task the earlier ones it must follow, less those that others stand for.
+    """The earlier tasks that every task must follow, less those that others stand for.
 
     A read follows the last write of each byte; a write follows the reads since then, or, if there
     are none, the last write. All pairs that must keep their order are ordered by chains of these.

@@ -94,7 +94,7 @@ def _device(profile: Event, id_: int, gpu: Gpu) -> Gpu:
 
 
 def _kernels(events: list[Event], ran: list[Event], gpu: Gpu) -> list[Kernel]:
-    """In the order in which the host launched them."""
+    """The kernels, in the order in which the host launched them."""
     called = {
         _args(e)["correlation"]: float(e["ts"])
         for e in events
@@ -129,8 +129,7 @@ def _kernel(event: Event, index: int, after: Iterable[int], host: bool, gpu: Gpu
 
 
 def _after(events: Iterable[Event], ran: list[Event]) -> list[set[int]]:
-    """Of each kernel those that it follows: the one before it on its stream, and what that stream
-    was made to wait for since."""
+    """The kernels that each follows: the one before it on its stream, and those it waited for."""
     waits: dict[int, list[Event]] = {}
     for e in events:
         if e.get("cat") == "cuda_sync" and "Stream Wait" in str(e["name"]):

@@ -36,7 +36,7 @@ RAN = Launch(Wrapper("run at once", print), Task("run at once"), ((), {}), None,
 
 @dataclass
 class Counts:
-    """How launches were run, and what went wrong."""
+    """The counts of launches by the way they ran, and of what went wrong."""
 
     by_workers: int = 0
     by_the_caller: int = 0
@@ -61,7 +61,7 @@ class Ran:
 def launch_of(
     kernel: Wrapper | Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Launch:
-    """What this call of `launch` is, with the line that makes it."""
+    """The launch that a call of `launch` makes, with the line of the call."""
     wrapper = kernel if isinstance(kernel, Wrapper) else Wrapper(named(kernel), kernel)
     loc = wrapper.loc or here()
     return Launch(wrapper, wrapper.task(*args, **kwargs), (args, kwargs), loc, 0)

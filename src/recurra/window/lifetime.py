@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 
 class Lives(Protocol):
-    """What has kernels in flight: an executor, or streams."""
+    """A thing with kernels in flight: an executor, or streams."""
 
     def stop(self) -> Sequence[BaseException]: ...
     def before_fork(self) -> None: ...
@@ -22,7 +22,7 @@ class Lives(Protocol):
 
 
 class Nests(Lives, Protocol):
-    """What is entered by `with`."""
+    """A thing that is entered by `with`."""
 
     block: weakref.ref[object] | None
 
@@ -67,7 +67,7 @@ _forking: list[Lives] = []
 
 
 def born(one: Lives) -> None:
-    """It will be drained before the interpreter ends, and before a fork."""
+    """Register it, to be drained before the interpreter ends, and before a fork."""
     _alive.add(one)
 
 

@@ -15,7 +15,7 @@ from recurra.window.task import Task
 
 
 class _What(Enum):
-    """What ends at some time."""
+    """The kinds of events: each says what ends at some time."""
 
     LAUNCHED = "the program has launched a task"
     WORKER = "a task, on another thread"
@@ -30,7 +30,7 @@ def gain(
     slots: int,
     outside: Sequence[bool] = (),
 ) -> float:
-    """How much faster `threads` would run these tasks through a window than one thread in order.
+    """Predict how much faster `threads` run these tasks through a window than one in order.
 
     A launch takes the program `overhead` seconds, and every launched task that much more. What is
     `outside` the program does itself, and launches nothing then.
@@ -69,7 +69,7 @@ class _ListSchedule:
         self._now = 0.0
 
     def end(self) -> float:
-        """When everything is done."""
+        """The time at which everything is done."""
         self._act()
         while self._events:
             self._now, k, what = heapq.heappop(self._events)

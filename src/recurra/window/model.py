@@ -22,8 +22,11 @@ from recurra.window.timeline import KernelSpan, TimelineRun
 
 @dataclass(frozen=True)
 class LaunchCosts:
-    """What the host and the command processor take, µs. The paper measured launch and
-    synchronization at 5 to 20 µs; the rest is calibrated (docs/window.md)."""
+    """The times of the host and the command processor, in µs.
+
+    The paper measured launch and synchronization at 5 to 20 µs; the rest is calibrated
+    (docs/window.md).
+    """
 
     frontend: float = 0.0  # host, per kernel: the program's own work before it launches
     launch: float = 5.0  # host: a launch into a stream

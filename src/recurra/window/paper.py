@@ -86,7 +86,7 @@ class ComparedFigure:
 def speedups(
     family: Iterable[Chains], policy: str, machine: SimulatedGpu, against: str = "serial"
 ) -> list[float]:
-    """Of each workload, how much faster a policy is than one stream."""
+    """The speed-up of a policy over one stream, for each workload."""
     return [
         duration(workload, against, machine) / duration(workload, policy, machine)
         for workload in family
@@ -95,7 +95,7 @@ def speedups(
 
 @lru_cache(maxsize=4096)
 def duration(workload: Chains, policy: str, machine: SimulatedGpu) -> float:
-    """Of a workload under a policy, µs."""
+    """The duration of a workload under a policy, in µs."""
     return simulate(_trace(workload), policy, machine).us
 
 
@@ -115,7 +115,7 @@ def end_to_end(simulation: float, share: float = SHARE) -> float:
 
 
 def build_share(family: Iterable[Chains], machine: SimulatedGpu) -> float:
-    """Of building a graph and then running the program serially, the share that building takes."""
+    """The share of building a graph in building it and then running the program serially."""
     shares: list[float] = []
     for workload in family:
         build = machine.costs.node * workload.kernels

@@ -17,7 +17,7 @@ UPSTREAM_OF_A_BARRIER = 5  # kernels that one barrier packet can name
 
 @dataclass(frozen=True)
 class WindowPolicy:
-    """What it does, in words, and how it begins."""
+    """A policy: its description, and how it begins."""
 
     words: str
     begin: Callable[[Simulation], None]
@@ -239,7 +239,7 @@ class Clock:
         self.free = 0.0
 
     def after(self, now: float, work: float) -> float:
-        """When `work` is done that is asked for now."""
+        """Do `work` that is asked for now; return the time at which it is done."""
         self.free = max(self.free, now) + work
         return self.free
 

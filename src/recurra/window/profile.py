@@ -28,7 +28,7 @@ BAR = 40
 
 @dataclass(frozen=True)
 class Profile:
-    """Of one program on one GPU.
+    """The profile of one program on one GPU.
 
     kernels      launches (figure 3), of which the host waits for `reads`
     ctas         blocks per kernel, on average (figure 4)
@@ -116,7 +116,7 @@ def profile(trace: Trace, machine: SimulatedGpu | None = None) -> Profile:
 
 
 def alone(trace: Trace, machine: SimulatedGpu) -> list[float]:
-    """How long each kernel runs by itself, µs: its blocks in as many waves as they need."""
+    """The µs that each kernel runs by itself: its blocks in as many waves as they need."""
     gpu = machine.gpu
     return [k.us * -(-k.ctas // (gpu.sms * max(1, gpu.per_sm(k)))) for k in trace.kernels]
 

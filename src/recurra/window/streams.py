@@ -45,7 +45,7 @@ class GpuKernel:
 
 @dataclass(frozen=True)
 class StreamLaunch:
-    """What a kernel touches, the kernel, and what lives until it is done."""
+    """A launch: the kernel, the memory it touches, and what lives until it is done."""
 
     task: Task
     kernel: GpuKernel
@@ -188,7 +188,7 @@ class Streams:
         self._issuer.in_parent()
 
     def after_fork_in_child(self) -> None:
-        """Of no use: a driver's context does not come along."""
+        """Give up: a driver's context does not survive a fork."""
         self._issuer.in_child()
         self._state = "forked"
 

@@ -38,7 +38,7 @@ class Stretch:
         return self.ran + (self.count if self.straight else 0)
 
     def over(self, *, waited: bool) -> bool:
-        """Whether it ends here: `waited` says that nothing is in flight anyway."""
+        """Does the stretch end here? `waited` says that nothing is in flight anyway."""
         if not (self.timed or self.straight):
             return waited  # until the failures are told
         if self.timed:
@@ -64,7 +64,7 @@ class Stretch:
         self.count, self.since, self.before = 0, time.perf_counter(), 0.0
 
     def keep(self, wrapper: Wrapper, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """What was called, while launches run one by one and are timed."""
+        """Record a call, while launches run one by one and are timed."""
         self.called.append((wrapper, (), {}) if wrapper.kind else (wrapper, args, kwargs))
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ BUFFER = 4096  # bytes of every result
 
 @dataclass(frozen=True)
 class Chains:
-    """What a synthetic program is like.
+    """The shape of a synthetic program.
 
     chains      how many run side by side: the parallelism
     block       kernels of one chain that are issued before the next chain's

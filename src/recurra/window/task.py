@@ -73,7 +73,7 @@ class Task:
         object.__setattr__(self, "writes", tuple(s for s in self.writes if s.size))
 
     def must_follow(self, earlier: Task) -> bool:
-        """Whether this task waits for one that stands before it in the program."""
+        """Does this task wait for one that stands before it in the program?"""
         return (
             overlap(self.reads, earlier.writes)  # read after write
             or overlap(self.writes, earlier.reads)  # write after read
@@ -90,7 +90,7 @@ def barrier(name: str) -> Task:
 
 
 def overlap(some: Iterable[Segment], others: Iterable[Segment]) -> bool:
-    """Whether any two segments, both of more than no bytes, share a byte."""
+    """Do any two segments, both of more than no bytes, share a byte?"""
     spans = [(o.start, o.stop) for o in others]
     return any(s.start < stop and start < s.stop for s in some for start, stop in spans)
 

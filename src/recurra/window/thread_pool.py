@@ -66,7 +66,7 @@ class PoolState:
     # into the window; the lock is held
 
     def number(self, launch: Launch) -> None:
-        """It has its place in the program now: the lock stays held until the window knows."""
+        """Number a launch in program order; the lock stays held until the window knows it."""
         launch.number = self._numbers
         self._numbers += 1
         if self.record:
@@ -188,7 +188,7 @@ class PoolState:
         self.note("end", launch)
 
     def note(self, kind: Literal["start", "end"], launch: Launch) -> None:
-        """For `happened.violations`."""
+        """Record an event for `history_checker.violations`."""
         if self.record:
             self.events.append(Event(kind, launch.number))
 
@@ -205,7 +205,7 @@ class PoolState:
             self._done.call()
 
     def _all_threads(self, launch: Launch) -> bool:
-        """Whether a kernel that could use many threads should: nothing else is there to run."""
+        """Should a kernel use many threads? Only if nothing else is there to run."""
         alone = len(self.launches) == 1 and self.judgment.large(launch.kind)
         self.counts.alone_with_all_threads += alone
         return alone

@@ -155,7 +155,7 @@ def _event(span: KernelSpan, lane: int) -> Mapping[str, object]:
 
 
 def lanes_of(spans: Sequence[KernelSpan]) -> list[int]:
-    """For each span the lowest lane in which nothing else runs then."""
+    """The lane of each span: the lowest in which nothing else runs then."""
     lanes: dict[int, int] = {}
     free: list[float] = []
     for at, span in sorted(enumerate(spans), key=lambda p: p[1].start):

@@ -39,11 +39,11 @@ class Turn:
         self._sleepers = Sleepers(self._lock)
 
     def mine(self) -> bool:
-        """Whether this thread has it."""
+        """Does this thread have it?"""
         return self.holder == threading.get_ident()
 
     def taken(self) -> bool:
-        """Whether any thread has it."""
+        """Does any thread have it?"""
         return self.holder != 0
 
     def during(self, work: Callable[[], Result]) -> Result:

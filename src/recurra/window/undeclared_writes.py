@@ -55,7 +55,7 @@ class WriteWatch:
                 raise _told(launch, name, place)
 
     def _enter(self, launch: Launch) -> list[Segment]:
-        """From now on others may find written what this one declares, and the other way round."""
+        """Let others find written what this launch declares, and the other way round."""
         ours = launch.task.writes
         with self._lock:
             allowed = [*ours, *(part for theirs in self._declared.values() for part in theirs)]
@@ -66,7 +66,7 @@ class WriteWatch:
 
 
 def _arrays_of(launch: Launch) -> dict[str, Any]:
-    """What a launch can reach and has bytes to compare, each array once, by the name it has."""
+    """The arrays that a launch can reach and that have bytes to compare, each once, by name."""
     args, kwargs = launch.arguments
     given = list(_leaves(_parameters(launch)))
     for word, touched in (("reads", launch.wrapper.reads), ("writes", launch.wrapper.writes)):

@@ -51,7 +51,7 @@ class Wrapper:
         object.__setattr__(self, "at_once", None if self.threaded else self.function)
 
     def task(self, *args: object, **kwargs: object) -> Task:
-        """What a launch with these arguments touches."""
+        """The task of a launch with these arguments: the memory it touches."""
         if self.reads is None or self.writes is None:
             return barrier(self.name)
         try:
@@ -67,7 +67,7 @@ class Wrapper:
         )
 
     def _listed(self, which: str, found: Any, given: tuple[object, ...]) -> tuple[object, ...]:
-        """What `reads` or `writes` gives, as a tuple; one array is itself.
+        """The result of `reads` or `writes` as a tuple; one array is itself.
 
         Raises WindowError for what cannot say which memory is touched.
         """
@@ -91,7 +91,7 @@ class Wrapper:
         )
 
     def written(self, *args: object, **kwargs: object) -> tuple[Segment, ...]:
-        """What a launch with these arguments is sure to write, to the last byte, if it succeeds."""
+        """The segments that a launch is sure to write, to the last byte, if it succeeds."""
         if self.reads is None or self.writes is None:
             return ()
         return filled(self._listed("writes", self.writes(*args, **kwargs), (*args,)))
@@ -122,7 +122,7 @@ class Wrapper:
 
 
 def _parameters(function: Callable[..., object] | None) -> inspect.Signature | None:
-    """What a function takes, without types; None if nobody knows."""
+    """The parameters of a function, without types; None if nobody knows."""
     try:
         known = inspect.signature(function or print)
     except ValueError:  # as of some functions in C
@@ -132,7 +132,7 @@ def _parameters(function: Callable[..., object] | None) -> inspect.Signature | N
 
 
 def named(function: Callable[..., object]) -> str:
-    """What a function is called in messages."""
+    """The name of a function in messages."""
     return getattr(function, "__name__", type(function).__name__)
 
 

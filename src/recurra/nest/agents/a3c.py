@@ -24,7 +24,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class A3cSettings:
-    """What is learned with: a round is one actor's gradient."""
+    """The settings of A3C: a round is one actor's gradient."""
 
     rounds: int = 5000
     actors: int = 4

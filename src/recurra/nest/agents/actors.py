@@ -28,7 +28,7 @@ State = Mapping[str, Any]
 
 
 class LearnerSettings(Protocol):
-    """What every learner must know."""
+    """The settings that every learner has."""
 
     @property
     def rounds(self) -> int: ...
@@ -41,7 +41,7 @@ class LearnerSettings(Protocol):
 
 
 class PoolSettings(LearnerSettings, Protocol):
-    """What a learner with actors must know."""
+    """The settings of a learner with actors."""
 
     @property
     def actors(self) -> int: ...
@@ -62,7 +62,7 @@ ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")} | {
 
 @dataclass(frozen=True)
 class ActorTask(Generic[Settings]):
-    """What an actor is made of: which of how many it is, and its random numbers."""
+    """The task of an actor: its settings, its number among others, and its random numbers."""
 
     kind: Callable[[World, ActorTask[Settings]], Actor]
     settings: Settings
@@ -95,7 +95,7 @@ class Pool(Protocol):
         ...
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """The state that a checkpoint saves."""
         ...
 
     def restore(self, state: State, steps: int) -> None:
@@ -219,7 +219,7 @@ class ActorProcesses(RemoteActors[Settings]):
 
 
 def start(task: ActorTask[Settings], shared: str | World) -> Callable[[Weights], Answer]:
-    """What an actor elsewhere answers with; the world is in a folder, or is brought by Ray."""
+    """Start an actor elsewhere; the world is in a folder, or is brought by Ray."""
     world = shared if isinstance(shared, World) else opened(Path(shared))
     return task.kind(world, task).work
 

@@ -21,7 +21,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class ApexSettings:
-    """What is learned with: `rounds` updates, an actor's answer taken in every `take_every`-th."""
+    """The settings of Ape-X: `rounds` updates, an actor's answer in every `take_every`-th."""
 
     rounds: int = 20_000
     actors: int = 4

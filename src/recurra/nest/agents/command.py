@@ -116,7 +116,7 @@ class TuneTrainCommand:
         assert self.settings.rounds
 
     def rules(self) -> Actions:
-        """What an episode may do."""
+        """The actions that an episode may take."""
         return replace(PRESETS[self.actions], steps=self.depth)
 
     def problems(self) -> list[NestProblem]:
@@ -125,7 +125,7 @@ class TuneTrainCommand:
         return [catalogue.matmul(*s) for s in every[: self.tables]]
 
     def table(self, problem: NestProblem, rules: Actions, on: VectorTarget) -> Table:
-        """Of one problem: from the folder, or measured."""
+        """The table of one problem: from the folder, or measured."""
         sizes = "x".join(str(n) for _, n in problem.sizes)
         path = self.folder / f"{sizes}-{on}-{self.actions}-{self.depth}.npz"
         if path.exists():
@@ -241,7 +241,7 @@ class TuneTrainCommand:
         module.train(learned, settings, tell=tell, every=every, checkpoint=self.checkpoint)
 
     def about(self, on: VectorTarget, *tables: list[Table]) -> dict[str, object]:
-        """What a policy is made of: options, machine and sizes."""
+        """The origin of a policy: options, machine and sizes."""
         settings = self.settings
         options = f"--tables {self.tables} --depth {self.depth} --actions {self.actions}"
         options += f" --learner {self.learner} --rounds {settings.rounds} --seed {self.seed}"

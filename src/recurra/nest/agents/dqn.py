@@ -24,7 +24,7 @@ from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
 
 @dataclass(frozen=True)
 class DqnSettings:
-    """What is learned with. In every `steps`-th round, `batch` episodes of so many steps act."""
+    """The settings of DQN. In every `steps`-th round, `batch` episodes of so many steps act."""
 
     rounds: int = 20_000
     batch: int = 64
@@ -81,7 +81,7 @@ train = Trainer(Dqn.of, DqnSettings, every=1000)
 
 
 def example(world: World, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the network learns from: observations before and after, what is legal after."""
+    """The batch that the network learns from: observations before and after, and legal actions."""
     return {
         "weight": np.ones(len(batch["state"]), np.float32),
         **batch,

@@ -28,7 +28,7 @@ from recurra.nest.table import Table
 
 @dataclass(frozen=True)
 class FittedSettings:
-    """What is learned with: `rounds` updates, each from `batch` states."""
+    """The settings of fitted Q: `rounds` updates, each from `batch` states."""
 
     rounds: int = 4000
     batch: int = 512

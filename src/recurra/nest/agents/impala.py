@@ -22,7 +22,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class ImpalaSettings:
-    """What is learned with: a round is one actor's answer."""
+    """The settings of IMPALA: a round is one actor's answer."""
 
     rounds: int = 5000
     actors: int = 4

@@ -35,7 +35,7 @@ Shared = TypeVar("Shared", bound=PoolSettings)
 
 @dataclass(frozen=True)
 class LearningPoint:
-    """How far learning has come, and the policy at that moment."""
+    """The progress of learning, and the policy at that moment."""
 
     rounds: int
     steps: int
@@ -68,12 +68,12 @@ class Learner(ABC, Generic[Settings]):
         """One update, the `done`-th; the rewards of the episodes that ended meanwhile."""
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """The state that a checkpoint saves."""
         adam = self.adam._asdict()
         return dict(weights=self.weights, adam=adam, random=self.random, steps=self.steps)
 
     def restore(self, state: State) -> None:
-        """From a checkpoint's."""
+        """Restore the state that a checkpoint has saved."""
         self.weights, self.adam = state["weights"], AdamState(**state["adam"])
         self.random, self.steps = state["random"], state["steps"]
 
@@ -86,7 +86,7 @@ class Learner(ABC, Generic[Settings]):
 
     @property
     def about(self) -> dict[str, str]:
-        """What a checkpoint must agree on."""
+        """The facts on which a checkpoint and this run must agree."""
         kind = type(self).__module__.rpartition(".")[2]
         return dict(learner=kind, settings=str(self.settings), tables=self.world.digest)
 
@@ -183,7 +183,7 @@ def keep(path: Path, about: Mapping[str, str], past: int, state: State) -> None:
 
 
 def done(path: Path) -> int:
-    """How many updates a checkpoint comes after."""
+    """Count the updates before a checkpoint."""
     return _read(path)[0]["done"]
 
 

@@ -24,7 +24,7 @@ from recurra.support.workers.supervisor import Where
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """What is learned with: a round is an answer of every actor, learned from `epochs` times."""
+    """The settings of PPO: a round is an answer of every actor, learned from `epochs` times."""
 
     rounds: int = 600
     actors: int = 4

@@ -35,7 +35,7 @@ class ReplayBuffer:
 
     @property
     def rows(self) -> dict[str, np.ndarray]:
-        """What it holds, in no order: views, so that rows can be changed."""
+        """The rows, in no order: views, so that they can be changed."""
         return {name: values[: self.count] for name, values in self.arrays.items()}
 
     def add(self, new: Rows, priorities: np.ndarray | None = None) -> None:
@@ -82,12 +82,12 @@ class ReplayBuffer:
         return places, {**found, "weight": (weight / weight.max()).astype(np.float32)}
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """The state that a checkpoint saves."""
         kept = {"rows": self.rows, "priorities": self.priorities[: self.count]}
         return {**kept, "size": self.size, "next": self.next}
 
     def restore(self, state: State) -> None:
-        """From a checkpoint's. Raises RecurraError if it is that of another buffer."""
+        """Restore a checkpoint's state. Raises RecurraError if it is that of another buffer."""
         rows = {"rows"} if len(state.get("priorities", ())) else set[str]()  # none are not kept
         missing = [name for name in ("priorities", "size", "next", *rows) if name not in state]
         if missing:

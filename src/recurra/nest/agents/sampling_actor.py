@@ -13,7 +13,7 @@ from recurra.nest.agents.vector_env import Floats, Trajectories, World, by_chanc
 
 
 class EpisodeSettings(PoolSettings, Protocol):
-    """What an actor of whole episodes must know."""
+    """The settings of an actor of whole episodes."""
 
     @property
     def batch(self) -> int:

@@ -79,7 +79,7 @@ class World:
         return Trajectories(stacked[0], stacked[1], stacked[2], stacked[3], states)
 
     def drawn(self, count: int, random: np.random.Generator) -> Ints:
-        """So many untiled nests."""
+        """Draw so many untiled nests."""
         return self.first[random.integers(len(self.first), size=count)]
 
     def reached(self, weights: Weights) -> Floats:
@@ -94,7 +94,7 @@ class World:
         return whole.hexdigest()[:16]
 
     def save(self, folder: Path) -> None:
-        """As files that several processes can map into their memory."""
+        """Save as files that several processes can map into their memory."""
         for name in ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
         (folder / "actions.json").write_text(json.dumps(asdict(self.actions)))
@@ -124,7 +124,7 @@ class Trajectories:
         return np.broadcast_to(np.arange(len(self.states), 0, -1)[:, None], self.states.shape)
 
     def transitions(self, count: int) -> dict[str, np.ndarray]:
-        """Of n steps, or fewer at the end: what `TRANSITION` names."""
+        """The transitions over n steps, or fewer at the end, under the names in `TRANSITION`."""
         steps = len(self.states)
         ends = np.minimum(np.arange(steps) + count, steps)
         total = np.concatenate([np.zeros_like(self.rewards[:1]), np.cumsum(self.rewards, axis=0)])
@@ -136,7 +136,7 @@ class Trajectories:
 
 
 def masked(values: Floats, legal: NDArray[np.bool_]) -> Floats:
-    """With what is not legal far below."""
+    """The values, far below all others where an action is not legal."""
     return np.where(legal, values, LOW)
 
 

@@ -70,7 +70,7 @@ class Edit:
         return 0
 
     def edited(self, bench: Bench, session: Session) -> Session:
-        """By whoever is there."""
+        """Let whoever is there edit, in a browser or at the terminal."""
         if self.browser:
             return browser.edited(bench, session, self.port, _aloud)
         if sys.stdin.isatty() and sys.stdout.isatty():

@@ -44,8 +44,9 @@ class Session:
 
 
 class Bench:
-    """What nests are edited on: actions, and a measured machine. A nest's code is compared with
-    the oracle before it is timed.
+    """The bench on which nests are edited: actions, and a measured machine.
+
+    A nest's code is compared with the oracle before it is timed.
     """
 
     def __init__(self, nest: Nest, on: VectorTarget, actions: Actions | None = None) -> None:
@@ -114,7 +115,7 @@ class Bench:
 
 
 def _packed(nest: Nest, tensor: str) -> Nest:
-    """With an input packed before the cursor's loop; without, where it was packed."""
+    """Pack an input before the cursor's loop; unpack it if it was packed."""
     others = [x for x in nest.packs if x.tensor != tensor]
     if len(others) == len(nest.packs):
         if nest.cursor >= len(nest.compute):
@@ -130,7 +131,7 @@ def legal(bench: Bench, session: Session) -> Sequence[str]:
 
 
 def described(bench: Bench, session: Session) -> dict[str, object]:
-    """What a browser shows."""
+    """The session as a browser shows it."""
     return {
         "nest": str(session.nest),
         "order": session.nest.order,

@@ -84,16 +84,16 @@ class NativeWindow:
             raise not_executing(ticket, self._window.offered(), self.slots())
 
     def slots(self) -> tuple[Slot, ...]:
-        """What is in the window, oldest first."""
+        """The tasks in the window, oldest first."""
         return tuple(
             Slot(ticket, _STATES[state], frozenset(upstream))
             for ticket, state, upstream in sorted(self._window.slots())
         )
 
     def waiting(self) -> int:
-        """How many tasks are in the FIFO."""
+        """The number of tasks in the FIFO."""
         return self._window.waiting()
 
     def ready(self) -> int:
-        """How many tasks `take` would give."""
+        """The number of tasks that `take` would give."""
         return self._window.ready()

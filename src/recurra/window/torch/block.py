@@ -1,4 +1,4 @@
-"""What a block of `window.concurrent()` tells of itself: counts, operators, and when they ran.
+"""The report of a block of `window.concurrent()`: counts, operators, and when they ran.
 
 with recurra.window.concurrent(explain=True) as block:
     y = model(x)
@@ -21,7 +21,7 @@ from recurra.window.timeline import save_threads
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of an operator's calls for one reason, and what of its caller's time that took.
+    """The fate of an operator's calls for one reason, and the caller's time that it took.
 
     `what` is deferred, at once (without waiting for what is in flight), or caller (after that).
     """
@@ -35,7 +35,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block did: how many operators were deferred, run at once, alone, ..
+    """The report of a block: how many operators were deferred, run at once, alone, ..
 
     One with explain=True tells of each operator, too, most of the caller's time first, and when the
     last 4096 calls ran, in which thread: 0 is the caller.
@@ -48,7 +48,7 @@ class Block:
 
     @property
     def counts(self) -> dict[str, float]:
-        """How many operators were deferred, run at once, alone, ..: until now, or to the end."""
+        """The number of operators deferred, run at once, alone, ..: until now, or to the end."""
         return self.ended or self.until_now() or self.ended
 
     def __str__(self) -> str:

@@ -95,7 +95,7 @@ _registered: set[str] = set()  # the kernels in Python that the module was told 
 
 @dataclass(frozen=True)
 class Options:
-    """What a block was asked for: see `concurrent`."""
+    """The options of a block: see `concurrent`."""
 
     threads: int
     slots: int
@@ -225,7 +225,7 @@ def _note_what_failed(module: ModuleType, error: Exception) -> None:
 
 @contextmanager
 def _as_kernel_errors() -> Generator[None]:
-    """What operators have raised is a KernelError, too."""
+    """Raise errors of operators as KernelErrors, too."""
     try:
         yield
     except Exception as error:
@@ -300,7 +300,7 @@ def _replaced(module: ModuleType) -> Generator[None]:
 def _starting(
     replace: Callable[[Iterable[Named]], None], start: Callable[..., object]
 ) -> Callable[..., object]:
-    """What can be called once this has run is replaced, too."""
+    """Replace `start` by a function that also replaces whatever can be called once it has run."""
 
     def call(*args: object, **kwargs: object) -> object:
         known = set(senders())
@@ -334,8 +334,10 @@ def _replacements(module: ModuleType) -> Generator[Replacement]:
 def _waiting(
     module: ModuleType, method: Callable[..., object], *, gives: bool
 ) -> Callable[..., object]:
-    """What touches memory without the dispatcher waits for it to be computed. If it `gives` memory
-    away, that may be looked at from now on, or changed."""
+    """Make a method that touches memory without the dispatcher wait for that memory.
+
+    If it `gives` memory away, that may be looked at from now on, or changed.
+    """
 
     def wait(tensor: object, *args: object, **kwargs: object) -> object:
         module.drain()
@@ -356,7 +358,7 @@ def _set_data(module: ModuleType, data: types.GetSetDescriptorType) -> property:
 
 
 def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[..., object]:
-    """What was called before a setting is changed runs before."""
+    """Run what was called before a setting is changed before the change."""
 
     def wait(*args: object, **kwargs: object) -> object:
         module.drain()
@@ -369,7 +371,7 @@ def _changing(module: ModuleType, change: Callable[..., object]) -> Callable[...
 
 
 def _registering(module: ModuleType, register: Callable[..., object]) -> Callable[..., object]:
-    """What was called before a kernel is registered runs before, with the one that it had."""
+    """Run what was called before a kernel is registered first, with the kernel that it had."""
 
     def call(*args: object, **kwargs: object) -> object:
         module.drain()
@@ -395,8 +397,10 @@ def _profiling(
 
 
 def _alone(module: ModuleType, call: Callable[..., object]) -> Callable[..., object]:
-    """What looks at memory itself, such as operators of operators and what gives tensors to other
-    processes, waits for what is in flight, and runs in the caller, with all parts."""
+    """Run a call that looks at memory itself alone in the caller, after all that is in flight.
+
+    Such are operators of operators, and calls that give tensors to other processes.
+    """
 
     def alone(*args: object, **kwargs: object) -> object:
         module.drain()
@@ -440,7 +444,7 @@ def _modes(module: ModuleType) -> Generator[Replacement]:
 
 
 def _any_mode() -> bool:
-    """Whether a mode is told of this thread's operators."""
+    """Does a mode see this thread's operators?"""
     early = torch._ops._len_torch_dispatch_stack_pre_dispatch  # pyright: ignore[reportPrivateUsage]
     return bool(_C._len_torch_dispatch_stack() or early())
 

@@ -13,7 +13,7 @@ from recurra.window.torch.record import RecordedOperator, Shape
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """What an operator amounts to: blocks, operations, and what a block holds."""
+    """The work of an operator: blocks, operations, and what a block holds."""
 
     ctas: int
     flops: float

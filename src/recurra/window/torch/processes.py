@@ -40,6 +40,6 @@ def starters() -> Generator[Named]:
 
 
 def _takes_tensors(owner: object, name: str) -> bool:
-    """Whether the signature, which the text of a method begins with, has tensors."""
+    """Does the signature, which the text of a method begins with, have tensors?"""
     method = getattr(owner, name)
     return callable(method) and "torch.Tensor" in (method.__doc__ or "")

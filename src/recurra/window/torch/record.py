@@ -96,7 +96,7 @@ class _Recorder(TorchDispatchMode):
         return tuple(dict.fromkeys(self._segment(t) for t in tensors if t.numel()))
 
     def _segment(self, tensor: torch.Tensor) -> Segment:
-        """From the first to the last byte that a tensor with these strides touches."""
+        """The segment from the first to the last byte that a tensor with these strides touches."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # pyright: ignore[reportPrivateUsage]
         if key not in self._bases:

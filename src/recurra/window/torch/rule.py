@@ -28,7 +28,7 @@ WAYS: dict[Way, str] = {
 
 @dataclass(frozen=True)
 class OperatorRule:
-    """What becomes of an operator, one of `WAYS`, and why."""
+    """The rule of an operator: one of `WAYS`, and why."""
 
     way: Way
     why: str

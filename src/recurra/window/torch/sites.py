@@ -21,14 +21,14 @@ _sites: dict[tuple[object, ...], Site] = {}
 
 @dataclass
 class Site:
-    """What became of the last blocks that began here."""
+    """The record of the last blocks that began at one place."""
 
     counts: dict[str, float] = field(default_factory=dict[str, float])
     off: int = 0  # in a row
     until: float = 0.0
 
     def rests(self) -> bool:
-        """Whether the next block runs without the window, and nobody looks."""
+        """Does the next block run without the window, unexamined?"""
         return self.off >= ENOUGH and time.perf_counter() < self.until
 
     def ended(self, counts: Mapping[str, float]) -> None:
@@ -39,7 +39,7 @@ class Site:
 
 
 def site_of(frame: FrameType, *options: object) -> Site:
-    """That of the line which a frame is at."""
+    """The site of the line that a frame is at."""
     key = (frame.f_code, frame.f_lasti, *options)
     site = _sites.get(key)
     if site is None:

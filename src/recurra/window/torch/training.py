@@ -37,7 +37,7 @@ def backend(
     check: bool = False,
     block: Block | None = None,
 ) -> Callable[..., object]:
-    """For `torch.compile(.., backend=..)`: operators of both graphs run on `threads` threads.
+    """Make a backend of `torch.compile(.., backend=..)` that runs both graphs on `threads` threads.
 
     Values and gradients are equal to eager ones to the last bit, but for the gradient of `prod`, of
     which PyTorch has another formula for what it traces. Takes what `concurrent` takes, and

@@ -30,7 +30,7 @@ AMOEBANET_A: tuple[Pair, ...] = (
 
 
 def operation(name: str, channels: int) -> nn.Module:
-    """By its name in a cell."""
+    """Make an operation by its name in a cell."""
     if name.startswith("sep"):
         return Separable(channels, int(name[3:]), times=2)
     return {

@@ -58,7 +58,7 @@ SYSTEMS = {
 
 @dataclass
 class Bodies:
-    """Of all bodies, a list of tensors for each kind."""
+    """The state of all bodies, a list of tensors for each kind."""
 
     place: list[Tensor]
     rotation: list[Tensor]
