@@ -52,6 +52,38 @@ def test_every_module_says_what_it_is() -> None:
     assert not mute
 
 
+# A docstring that begins with one of these is a riddle: it tells of a thing before naming it.
+RIDDLE = re.compile(
+    r"(As|At|By|For|From|How|In|It|Its|Not|Of|On|So|That|They|Those|To|What|When|Where|Whether|"
+    r"Which|Who|Whose|With)\b"
+)
+
+
+@pytest.mark.slow
+def test_docstrings_begin_with_what_a_thing_is_or_does() -> None:
+    riddles: list[str] = []
+    for path in (p for p in OURS if ROOT / "src" in p.parents):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                if RIDDLE.match(ast.get_docstring(node) or ""):
+                    riddles.append(f"{name(path)}:{getattr(node, 'lineno', 1)}")
+    assert not riddles
+
+
+@pytest.mark.slow
+def test_parameters_of_one_letter_are_for_mathematics() -> None:
+    """Three of a hundred parameters are, at most."""
+    letters = every = 0
+    for path in (p for p in OURS if ROOT / "src" in p.parents):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = node.args
+                names = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+                every += len(names - {"self", "cls"})
+                letters += sum(len(x) == 1 for x in names)
+    assert letters < 0.03 * every
+
+
 def test_every_module_is_named_after_what_it_does() -> None:
     assert not [name(p) for p in OURS if p.stem in NAMELESS or re.search(r"_v\d|^new_", p.stem)]
 

@@ -130,7 +130,7 @@ def folder_at(given: Path) -> Folder:
 
 @dataclass(frozen=True)
 class CachedProgram:
-    """What is kept of one program, part by part."""
+    """The cache of one program, part by part."""
 
     folder: Folder
     name: str
@@ -230,7 +230,7 @@ def entry(
     options: CompileOptions,
     target: Target,
 ) -> CachedProgram | None:
-    """Where a program is kept; None: a function of it cannot be told from others."""
+    """Find the cache entry of a program; None: a function of it cannot be told from others."""
     functions: list[str] = []
     for n in graph.nodes.values():
         if isinstance(n.op, Foreign):

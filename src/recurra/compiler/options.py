@@ -29,7 +29,7 @@ Scheduler = Literal["own", "isl"]
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a program is compiled for, and what it may take."""
+    """The options of one compilation: its target, and its limits."""
 
     backend: str | Backend = "jax"
     """What runs it: "jax", "numpy", "torch"; "jax+nest" and "torch+nest" tune contractions."""
@@ -102,7 +102,7 @@ def read_options(words: Iterable[str]) -> tuple[CompileOptions, Target]:
 
 
 def target_of(backend: Backend) -> Target:
-    """What is aimed at on a backend, with its prices on this machine."""
+    """The target of a backend, with its prices on this machine."""
     return replace(backend.target, prices=prices.of_machine(backend.name))
 
 

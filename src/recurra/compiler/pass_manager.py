@@ -46,7 +46,7 @@ class PassManager:
 
     @property
     def decisions(self) -> list[str]:
-        """What was decided and why, a line each."""
+        """The decisions and their reasons, a line each."""
         return self.cx.remarks
 
     def begin(self, graph: Graph) -> None:

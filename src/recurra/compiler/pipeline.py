@@ -181,7 +181,7 @@ def context(
     target: Target = PLAIN,
     schedules: Schedules | None = None,
 ) -> CompileContext:
-    """What the passes of one compilation are given."""
+    """Make the context of one compilation's passes."""
     options = options or CompileOptions()
     tuning, offload = options.tuning, offload_of(options.offload)
     return CompileContext(
@@ -196,7 +196,7 @@ def context(
 
 
 def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
-    """What came out, logged and dumped as the environment asks."""
+    """Log and dump the program, as the environment asks."""
     if "memory" in stages.asked.log:
         for line in str(program.plan).splitlines():
             stages.tell("memory", f"{'plan':<26} {line}")

@@ -66,7 +66,7 @@ def fuses(node: Node, prices: Prices = PRICES) -> bool:
 
 
 def launch_ns(arrays: int) -> float:
-    """What a launch costs beside its work."""
+    """The cost of a launch beside its work."""
     return LAUNCH_NS + LAUNCH_ARRAY_NS * arrays
 
 

@@ -64,7 +64,7 @@ class Prices:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """As a table."""
+        """The prices, as rows of a table."""
         flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "elements"}
         return [{"price": k, "value": round(v, 4)} for k, v in (flat | {**self.elements}).items()]
 
@@ -78,7 +78,7 @@ UNFUSED: Mapping[str, Prices] = {
 
 
 def of_machine(backend: str) -> Prices:
-    """Those of RECURRA_PRICES, if it names a file; raises RecurraError where that has none."""
+    """The prices of RECURRA_PRICES, if it names a file; raises RecurraError if they are missing."""
     path = config().prices
     if path is None:
         return UNFUSED.get(backend, PRICES)

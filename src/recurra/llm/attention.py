@@ -41,7 +41,7 @@ MASKED = -1e30  # a score that takes no weight, and is finite
 
 @dataclass(frozen=True)
 class Past:
-    """How positions are read: `dims` are those of k and v, of which the last is time.
+    """The past: `dims` are those of k and v, of which the last is time.
 
     `place` is a position's place in its row, i32[]; with `ragged`, places below 0 are not there.
     Where time ends is named of positions that are all given: all of them are read, and masked.
@@ -65,7 +65,7 @@ class Past:
         return y.cast("f32") if y.dtype == "bf16" else y
 
     def places(self, span: slice) -> Tensor:
-        """Of positions of a range, i32 [n]"""
+        """The places of a range of positions, i32 [n]."""
         return self.read(self.place, span)
 
 
@@ -80,7 +80,7 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class Scores:
-    """What is done with q·k before the softmax; `sinks` [KV, G] join it and give no value."""
+    """The treatment of q·k before the softmax; `sinks` [KV, G] join it and give no value."""
 
     scale: float
     cap: float | None = None
@@ -107,7 +107,7 @@ def attend(
 
 
 def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterator[KeyValues]:
-    """What position t attends to, side by side."""
+    """Yield the keys and values that position t attends to, side by side."""
     if past.end is not None:
         every = slice(0, past.end)
         seen = mask(pattern, past, past.places(every))
@@ -131,7 +131,7 @@ def parts(pattern: Pattern, past: Past, keys: Tensor, values: Tensor) -> Iterato
 
 
 def mask(pattern: Pattern, past: Past, there: Tensor) -> Tensor:
-    """Which of the places `there` [n] a place attends to, as data."""
+    """Mark the places `there` [n] that a place attends to, as data."""
     here = past.place
     before = (there >= 0) & (there <= here)
     match pattern:

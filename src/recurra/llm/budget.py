@@ -74,7 +74,7 @@ def _positions(
     budget: int,
     steps: int,
 ) -> int:
-    """How many would fit: stores that grow have about a whole number of slots for each."""
+    """Count the positions that fit: growing stores have about a whole number of slots for each."""
     rate = {s["store"]: max(1, round(longest(s) / steps)) for s in growing}
     per_step = sum(rate[s["store"]] * slot(s) for s in growing)
     fixed = total(stores) - per_step * steps

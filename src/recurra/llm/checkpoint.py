@@ -33,7 +33,7 @@ class TensorEntry:
         return BYTES.get(self.dtype, 0) * prod(self.shape)
 
     def rows(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Its values, some rows at a time. The file is closed at the end: no page of it stays."""
+        """Yield the values, some rows at a time; the file is closed at the end: no page stays."""
         size = self.shape[0]
         some = max(1, size * MAX_READ // prod(self.shape))
         with opened(self.file) as file:
@@ -44,7 +44,7 @@ class TensorEntry:
 
 
 def entries(folder: str | Path) -> dict[str, TensorEntry]:
-    """What is in a folder: in model.safetensors, or in the files that its index names.
+    """List the tensors of a folder: in model.safetensors, or in the files that its index names.
 
     Raises RecurraError where a file is missing or damaged, or lacks what the index says.
     """

@@ -23,7 +23,7 @@ GENERATION = "generation_config.json"
 
 @dataclass(frozen=True)
 class Family:
-    """What the models of a `model_type` have that no key says."""
+    """The facts about the models of a `model_type` that no key of the file says."""
 
     activation: str = "hidden_act"  # the key that names it
     biases: str = ""  # of "qkvo" those there are; "?": all of them, if attention_bias says so
@@ -78,7 +78,7 @@ KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 @dataclass(frozen=True)
 class Layer:
-    """What differs from layer to layer: whom a position attends to, and how positions turn."""
+    """The differences between layers: whom a position attends to, and how positions turn."""
 
     pattern: Pattern
     rope: Rope
@@ -169,7 +169,7 @@ def read_json(path: Path) -> Any:
 
 
 def from_dict(given: Mapping[str, object], file: str = FILE) -> DecoderConfig:
-    """As `load`, of what stands in the file."""
+    """Make the configuration of a file's content, as `load` does."""
     keys = _Keys(given, file)
     name = keys.one_of("model_type", FAMILIES)
     family = FAMILIES[name]
@@ -264,7 +264,7 @@ def _pattern(keys: _Keys, kind: str) -> Pattern:
 
 
 def _rope(keys: _Keys, kind: str) -> Rope:
-    """Of layers of a kind: rope_parameters, one for all or one per kind, or the older keys."""
+    """The rope of layers of a kind: rope_parameters, one for all or one per kind, or older keys."""
     length = keys.size("max_position_embeddings")
     name = "rope_parameters" if keys.get("rope_parameters") is not None else "rope_scaling"
     given = keys.get(name) or {}
@@ -297,7 +297,7 @@ def _rope(keys: _Keys, kind: str) -> Rope:
 
 
 def _expect_stretch(keys: _Keys, type_: str) -> None:
-    """What a type of rope reads beside its base: numbers above 0, and one flag."""
+    """Check the keys that a type of rope reads beside its base: numbers above 0, and one flag."""
     needed, optional = rope.KEYS[type_]
     for name in needed:
         keys.number(name)
@@ -313,7 +313,7 @@ def _expect_stretch(keys: _Keys, type_: str) -> None:
 
 
 class _Keys:
-    """What a file says, key by key, with sentences for what it lacks."""
+    """A file's content, key by key, with errors for what it lacks."""
 
     def __init__(self, given: object, file: str, prefix: str = ""):
         if not isinstance(given, Mapping):

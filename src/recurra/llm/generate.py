@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Completion:
-    """What followed a prompt; `text` ends before a stop string, `tokens` do not."""
+    """A continuation of a prompt; `text` ends before a stop string, `tokens` do not."""
 
     text: str
     tokens: tuple[int, ...]
@@ -58,7 +58,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, of all rows or, as a sequence, row by row."""
+    """A request, for all rows or, as a sequence, row by row."""
 
     new: int = 64
     sampling: Sampling | Sequence[Sampling] = field(default_factory=Sampling)
@@ -90,17 +90,17 @@ def each(prompts: Any) -> list[str | Sequence[int]]:
 
 
 def _listed(given: Any) -> Any:
-    """What an array of any library has, as a list; the rest as it is."""
+    """The array of any library as a list; anything else as it is."""
     return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _names(count: int, only: str) -> list[str]:
-    """What prompts are called in messages."""
+    """The names of prompts in messages."""
     return [f"prompt {k} of {count}" for k in range(1, count + 1)] if count != 1 else [only]
 
 
 def _several(given: Any) -> tuple[object, ...]:
-    """What is given as a list, or stands alone."""
+    """The elements of a list, or the one thing that stands alone."""
     alone = isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable)
     return (given,) if alone else tuple(given)
 
@@ -111,7 +111,7 @@ def _are_tokens(given: object) -> bool:
 
 
 def _has_order(given: object) -> TypeGuard[Iterable[object]]:
-    """Whether it is some things in an order: a text is one, and a dict or a set has none."""
+    """Is it some things in an order? A text is one thing, and a dict or a set has no order."""
     one = isinstance(given, str | bytes | Mapping | Set)
     return isinstance(given, Iterable) and not one
 
@@ -218,8 +218,7 @@ class Generator:
     def generate(
         self, prompts: Prompts, ask: Request | None = None, **asked: object
     ) -> list[Completion]:
-        """What follows each prompt, a text or tokens, or the only one; `asked` are fields of
-        `Request`."""
+        """Continue each prompt, a text or tokens, or the only one; `asked`: fields of `Request`."""
         prompts = each(prompts)
         made: list[list[Piece]] = [[] for _ in prompts]
         for piece in self.stream(prompts, ask, **asked):
@@ -329,7 +328,7 @@ class Generator:
                 )
 
     def places(self, count: int) -> int:
-        """For so many tokens."""
+        """The number of places in the program for so many tokens."""
         return min((n for n in self.lengths or () if n >= count), default=count)
 
     def prepared(
@@ -382,7 +381,7 @@ def _piece(
     eos: Sequence[int],
     last: bool,
 ) -> Piece:
-    """Of what all rows made at a position, the token of one."""
+    """The token of one row, of what all rows made at a position."""
     token = int(here["next"][row])
     if token == UNKNOWN:
         raise RecurraError(

@@ -77,7 +77,7 @@ class Model:
         return soft_cap(y, c.logit_cap)
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """What comes out of the last layer, over (b, t)."""
+        """The output of the last layer, over (b, t)."""
         c = self.config
         if self.unrolled:
             for at, layer in enumerate(c.layers):
@@ -193,7 +193,7 @@ class Model:
         return self.weights[key]
 
     def arrays(self, weights: Weights) -> dict[str, np.ndarray]:
-        """What the program's inputs of weights are to be: views, not copies."""
+        """The arrays for the program's inputs of weights: views, not copies."""
         return {
             key: weights.arrays[name] if at is None else weights.arrays[name][at]
             for key, (name, at) in self.inputs.items()

@@ -182,7 +182,7 @@ def turned(array: Array, place: Array, rope: Rope, given: int = 0) -> Array:
 
 
 def longer(rope: Rope) -> float:
-    """Of what is turned: the attention factor of YaRN."""
+    """The attention factor of YaRN, by which what is turned gets longer."""
     if rope.type != "yarn" or rope.attention_factor is not None:
         return rope.attention_factor or 1.0
     grows = math.log(rope.factor) / 10 if rope.factor > 1 else 0.0

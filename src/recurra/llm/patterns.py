@@ -19,14 +19,14 @@ class Causal:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Its own and the `width - 1` before it (Beltagy et al., 2020)"""
+    """A position attends to itself and the `width - 1` before it (Beltagy et al., 2020)."""
 
     width: int
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Those of its own chunk of `size` positions, up to its own"""
+    """A position attends to its own chunk of `size` positions, up to itself."""
 
     size: int
 
@@ -41,14 +41,14 @@ class Sinks:
 
 @dataclass(frozen=True)
 class Dilated:
-    """Its own and every `step`-th before it"""
+    """A position attends to itself and every `step`-th before it."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Those before `length` see each other, later ones all up to their own (Raffel et al., 2020)"""
+    """Positions before `length` see each other, later ones the past (Raffel et al., 2020)."""
 
     length: int
 

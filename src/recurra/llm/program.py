@@ -36,7 +36,7 @@ CHUNK = 16  # steps of a launch of programs that never end by themselves
 
 @dataclass(frozen=True)
 class Form:
-    """What a program is written for; it is compiled once for each."""
+    """The form of a program; it is compiled once for each."""
 
     rows: int
     prompt: int  # places, P
@@ -64,7 +64,7 @@ class Written:
     def inputs(
         self, weights: Weights, prompts: Sequence[Sequence[int]], how: Sequence[Sampling]
     ) -> dict[str, np.ndarray]:
-        """Of prompts that end at P: shorter ones have places before them."""
+        """The inputs for prompts that end at P: shorter ones have places before them."""
         form = self.form
         tokens = np.full((form.rows, form.prompt if self.apart else form.steps), form.pad, np.int32)
         for row, given in enumerate(prompts):
@@ -81,14 +81,14 @@ class Written:
 
     @property
     def stores(self) -> Sequence[StoreRow]:
-        """What the compiler keeps from position to position, a row each: k_3, its slots, bytes."""
+        """The stores from position to position, a row each: k_3, its slots, bytes."""
         stores = self.executable.compiled.plan.stores
         given = {s.name for s in stores.values() if s.given}  # also of every other layer
         rows = self.executable.store_rows
         return [r for r in rows if r["store"] not in given and r["class"] != "output"]
 
     def _repr_html_(self) -> str:
-        """What is kept of the past, and when what runs."""
+        """The stores of the past, and the schedule."""
         folds = {
             "stores": table(self.stores, bar="bytes"),
             "schedule": code(self.executable.schedule_text),
@@ -120,7 +120,7 @@ class Written:
                 yield new.start, self.named(step.outputs)
 
     def named(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What one launch made, by our names, [B, steps, ..]."""
+        """The results of one launch, by our names, [B, steps, ..]."""
         program = self.executable
         inner = {name: (o, program.outputs[o]) for name, o in program.logs.items()}
         return {
@@ -217,7 +217,7 @@ def place_of(t: Any, pad: Tensor | None) -> Tensor:
 
 
 def next_positions(tensor: Tensor, dims: tuple[Any, Any], P: Any) -> Tensor:
-    """What follows position P - 1 and later ones; of those before nobody asks, and it is 0."""
+    """The values from position P - 1 on; nobody asks for those before, and they are 0."""
     b, t = dims
     out = rc.like(tensor.type, domain=dims)
     out[b, t, t < P - 1] = rc.constant(0).cast(tensor.type.dtype)

@@ -45,7 +45,7 @@ class Rope:
 
     @property
     def scale(self) -> float:
-        """Of cosines and sines (YaRN's attention factor); 1 but for yarn"""
+        """The scale of cosines and sines (YaRN's attention factor); 1 but for yarn."""
         if self.type != "yarn":
             return 1.0
         if self.attention_factor is not None:
@@ -55,7 +55,7 @@ class Rope:
         return _mscale(self.factor, 1.0)
 
     def reach(self, positions: int) -> float:
-        """How many positions there may be in a model that says it has so many."""
+        """The most positions of a model that says it has so many."""
         if self.type == "dynamic":
             return math.inf
         return max(positions, self.length * self.factor if self.type in ("linear", "yarn") else 0)

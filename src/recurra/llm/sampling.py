@@ -66,7 +66,7 @@ def _in_32_bits(given: Any) -> float:
 
 @dataclass(frozen=True)
 class Kind:
-    """What of it a program has."""
+    """The parts of sampling that a program has."""
 
     drawn: bool = False
     filtered: bool = False
@@ -92,7 +92,7 @@ class SamplingInputs:
         return rc.input(rc.i32 if name == "top_k" else rc.f32, (self.b,), name=name)
 
     def arrays(self, rows: Sequence[Sampling]) -> dict[str, np.ndarray]:
-        """What the inputs are to be, [B]."""
+        """The arrays for the inputs, [B]."""
         return {
             n: np.array([getattr(r, n) for r in rows], np.int32 if n == "top_k" else np.float32)
             for n in self.names()
@@ -121,7 +121,7 @@ def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tenso
 
 
 def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, draw: Tensor) -> Tensor:
-    """From the most likely on: what is left is the first so many of the sorted ones."""
+    """Drop the least likely tokens: the first so many of the sorted ones stay."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()
     sorted_, place = logits.take(order), rc.constant(np.arange(size, dtype=np.int32))

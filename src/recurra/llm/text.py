@@ -19,7 +19,7 @@ TOKENIZER = "tokenizer.json"
 
 
 def tokenizer(folder: str | Path, config: DecoderConfig) -> Tokenizer:
-    """That of a folder. Raises RecurraError where there is none, or the model lacks its tokens."""
+    """Load a folder's tokenizer; raises RecurraError if it is missing or has unknown tokens."""
     path = Path(folder) / TOKENIZER
     if not path.is_file():
         raise RecurraError(
@@ -119,7 +119,7 @@ class Decoder:
         return self.tokenizer.decode(self.tokens[begin:end])
 
     def _ends_in_bytes(self) -> bool:
-        """Whether the last token stands for a byte, which is read together with its neighbors.
+        """Does the last token stand for a byte, which is read together with its neighbors?
 
         Each of them is � unless all are characters, so that the next one decides.
         """
@@ -143,7 +143,7 @@ class Decoder:
         return out
 
     def end(self) -> str:
-        """What was held back, once no token follows; of a character's bytes, �."""
+        """The text that was held back, once no token follows; of a character's bytes, �."""
         rest = self._text(0, len(self.tokens))[self.given :]
         out = self.add(rest) + self.held
         self.held = ""

@@ -47,7 +47,7 @@ class WeightPart:
     turned: bool = True
 
     def place(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Where it lies, with axes as in the file."""
+        """The place of the tensor in our weights, with axes as in the file."""
         whole = weights[self.into] if self.layer is None else weights[self.into][self.layer]
         width = self.shape[0] if self.turned else self.shape[-1]
         mine = whole[..., self.at : self.at + width]
@@ -56,7 +56,7 @@ class WeightPart:
 
 @dataclass(frozen=True)
 class Weights:
-    """By name: `emb` [V, D], `norm` [D], `head` [V, D] if it is not tied; of all layers, [L, ..]:
+    """The weights: `emb` [V, D], `norm` [D], `head` [V, D] if not tied; of all layers, [L, ..]:
 
     `ln1`, `ln2` [D], `qkv` [D, (H + 2 KV) HD], `o` [H HD, D], `gate_up` [D, 2 F], `down` [F, D];
     where the model has them, `.._bias` [out], `q_norm` and `k_norm` [HD], `ln1_post` and `ln2_post`
@@ -129,7 +129,7 @@ def _layer(config: DecoderConfig, layer: int) -> Iterator[WeightPart]:
 
 
 def shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Of our weights, by name: as wide as their parts together."""
+    """The shapes of our weights, by name: as wide as their parts together."""
     out: dict[str, tuple[int, ...]] = {}
     for p in parts(config):
         own = p.shape[::-1] if p.turned else p.shape
@@ -273,7 +273,7 @@ def _expect(
 
 
 def _needless(name: str, config: DecoderConfig) -> bool:
-    """What old checkpoints carry along: frequencies, and a head that is the embedding."""
+    """Is it something that old checkpoints carry along: frequencies, or a head tied to `emb`?"""
     return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")
 
 

@@ -56,7 +56,7 @@ class Amount:
         return sum_of_terms(((Quotient(self, count),), 1))
 
     def at(self, bounds: Mapping[str, int]) -> int:
-        """Its value for bounds."""
+        """The value for bounds."""
         return sum(a * reduce(mul, (_value(x, bounds) for x in m), 1) for m, a in self.terms)
 
     def covers(self, other: Amount) -> bool:
@@ -91,7 +91,7 @@ def _text(monomial: Monomial) -> str:
 
 
 def most(amounts: Iterable[Amount]) -> tuple[Amount, ...]:
-    """Those that no other one covers."""
+    """The amounts that no other one covers."""
     found: list[Amount] = []
     for x in dict.fromkeys(amounts):
         if not any(y.covers(x) for y in found):
@@ -151,7 +151,7 @@ class Extent(int):
 
 
 def amount_of(count: int) -> Amount:
-    """Of an extent, or of a number, which is the same for all bounds."""
+    """The amount of an extent, or of a number, which is the same for all bounds."""
     return count.amount if isinstance(count, Extent) else number(count)
 
 

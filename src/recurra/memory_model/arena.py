@@ -37,7 +37,7 @@ def _apart(plan: StoragePlan, name: str) -> list[ArrayView]:
 
 
 def _amount(arena: Arena, alone: dict[str, list[ArrayView]], nbytes: int) -> Amount:
-    """What lies between the stores of the stack is the same for all bounds."""
+    """The amount of an arena: gaps between the stores of the stack are the same for all bounds."""
     labels = [x.label for name in arena.stack for x in alone[name]]
     total, rest = Amount(), nbytes
     for x in labels:

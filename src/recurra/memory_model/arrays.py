@@ -66,7 +66,7 @@ class ArrayView:
         """Numbers are not kept."""
 
     def copy(self) -> ArrayView:
-        """In an order like its own, in a buffer of its own."""
+        """A copy in an order like its own, in a buffer of its own."""
         return allocated(self.meter, self.shape, self.dtype, [self])
 
     def __and__(self, other: object) -> ArrayView:
@@ -101,7 +101,7 @@ def _math(array: ArrayView, other: object) -> ArrayView:
 
 
 def _length(key: slice, count: int) -> int:
-    """Of a slice of an axis; an extent where its ends are."""
+    """The length of a slice of an axis; an extent if its ends are."""
     if key == slice(None):
         return count
     if key.step in (None, 1) and key.start is not None and key.stop is not None and key.start >= 0:

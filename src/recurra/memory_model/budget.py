@@ -19,7 +19,7 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class BudgetChoice:
-    """What becomes of a tensor: `saves` bytes at the peak, and costs `ns` in every run."""
+    """A choice for a tensor: it saves `saves` bytes at the peak, and costs `ns` in every run."""
 
     tensor: str
     how: How

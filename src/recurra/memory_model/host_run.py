@@ -77,7 +77,7 @@ def measured(plan: StoragePlan) -> StoragePlan:
 def _axis(
     plan: StoragePlan, store: Store, axis: StoredAxis, bounds: Mapping[str, int]
 ) -> StoredAxis:
-    """Of a block the points of the dim, and the room behind them; windows are as long for all."""
+    """The axis for other bounds: a block grows with its dim, windows keep their length."""
     r = plan.graph[store.name].domain[axis.dim]
     if axis.kind not in ("block", "tiled", "apart", "strided") or varies(r, plan.sizes):
         return axis
@@ -104,7 +104,7 @@ class Few(list[ArrayView]):
 
 @dataclass
 class _HostRun:
-    """What the generated host code asks for."""
+    """The functions that the generated host code calls."""
 
     program: Program
     meter: Meter
@@ -167,7 +167,7 @@ class _HostRun:
         return tuple(self.compiled[n] for n in names)
 
     def calls(self, *names: str) -> tuple[Callable[..., Made], ...]:
-        """What a host function gives; what it holds itself is not ours."""
+        """Stand-ins for host functions; the memory that these hold themselves is not counted."""
 
         def call(name: str) -> Callable[..., Made]:
             return lambda times, *given: fresh(self.meter, self.plan, name)
@@ -183,7 +183,7 @@ class _HostRun:
         return lo
 
     def launches(self, lo: int, hi: int, size: int) -> list[tuple[int, int]]:
-        """As the host cuts them, a few."""
+        """A few of the host's launches, cut as the host cuts them."""
         cuts = [lo, *range(lo - lo % size + size, hi, size), hi]
         return [(cuts[k], cuts[k + 1]) for k in self.steps(0, len(cuts) - 1)]
 
@@ -231,7 +231,7 @@ class _HostRun:
 
 
 def _returned(steps: Iterator[object]) -> tuple[Any, object]:
-    """What a generator returns at its end; who runs it holds what it gave last."""
+    """Run a generator to its end; return its result, and what it gave last, which is still held."""
     held: object = None
     while True:
         try:

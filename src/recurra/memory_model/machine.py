@@ -98,7 +98,7 @@ class ShapeMachine:
 
 
 def named(made: Named, name: str) -> Named:
-    """What has no name yet is an equation's value; the rest of what it made are temporaries."""
+    """Name a new value after its equation; other new arrays are temporaries."""
     if isinstance(made, ArrayView) and (label := made.label) is not None and not label.name:
         label.name = name
     return made

@@ -44,7 +44,7 @@ class PeakPoint:
 
 @dataclass(frozen=True)
 class Peak:
-    """For other bounds, too, it is the largest of `amounts`, while the schedule is the same."""
+    """The peak: for other bounds the largest of `amounts`, while the schedule is the same."""
 
     nbytes: int
     at: str

@@ -15,7 +15,7 @@ from recurra.memory_model.peak import KINDS, PeakPoint
 
 @dataclass
 class Label:
-    """Whose some bytes are: a name, which may come later, and a kind of memory_model/peak.py's."""
+    """The owner of some bytes: a name, which may come later, and a kind (memory_model/peak.py)."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class MeteredBuffer:
 
 @dataclass(frozen=True)
 class Moment:
-    """What was alive at one time; where that was."""
+    """The memory at one time, and where that was."""
 
     nbytes: int = 0
     at: str = ""
@@ -89,7 +89,7 @@ class Meter:
         self.remember()
 
     def remember(self) -> None:
-        """Of tops while one thing runs, the highest."""
+        """Record a top; of several while one thing runs, the highest."""
         if self.history and self.history[-1].at == self.where:
             if self.history[-1].nbytes >= self.live:
                 return

@@ -13,7 +13,7 @@ SHOWN = 12
 
 
 def choices(plan: StoragePlan, held: Held) -> tuple[BudgetChoice, ...]:
-    """What could become of a tensor, and the most that each would save at the peak.
+    """The choices for a tensor, and the most that each would save at the peak.
 
     They are not weighed, nor proved to be legal: a store is needed for one step at a time at
     least, a temporary of two tiles is half as large, results of the outside are not made twice.

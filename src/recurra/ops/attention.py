@@ -20,7 +20,7 @@ INSIDE = Sym("inside")  # the place along the range
 
 @dataclass(frozen=True)
 class Roles:
-    """What the axes of q, k, v and y are, as labels of one alphabet; `n` runs along the past.
+    """The axes of q, k, v and y, as labels of one alphabet; `n` runs along the past.
 
     `batch` are those that all have, `rows` those of q and y, `d` of q and k, `e` of v and y.
     """

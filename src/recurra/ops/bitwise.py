@@ -53,7 +53,7 @@ class Shift(Bitwise, abstract=True):
         return numeric(self.name, super().dtype(*dtypes))
 
     def outside(self, xp: ArrayNamespace, left: Array, right: Array) -> tuple[Array, Array]:
-        """Where all bits are lost, and how far to move them elsewhere."""
+        """Mark shifts that lose all bits; the distance of the others."""
         width = 8 * WIDTH[short_type(left)]
         lost = (right < 0) | (right >= width)
         return lost, xp.where(lost, xp.zeros_like(right), right)

@@ -61,7 +61,7 @@ def numpy_einsum(labels: str, *xs: Array) -> Array:
 
 
 def widens(dtype: str, to: str) -> bool:
-    """Whether every number of a type is one of another: that, or a float of more bits."""
+    """Is every number of a type one of another? Yes, if that is the same, or a wider float."""
     return dtype == to or (dtype != "bool" and is_float(to) and WIDTH[dtype] < WIDTH[to])
 
 
@@ -80,7 +80,7 @@ class Einsum(Op):
 
     @property
     def sums(self) -> bool:
-        """Whether an operand has a label that the result lacks."""
+        """Does an operand have a label that the result lacks?"""
         ins, out = self.parts()
         return any(c not in out for s in ins for c in s)
 

@@ -29,7 +29,7 @@ class Merge(Op):
         return xs[0]
 
     def arm(self, env: Env) -> int:
-        """Which operand is read at a point."""
+        """The operand that is read at a point."""
         return next(k for k, c in enumerate(self.when) if evaluate(c, env))
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Self | None:

@@ -412,7 +412,7 @@ class LessEqual(Comparison, name="less_equal"):
 
 
 class Logical(Elementwise, abstract=True):
-    """Of truth values only."""
+    """An operator of truth values only."""
 
     def dtype(self, *dtypes: str) -> str:
         if set(dtypes) != {"bool"}:

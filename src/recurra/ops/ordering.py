@@ -92,7 +92,7 @@ class CumMax(Axis):
         )
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
-        """To where each maximum was found: of equal elements to the last so far, as in torch."""
+        """The gradient goes to each maximum's place: of equal elements to the last, as in torch."""
         found, _ = select(operand == result, positions(operand, self.axis))
         last = found.apply(self, found)
         nothing = filled(operand, 0.0, gradient.type.dtype)

@@ -84,7 +84,7 @@ def drawn_words(xp: ArrayNamespace, given: list[Any]) -> tuple[Array, Array]:
 
 
 def _u32(xp: ArrayNamespace, operand: Any) -> Array:
-    """As uint32 of rank >= 1: numpy warns when a scalar wraps around."""
+    """Convert to uint32 of rank >= 1: numpy warns when a scalar wraps around."""
     y = xp.asarray(operand & 0xFFFFFFFF if isinstance(operand, int) else operand, dtype="uint32")
     return xp.reshape(y, (1,)) if y.ndim == 0 else y
 

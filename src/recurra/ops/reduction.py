@@ -147,7 +147,7 @@ class Fold(Op):
         return REDUCTION[self.monoid_of](axes=tuple(range(self.rank))).eval(xp, operand)
 
     def batch(self, flags: tuple[bool, ...], ranks: tuple[int, ...], last: bool) -> Op:
-        """With an axis ahead of the ranges it is a reduction like any other."""
+        """Batch it: with an axis ahead of the ranges it is a reduction like any other."""
         return self if last else REDUCTION[self.monoid_of](axes=tuple(range(1, self.rank + 1)))
 
     def vjp(self, gradient: Tensor, result: Tensor, operand: Tensor) -> Cotangents:
@@ -162,7 +162,7 @@ REDUCTION: dict[str, type[Reduction]] = {
 
 
 def identity(monoid: str, dtype: str) -> float:
-    """What leaves every number of the type as it is: 0 of add, the lowest of maximum."""
+    """The neutral number of a monoid: 0 of add, the lowest of maximum."""
     match monoid:
         case "add" | "logical_or":
             return 0.0 if is_float(dtype) else 0 if dtype != "bool" else False

@@ -34,11 +34,11 @@ class Samples(Call):
         return (x[self.places(k, x.shape[:lead])],)
 
     def lead(self, numbers: int, rank: int) -> int:
-        """How many axes of x count points, for the ranks of k and x."""
+        """Count the axes of x that count points, for the ranks of k and x."""
         return rank - (len(self.results[0][1]) - numbers)
 
     def places(self, k: Array, sizes: tuple[int, ...]) -> tuple[Array, ...]:
-        """Where the points are that k numbers, along axes of these sizes."""
+        """The places of the points that k numbers, along axes of these sizes."""
         order = self.order or tuple(range(len(sizes)))
         inside = np.clip(k, 0, prod(sizes) - 1)
         found = np.unravel_index(inside, [sizes[a] for a in order])

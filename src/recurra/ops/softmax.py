@@ -9,7 +9,7 @@ from recurra.ops.reduction import Sum, spread
 
 
 class Normalized(Axis, abstract=True):
-    """Of floats, along an axis; of no elements there is nothing to normalize."""
+    """An operator that normalizes floats along an axis; no elements give none."""
 
     def infer(self, operand: Type) -> Type:
         floating(self.name, operand.dtype)

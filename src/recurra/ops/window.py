@@ -27,7 +27,7 @@ class Windows(Op):
     gaps: tuple[int, ...] = ()
 
     def counts(self, lengths: tuple[Expr | int, ...]) -> tuple[Expr | int, ...]:
-        """How many windows fit into each axis."""
+        """Count the windows that fit into each axis."""
         steps = zip(lengths, spans(self.sizes, self.gaps), self.strides, strict=True)
         return tuple((n - span) // stride + 1 for n, span, stride in steps)
 
@@ -97,7 +97,7 @@ def _side_by_side(
 
 
 def steps_of(sizes: tuple[int, ...], gaps: tuple[int, ...]) -> tuple[int, ...]:
-    """How far the elements of a window are apart, on each axis."""
+    """The distance of a window's elements, on each axis."""
     return gaps or (1,) * len(sizes)
 
 

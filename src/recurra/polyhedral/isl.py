@@ -158,7 +158,7 @@ def widened(points: isl.Set, more: isl.Set) -> isl.Set:
 
 
 def condition(points: isl.Set, among: isl.Set) -> Expr:
-    """What holds at the points, and at no other of those `among`."""
+    """The condition that holds at the points, and at no other of those `among`."""
     if points.is_empty() or among.is_subset(points):
         return FALSE if points.is_empty() else TRUE
     kinds = isl.dim_type

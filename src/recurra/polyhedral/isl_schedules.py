@@ -17,7 +17,7 @@ from recurra.polyhedral.isl import CONTEXT
 
 @dataclass(frozen=True)
 class Time:
-    """When a statement runs at one level: Σ factor · name + const, over its dims and bounds."""
+    """The time of a statement at one level: Σ factor · name + const, over its dims and bounds."""
 
     factors: tuple[tuple[str, int], ...]
     const: int

@@ -25,7 +25,7 @@ class Stride(NamedTuple):
 
 
 def stride(reads: Sequence[tuple[Index, Domain]], sizes: Mapping[str, int]) -> Stride | None:
-    """Of all points that indices ask for, each from a domain; None: they may be side by side."""
+    """The stride of all points that indices ask for; None: they may be side by side."""
     steps = [e.step for e, _ in reads if isinstance(e, Slice)]
     step = gcd(*steps)
     if step < 2:

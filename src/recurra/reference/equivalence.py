@@ -47,7 +47,7 @@ class Difference:
 
 
 def evaluations(graph: Graph, sizes: Mapping[str, int]) -> int:
-    """How many points the oracle evaluates."""
+    """Count the points that the oracle evaluates."""
     return sum(n.domain.points(sizes) for n in graph.nodes.values())
 
 

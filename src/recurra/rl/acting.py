@@ -83,7 +83,7 @@ class PolicyTold(TypedDict):
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a program gives its environment in a step, and is given: tensors as it has them."""
+    """The tensors that a program and its environment exchange in a step."""
 
     env: str
     time: str
@@ -207,7 +207,7 @@ class ActingCut:
         return self.news[node.name]
 
     def observation(self, node: Node) -> int | None:
-        """Which array of the observation it is, if it is one."""
+        """The index of the observation's array that a node is, if it is one."""
         names = [node.name, *(a.name for a in node.args if isinstance(node.op, Merge))]
         return next((self.observed[x] for x in names if x in self.observed), None)
 
@@ -219,7 +219,7 @@ class ActingCut:
         return known
 
     def kept(self, node: Node) -> str:
-        """What is the same in all steps: made of constants, or as it was at the end of the run."""
+        """A value that is the same in all steps: made of constants, or as the run left it."""
         if not isinstance(node.op, (Merge, Uniform, Input)):
             return self.same(node, 0)
         apart = set(node.domain.dims) - set(self.clocks.get(node.name, node.domain.dims[-1:]))
@@ -236,7 +236,7 @@ class ActingCut:
         return name
 
     def remembered(self, node: Node, ago: int) -> str:
-        """What it was in an earlier step, as that step has left it."""
+        """The value of an earlier step, as that step has left it."""
         name = self.graph.fresh(f"{node.name}_{ago}", self.nodes)
         self.earlier[name] = (node.name, ago - 1)
         return self.given(name, node.type)
@@ -248,7 +248,7 @@ class ActingCut:
         return self.given(node.name, node.type)
 
     def merged(self, node: Node, ago: int) -> str:
-        """In the first step of an episode one branch, in the others another."""
+        """Choose a branch: one in the first step of an episode, the other in later ones."""
         begin, later = (self.arm(node, t) for t in (0, 1))
         after = self.read(node, later, ago)
         if begin == later:
@@ -299,8 +299,10 @@ class ActingCut:
         return past
 
     def steps_back(self, node: Node, ref: Ref) -> tuple[int | None, bool]:
-        """How many steps ago an operand is read, None if it has no time, and if no earlier than
-        the first step."""
+        """Count the steps back that an operand is read (None: it has no time).
+
+        The second result: does the read stop at the first step?
+        """
         source = self.graph[ref.name]
         if any(isinstance(e, Slice) for e in ref.index) and self.is_acting(source):
             raise self.refusal(f"it reads {ref}, many points at once", node)

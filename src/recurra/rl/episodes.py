@@ -51,7 +51,7 @@ class Episodes:
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:
-        """What `reset` and `step` give, in words."""
+        """The results of `reset` and `step`, in words."""
         keys = ["".join(f"[{k!r}]" for k in p.path) for p in self.seen.parts]
         seen = [f"the observation{key}" for key in keys]
         last = [f"the last observation{key} of an episode" for key in keys]
@@ -214,7 +214,7 @@ class InGroups:
         return self.groups[int(group)].step(*given)
 
     def state_dict(self) -> object:
-        """That of every group; raises Unsaved."""
+        """The state of every group; raises Unsaved."""
         return {"groups": [g.state_dict() for g in self.groups]}
 
     def load_state_dict(self, tree: Any) -> None:

@@ -57,8 +57,7 @@ def _is_said(value: object, what: str, facts: str) -> bool:
 
 
 def _bounds_said(bounds: Mapping[str, str], text: str) -> str:
-    """What is to be compiled with another bound, by the flag that sets it; left out, if none does
-    and something else can be done."""
+    """Say which flag sets the bound to compile with, or leave it out if something else helps."""
 
     def by_flag(found: re.Match[str]) -> str:
         before, bound, n = found.groups()

@@ -55,7 +55,7 @@ class SpacePart:
 
     @cached_property
     def start(self) -> ArrayLike:
-        """What the environment counts from, where the program counts from 0."""
+        """The number from which the environment counts, where the program counts from 0."""
         return self.space.start if isinstance(self.space, (Discrete, MultiDiscrete)) else 0
 
     @cached_property
@@ -65,7 +65,7 @@ class SpacePart:
 
     @cached_property
     def counts(self) -> ArrayLike | None:
-        """How many values each element has, where they are counted."""
+        """The number of values of each element, if they are counted."""
         if isinstance(self.space, Discrete):
             return self.space.n
         return self.space.nvec if isinstance(self.space, MultiDiscrete) else None
@@ -85,7 +85,7 @@ class SpacePart:
 
     @cached_property
     def observation_name(self) -> str:
-        """What an error calls its values."""
+        """The name of its values in an error."""
         return f"an observation of {self.space}"
 
     def show(self, raw: Array) -> Array:
@@ -107,7 +107,7 @@ class SpacePart:
 
     @property
     def told(self) -> PartTold:
-        """How the environment has it, as JSON: type, first value, number of classes."""
+        """The space as the environment has it, for JSON: type, first value, number of classes."""
         classes = int(self.space.n) if isinstance(self.space, Discrete) else None
         start = np.asarray(self.start).tolist()
         dtype = np.dtype(self.space.dtype).name
@@ -139,7 +139,7 @@ class Values:
         return [p.show(x) for p, x in zip(self.parts, arrays, strict=True)]
 
     def nested(self, arrays: Sequence[Array]) -> object:
-        """What the environment takes for arrays of the program."""
+        """Make the environment's value of the program's arrays."""
         if self.is_array:  # its class is not asked for with every step
             return self.parts[0].give(arrays[0])
         given = iter([p.give(x) for p, x in zip(self.parts, arrays, strict=True)])

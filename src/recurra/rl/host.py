@@ -46,7 +46,7 @@ class HostEnv(HasLast):
 
     @property
     def actions(self) -> int | None:
-        """How many actions there are, if they are discrete."""
+        """The number of actions, if they are discrete."""
         return self.action_space.actions
 
     def reset(self, domain: Sequence[Index], rows: Index | tuple[()] | None = None) -> Any:
@@ -154,7 +154,7 @@ class HostEnv(HasLast):
 
     @property
     def _count(self) -> Expr | int:
-        """How many rows a call is for."""
+        """The number of rows in a call."""
         return self._rows[0].hi - self._rows[0].lo if self._rows else 1
 
     def _call(

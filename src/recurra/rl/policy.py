@@ -128,7 +128,7 @@ class Leaf:
 
     @property
     def called(self) -> str:
-        """That part of an observation."""
+        """The name of that part of an observation."""
         return "the observation" + "".join(f"[{k!r}]" for k in self.path)
 
     def index(self, raw: Any, classes: int) -> Array:
@@ -243,7 +243,7 @@ class SavedPolicy:
         return self._nested(made[: len(self.actions)])
 
     def _rows(self, given: Sequence[Array]) -> int | None:
-        """How many rows the arrays of an observation have; None: it is a single one."""
+        """The number of rows in the arrays of an observation; None: it is a single one."""
         found: set[int | None] = set()
         for x, leaf in zip(given, self.seen.values(), strict=True):
             shape = leaf.shape if leaf.classes is None else (leaf.classes,)

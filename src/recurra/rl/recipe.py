@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all recipes ask."""
+    """The settings of all recipes."""
 
     env: str = "CartPole-v1"
     """A Gymnasium id; what it shows is seen as one vector."""
@@ -56,12 +56,12 @@ class Recipe:
 
     @property
     def bounds(self) -> Mapping[str, str]:
-        """What the bounds of the program are, in words of the command."""
+        """The bounds of the program, in words of the command."""
         return {"B": "--rows", "I": "--iterations", "T": "--steps"}
 
     @property
     def name(self) -> str:
-        """That of the algorithm, on the command line."""
+        """The name of the algorithm on the command line."""
         return type(self).__name__.lower()
 
     def command(self, *options: str, algo: str = "") -> str:

@@ -133,7 +133,7 @@ class Ppo(Trainable):
 
     @property
     def bounds(self) -> Mapping[str, str]:
-        """What the bounds of the program are, in words of the command."""
+        """The bounds of the program, in words of the command."""
         own = {"E": "--epochs", "M": "--minibatches", "N": "the samples of a minibatch"}
         return {**super().bounds, **own}
 

@@ -132,7 +132,7 @@ def place(x: RecurrentTensor, ranges: Sequence[Range]) -> RecurrentTensor | None
 
 
 def parts(x: RecurrentTensor, ranges: Sequence[Range]) -> dict[str, float]:
-    """What a tensor is put together of that varies along some dims, in bytes of one point."""
+    """Map the parts of a tensor that vary along some dims to their bytes at one point."""
     node, along = x.graph[x.name], {r.dim for r in ranges}
     if not is_put_together(x, ranges):
         return {x.name: size(x)} if along & set(node.domain.dims) else {}

@@ -31,17 +31,17 @@ class Space:
 
     @property
     def shape(self) -> tuple[Expr | int, ...]:
-        """That of the tensor; a class that is shown is one-hot, [n]."""
+        """The shape of the tensor; a class that is shown is one-hot, [n]."""
         return self.type.shape
 
     @property
     def dtype(self) -> str:
-        """That of the tensor: "f32"."""
+        """The element type of the tensor: "f32"."""
         return self.type.dtype
 
     @property
     def n(self) -> int:
-        """How many values it has, as `Discrete` has it. Raises NoSuchName for others."""
+        """The number of values, as in `Discrete`. Raises NoSuchName for other spaces."""
         if self.actions is None:
             raise _not_counted(self, "space.shape, space.dtype; space.counts of MultiDiscrete")
         return self.actions
@@ -179,7 +179,7 @@ def parts_of(value: object) -> object:
 
 
 def children(parts: object) -> dict[Key, Any]:
-    """What is directly in a dict, a tuple or a list, by name or position."""
+    """The direct parts of a dict, a tuple or a list, by name or position."""
     if isinstance(parts, Mapping):
         return dict(parts)
     return dict(enumerate(parts)) if isinstance(parts, (tuple, list)) else {}

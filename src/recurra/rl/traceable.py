@@ -121,7 +121,7 @@ class StatefulEnv(HasLast):
 
     @property
     def actions(self) -> int | None:
-        """How many actions there are, if they are discrete."""
+        """The number of actions, if they are discrete."""
         return self.action_space.actions
 
     def reset(self, domain: Sequence[Index]) -> Any:
@@ -207,7 +207,7 @@ class StatefulEnv(HasLast):
         return Transition(next_o, reward, done, term, trunc, live, final_o)
 
     def _going_on(self, start: Tensors, box: Domain) -> Tensors:
-        """What an iteration begins with: only the first one with the start of an episode."""
+        """The state at the begin of an iteration: only the first one starts an episode."""
         out = [declared("begin", box, x.type) for x in start]
         for x, new in zip(out, start, strict=True):
             begins = [compare("==", r.sym, r.lo) for r in box if r.dim == self._along]

@@ -62,7 +62,7 @@ SHOWN = ("charts/episodic_return",)  # by the progress
 
 
 class LaunchStep(Protocol):
-    """What a program says of a launch: its iterations end at `hi`, and `variables` live on."""
+    """The report of a launch: its iterations end at `hi`, and `variables` live on."""
 
     @property
     def hi(self) -> int: ...
@@ -78,20 +78,20 @@ class ProgramSaver(Protocol):
 
 
 class LoopCost(Protocol):
-    """What one loop of an iteration costs, as a row of a table."""
+    """The cost of one loop of an iteration, as a row of a table."""
 
     @property
     def row(self) -> dict[str, object]: ...
 
 
 class TrainingProgram(ShownProgram, Protocol):
-    """What training needs of a compiled program."""
+    """The part of a compiled program that training needs."""
 
     @property
     def saver(self) -> ProgramSaver: ...
 
     def islands(self, seed: int) -> Sequence[LoopCost]:
-        """What every loop of an iteration costs."""
+        """Measure the cost of every loop of an iteration."""
         ...
 
     def run(
@@ -244,7 +244,7 @@ class TrainingRecorder:
 
 
 def recipe(settings: Recipe) -> dict[str, object]:
-    """What config.json keeps."""
+    """The settings that config.json keeps."""
     told = RUNNING[1:]  # how many iterations a run has is kept
     return {k: v for k, v in asdict(settings).items() if k not in told}
 
@@ -329,7 +329,7 @@ def expect_more(run: RunFolder, settings: Recipe) -> None:
 
 
 def _steps_until(run: RunFolder, iteration: int) -> int:
-    """How many steps the environment of a run has made by then, as its metrics say."""
+    """Count the steps of a run's environment until an iteration, by its metrics."""
     rows = [row for row in run.rows() if row["step"] <= iteration]
     steps = rows[-1].get("global_step", 0) if rows else 0
     if not rows or rows[-1]["step"] < iteration or "global_step" not in rows[-1]:
@@ -348,7 +348,7 @@ def _steps_until(run: RunFolder, iteration: int) -> int:
 
 
 def _newest(run: RunFolder, program: TrainingProgram) -> tuple[int, Metrics] | None:
-    """How many iterations the newest checkpoint has, and what lived on after them.
+    """Load the newest checkpoint: its number of iterations, and the variables after them.
 
     None: the run was stopped before it had saved one, so that it begins again.
     """

@@ -28,7 +28,7 @@ _STEP = "o[b, i, t + 1], r, d = env.step(a)"
 
 
 class StepResult(tuple[Any, RecurrentTensor, RecurrentTensor]):
-    """What a step gives: three parts, which names of another number are not unpacked from."""
+    """The result of a step: three parts, which do not unpack to another number of names."""
 
     def __iter__(self) -> Iterator[Any]:
         count = names_unpacked(caller())
@@ -64,21 +64,21 @@ class Transition:
 
     @property
     def stepped(self) -> Stepped:
-        """What `step` returns of it."""
+        """The result of `step`."""
         return StepResult((self.next_o, self.reward, self.done))
 
 
 class Env(Protocol):
-    """What both kinds of environment offer."""
+    """The interface of both kinds of environment."""
 
     @property
     def observation_space(self) -> AnySpace:
-        """What it shows."""
+        """The space of observations."""
         ...
 
     @property
     def action_space(self) -> AnySpace:
-        """What it takes."""
+        """The space of actions."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Env(Protocol):
 
     @property
     def actions(self) -> int | None:
-        """How many actions there are, if they are discrete."""
+        """The number of actions, if they are discrete."""
         ...
 
     def reset(self, domain: Sequence[Index]) -> Any:
@@ -138,7 +138,7 @@ def plain_exchange(
     resets: Sequence[RecurrentTensor],
     last: Transition,
 ) -> Exchange:
-    """What an environment is given and gives that has arrays as the program has them."""
+    """The exchange with an environment whose arrays are those of the program."""
 
     def told(space: AnySpace) -> list[PartTold]:
         return [

@@ -45,7 +45,7 @@ OF_VECTORS = ("vectorization_mode", "vector_kwargs", "wrappers")  # options of m
 
 @dataclass(frozen=True)
 class Spec:
-    """Which environment: the arguments of `gymnasium.make_vec`, and what its episodes are."""
+    """An environment: the arguments of `gymnasium.make_vec`, and the kind of its episodes."""
 
     id: str
     options: Mapping[str, Any]
@@ -180,7 +180,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class PoolSpec(Spec):
-    """Which environment of EnvPool: the arguments of `envpool.make`.
+    """An environment of EnvPool: the arguments of `envpool.make`.
 
     A pool is seeded when it is made and never again, so each seeded reset makes another.
     """
@@ -373,7 +373,7 @@ class GivesNumbers(gymnasium.Wrapper):
             )
 
     def _truth(self, word: str, given: object) -> bool:
-        """What NumPy, and sloppy programs, have for a truth value."""
+        """Read a truth value as NumPy, and sloppy programs, write it."""
         found = np.asarray(given)
         if given is None or (found.size == 1 and found.dtype.kind in "biuf" and found in (0, 1)):
             return bool(given)
@@ -400,12 +400,12 @@ def _is_of_id(error: BaseException) -> bool:
 
 
 def _short(given: object) -> str:
-    """What it is, in one short line."""
+    """The value, in one short line."""
     return " ".join(reprlib.repr(given).split())
 
 
 def _objects(given: object) -> Array:
-    """What is in it, if that may be something else than numbers."""
+    """The elements of an array that may hold something other than numbers."""
     array = given if isinstance(given, np.ndarray) else np.array(given, object)
     return array if array.dtype.kind == "O" else np.empty(0, object)
 
@@ -424,7 +424,7 @@ def checked(env: Vector) -> Vector:
 
 
 def _line_of(method: MethodType) -> Loc:
-    """Where a method begins."""
+    """The line where a method begins."""
     return Loc(method.__code__.co_filename, method.__code__.co_firstlineno)
 
 

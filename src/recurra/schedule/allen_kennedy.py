@@ -308,8 +308,7 @@ class _Levels:
         ]
 
     def ends(self, statement: str, dim: str) -> str:
-        """What a range that depends on dims around it depends on: such statements share a loop only
-        where that is the same."""
+        """The dims on which a statement's range depends: the same for all that share a loop."""
         domain = self.graph[statement].domain
         if dim not in domain or not varies(domain[dim], self.sizes):
             return ""
@@ -324,7 +323,7 @@ class _Levels:
     def direction(
         self, part: list[str], inner: list[Dependence], left: dict[str, set[str]], dim: str
     ) -> int | Literal["illegal"] | None:
-        """How a cycle may run along a dim: 0 not at all, +1, -1, None either way, "illegal"."""
+        """The direction of a cycle along a dim: 0 none, +1, -1, None either way, "illegal"."""
         have = [dim in left[s] for s in part]
         if not any(have):
             return 0
@@ -345,7 +344,7 @@ class _Levels:
         return None if x is None else x if sign > 0 else -x
 
     def steps(self, lags: Mapping[Dependence, Lag]) -> list[tuple[str, str, Lag]]:
-        """What dependences ask of the shifts; a total is taken in the step that adds it up."""
+        """The demands of dependences on shifts; a total is taken in the step that adds it up."""
         out: list[tuple[str, str, Lag]] = []
         for e, x in lags.items():
             out.append((e.source, e.sink, x))

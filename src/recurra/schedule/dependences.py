@@ -97,7 +97,7 @@ def _meets(index: Index, lo: Expr | int, hi: Expr | int) -> list[Expr]:
 
 
 def _clipped(index: Index, lo: Expr | int, hi: Expr | int) -> Index:
-    """What a range asks for of the places lo..hi-1."""
+    """The part of a range within the places lo..hi-1."""
     if not isinstance(index, Slice) or index.step != 1:
         return index
     return Slice(maximum(index.lo, lo), minimum(index.hi, hi))

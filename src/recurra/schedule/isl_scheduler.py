@@ -98,7 +98,7 @@ def _answer(
 
 
 def _leaders(graph: StatementGraph, edges: Sequence[Dependence], by_reader: bool) -> dict[str, str]:
-    """For each statement the one at whose time it runs, itself or another.
+    """Map each statement to the one at whose time it runs, itself or another.
 
     One follows its only source, or its only reader, if every such read is of the same point. All
     of its order is then the other's: what it needs is there before, what needs it runs after.
@@ -164,7 +164,7 @@ class _When:
 
     @property
     def kind(self) -> tuple[str | None, int, int, int]:
-        """What statements of one loop have in common."""
+        """The traits that statements of one loop share."""
         return self.dim, self.step, self.scale, self.rest
 
 
@@ -186,7 +186,7 @@ class _Nest:
         stmts: Sequence[str],
         around: Around = MappingProxyType({}),
     ) -> tuple[Item, ...]:
-        """What runs `stmts` inside of loops `around`."""
+        """The items that run `stmts` inside of loops `around`."""
         match tree:
             case None:
                 feeds: dict[str, list[str]] = {s: [] for s in stmts}

@@ -107,7 +107,7 @@ class LoopPlacement:
         return group
 
     def cheapest(self, group: frozenset[str], at: int) -> set[str]:
-        """Those of `group` that move to loop `at`, if less is then held than now."""
+        """Choose those of `group` that move to loop `at`, if less is then held than now."""
         network, now = Network(), 0.0
         sources = {e.source for s in group for e in self.into[s]}
         for x in sorted(group | sources):  # (x,): held until `at`

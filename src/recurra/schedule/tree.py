@@ -57,12 +57,12 @@ class Loop:
         return dict(self.shifts)
 
     def point(self, statement: str, time: Any) -> Any:
-        """Where a statement is at a time."""
+        """The point of a statement at a time."""
         late = time - self.shift[statement]
         return late if self.step > 0 else -late
 
     def times(self, statement: str, points: Range, env: Mapping[str, int]) -> range:
-        """When a statement is at these points."""
+        """The times of a statement at these points."""
         lo, hi, late = evaluate(points.lo, env), evaluate(points.hi, env), self.shift[statement]
         return range(lo + late, hi + late) if self.step > 0 else range(1 - hi + late, 1 - lo + late)
 
@@ -86,7 +86,7 @@ class Schedule:
 
     @cached_property
     def predicated(self) -> frozenset[str]:
-        """What asks at every step of a loop around it if it runs."""
+        """The statements that ask at every step of a loop if they run."""
         return frozenset[str]().union(*(x.predicated for x in self.loops()))
 
     def loops(self) -> list[Loop]:
@@ -101,11 +101,11 @@ class Schedule:
         return out
 
     def places(self) -> dict[str, tuple[int, ...]]:
-        """For each statement its position at every depth: what is less runs first."""
+        """Map each statement to its position at every depth: what is less runs first."""
         return {s: tuple(k for k, _ in path) for s, path in self.paths().items()}
 
     def paths(self) -> dict[str, tuple[tuple[int, Loop | None], ...]]:
-        """For each statement, its place: at every depth the position and the loop entered there."""
+        """Map each statement to the position, and the loop entered there, at every depth."""
         out: dict[str, tuple[tuple[int, Loop | None], ...]] = {}
 
         def walk(items: tuple[Item, ...], path: tuple[tuple[int, Loop | None], ...]) -> None:
@@ -163,8 +163,7 @@ def _lines(
 
 
 def phases(schedule: Schedule) -> dict[str, tuple[object, ...]]:
-    """For each equation in a loop: the place, dim and direction of every loop around it, and how
-    late it runs in the innermost one.
+    """Map each equation in a loop to the loops around it, and its delay in the innermost one.
 
     Folds are left out: their steps belong to where their operand is. Of branches that run in
     several places it is that of the last.

@@ -70,7 +70,7 @@ def allocate(
 
 
 def conflicts(arena: Arena) -> list[str]:
-    """What is wrong with the offsets, in words: pairs that are alive at once in one place."""
+    """Find what is wrong with the offsets: pairs that are alive at once in one place."""
     wrong: list[str] = []
     placed = list(zip(arena.lives, arena.offsets, strict=True))
     for k, (x, a) in enumerate(placed):
@@ -84,7 +84,7 @@ def conflicts(arena: Arena) -> list[str]:
 
 
 def lives(plan: StoragePlan) -> tuple[Life, ...]:
-    """When each store is needed, in steps: the statements of the schedule in order."""
+    """The life of each store, in steps: the statements of the schedule in order."""
     spans, steps = _spans(plan.schedule.items)
     paths = plan.schedule.paths()
     writers = plan.statements.writers
@@ -148,7 +148,7 @@ def _spans(items: Sequence[Item]) -> tuple[dict[Place, tuple[int, int]], int]:
 def _span(
     spans: dict[Place, tuple[int, int]], paths: Sequence[Path], folded: set[str]
 ) -> tuple[int, int]:
-    """From the first to the last of these statements, with the whole of loops that it outlives."""
+    """The steps from the first to the last of these statements, with loops that it outlives."""
     depth = 0
     while all(len(p) > depth + 1 and p[: depth + 1] == paths[0][: depth + 1] for p in paths):
         loop = paths[0][depth][1]

@@ -19,7 +19,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where each store lies; `load` is what is alive at the fullest step: no arena is smaller.
+    """The places of stores in one block; no arena is smaller than `load`, the fullest step.
 
     `least`: it is proven that there is none smaller.
     """
@@ -72,7 +72,7 @@ class Arena:
 
     @property
     def total(self) -> str:
-        """How large it is, beside what its stores take apart."""
+        """The size, beside the stores' size apart, in words."""
         lost = f"{self.fragmentation:.1%} lost to fragmentation"
         proven = ", none is smaller" if self.least else ""
         return f"arena {self.nbytes:,} B by {self.by}{proven}, {lost}; apart {self.apart:,} B"

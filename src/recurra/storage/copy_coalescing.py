@@ -54,7 +54,7 @@ def coalesced(plan: StoragePlan) -> StoragePlan:
 
 
 def _find_home(plan: StoragePlan, node: Node) -> Coalesced | None:
-    """What a merge takes its first points from, if that can be kept in the store of the merge."""
+    """Find the source of a merge's first points, if that can be kept in the store of the merge."""
     split = _first_points(plan, node)
     if split is None:
         return None
@@ -109,7 +109,7 @@ def _copies(plan: StoragePlan, name: str) -> list[str] | None:
 
 
 def _home(node: Node, dim: str, source: Node, ref: Ref, op: Pick) -> Home | None:
-    """Where in the store of `node` the points of `source` would be, by how they are copied."""
+    """The place in the store of `node` that the points of `source` would have, by their copies."""
     if isinstance(source.type, Tuple) or isinstance(node.type, Tuple) or ref.slices:
         return None
     if source.type.dtype != node.type.dtype or not source.op.pure:

@@ -62,7 +62,7 @@ def without_duplicates(found: StoragePlan) -> StoragePlan:
 
 
 def _copies(found: StoragePlan, node: Node) -> Iterator[DuplicateStore]:
-    """What a definition by branches copies from arrays that have a store of their own."""
+    """Find what a definition by branches copies from arrays that have stores of their own."""
     assert isinstance(node.op, Merge)
     for a, where in zip(node.args, node.op.when, strict=True):
         store, domain = found.stores.get(a.name), found.graph[a.name].domain

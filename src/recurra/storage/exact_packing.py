@@ -139,7 +139,7 @@ class Packer:
         return max(top) <= self.limit
 
     def _lowest(self, index: int, placed: Next) -> int:
-        """Who was passed over has to be lifted by something that is still to come."""
+        """The lowest place of an item: one that was passed over has to be lifted by a later one."""
         if (self._least[index], self._rank[index], index) >= placed:
             return self._least[index]
         lifts = (j for j in self._meets[index] if self.offset[j] < 0)

@@ -100,7 +100,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Instruction:
-    """What runs at one step; without a cost, the benefits of its buffers add up.
+    """The instruction of one step; without a cost, the benefits of its buffers add up.
 
     `supply` is the time that its execution leaves for copies.
     """
@@ -160,7 +160,7 @@ class Problem:
         return -sum(self.buffers[i].benefit for i, x in zip(uses, inside, strict=True) if x)
 
     def reward(self, inside: Sequence[bool]) -> int:
-        """What is gained, in picoseconds, over a program whose buffers are all in slow memory."""
+        """The gain, in picoseconds, over a program whose buffers are all in slow memory."""
         total = 0
         for t, uses in enumerate(self.uses):
             here = [inside[i] for i in uses]
@@ -263,7 +263,7 @@ def packing(
     fast_size: int,
     steps: Sequence[tuple[str, int]] | None = None,
 ) -> Problem:
-    """What has to fit at once: (first step, last step, bytes) of each; buffers go by first step.
+    """The problem of fitting all at once: (first step, last step, bytes) of each buffer.
 
     Each buffer gains 1 ps, so the reward counts what is placed. `steps`: their names and how long
     they last. A copy takes longer than the program: nothing is copied, so all of it must fit.
@@ -336,7 +336,7 @@ def _expect_whole(who: str, field: str, value: Any) -> None:
 
 
 def named(index: int, buffer: Buffer) -> str:
-    """How messages call a buffer."""
+    """The name of a buffer in messages."""
     kind = "output" if buffer.is_output else "operand"
     return f"buffer {index} (tensor {buffer.tensor_id}, {kind} at step {buffer.target_time})"
 

@@ -182,7 +182,7 @@ def read_problem(path: Path, fast_size: int | None = None) -> Problem:
 def problem_from_csv(
     text: str, fast_size: int, name: str = "packing", where: str = "the text"
 ) -> Problem:
-    """What minimalloc packs: lives `lower` ≤ t < `upper`, all to be placed at once, no copies.
+    """Read minimalloc's format: lives `lower` ≤ t < `upper`, all to be placed, no copies.
 
     A step lasts from one lower or upper to the next. Each buffer gains 1 ps, so the reward counts
     what is placed.
@@ -317,7 +317,7 @@ def _is(data: object, kind: str) -> bool:
 
 
 def _mismatch(data: Any, schema: Schema, at: str) -> str:
-    """Where data does not fit the parts of JSON Schema that `SCHEMA` uses, and how; or ''."""
+    """Say where data does not fit the parts of JSON Schema that `SCHEMA` uses, and how; or ''."""
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     here = at or "the whole"
     if not any(_is(data, k) for k in kinds):

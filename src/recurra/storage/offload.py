@@ -30,7 +30,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Offload:
-    """Where stores go, and which.
+    """The stores that go, and their tier.
 
     `least` bytes make a store worth it (None: 1 MiB, and where nothing of that size can go, 4 KiB).
     `room` of its points are in memory at once: one is used, the others are written or read
@@ -100,7 +100,7 @@ def _bytes_over_ranges(graph: Graph, ref: Ref, sizes: Mapping[str, int]) -> int:
 
 
 def offload_of(value: Any) -> Offload | None:
-    """What an option means: an Offload, a tier, or None."""
+    """The Offload that an option means: an Offload, a tier, or None."""
     if value is None or isinstance(value, Offload):
         return value
     return Offload(value)
@@ -155,7 +155,7 @@ def stays(plan: StoragePlan, offload: Offload) -> str:
 
 
 def moved(plan: StoragePlan, stores: Mapping[str, str], offload: Offload) -> list[str]:
-    """What was offloaded, and what could not be, a line each; `plan` is that of the program."""
+    """Say which stores were offloaded, and which could not be, a line each."""
     lines: list[str] = []
     for name, dim in stores.items():
         s = plan.stores[name]

@@ -40,7 +40,7 @@ Path = tuple[tuple[int, Loop | None], ...]
 
 @dataclass(frozen=True)
 class Access:
-    """Where operand `k` of `sink` is: this step's value, the one before, a loop's last, a store."""
+    """The place of operand `k` of `sink`: this step, the one before, a loop's last, a store."""
 
     sink: str
     k: int
@@ -71,7 +71,7 @@ class StoragePlan:
         return self.schedule.statements
 
     def store_of(self, array: str) -> str:
-        """Whose store an array is kept in, if it is kept: its own, or its home."""
+        """The array in whose store an array is kept: itself, or its home."""
         return self.homes[array].store if array in self.homes else array
 
     def written(self, statement: str) -> str:
@@ -79,7 +79,7 @@ class StoragePlan:
         return self.store_of(self.statements[statement].array)
 
     def access(self, statement: str, index: int) -> How:
-        """Where operand `index` of a statement is found."""
+        """The way in which operand `index` of a statement is found."""
         return self.accesses[statement, index].how
 
     @cached_property
@@ -235,7 +235,7 @@ class _Planner:
         return isinstance(given.op, Input) and not given.domain and in_a_loop
 
     def begins_anew(self, dependence: Dependence, loop: Loop) -> bool:
-        """At the first step of a loop, is it what that loop computed last, the time before?"""
+        """Does a read at a loop's first step take what that loop computed last, the time before?"""
         d = self.graph[dependence.sink].domain[loop.dim]
         start = d.lo if loop.step > 0 else d.hi - 1
         at = d.lo if d.is_point else pinned(dependence.where, loop.dim)
@@ -281,7 +281,7 @@ class _Planner:
         self.overrun(dependence)
 
     def waiting(self, dependence: Dependence, loop: Loop, time: Lag) -> int:
-        """How many points of a loop wait for a read at once."""
+        """Count the points of a loop that wait for a read at once."""
         full = self.extent(dependence.source, loop.dim)
         if time.high is not None:
             return min(full, time.high + 1)
@@ -290,7 +290,7 @@ class _Planner:
         return full if here is None or 2 * (here + 1) > full else here + 1
 
     def left(self, dependence: Dependence, loop: Loop) -> int:
-        """How many of the last points of a loop are asked for behind it."""
+        """Count the last points of a loop that are asked for behind it."""
         full, d = (
             self.extent(dependence.source, loop.dim),
             self.graph[dependence.source].domain[loop.dim],
@@ -324,7 +324,7 @@ class _Planner:
                 self.seeded |= set(inits)
 
     def first_value(self, dependence: Dependence, loop: Loop) -> str | None:
-        """What a merge reads at a loop's first step, if at all others it reads the step before."""
+        """The array that a merge reads at a loop's first step; else it reads the step before."""
         node = self.graph[dependence.sink]
         when: tuple[Expr, ...] = getattr(node.op, "when", ())
         if (

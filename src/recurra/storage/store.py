@@ -33,7 +33,7 @@ def is_store_key(name: str) -> bool:
 
 @dataclass(frozen=True)
 class StoredAxis:
-    """How one dim is laid out: `slots` positions; a block starts at point `lo`."""
+    """The layout of one dim: `slots` positions; a block starts at point `lo`."""
 
     dim: str
     kind: Kind
@@ -91,7 +91,7 @@ class Store:
         return next((a for a in self.axes if a.kind == "apart"), None)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Of one buffer."""
+        """The shape of one buffer."""
         lead = (1 if a.kind == "apart" else a.slots // a.tile for a in self.kept)
         return (*lead, *self.behind(sizes))
 
@@ -114,7 +114,7 @@ class Store:
 
     @property
     def layout(self) -> str:
-        """What is kept and how it lies, in words."""
+        """The layout in words: the dims that are kept, and the order of axes."""
         lead = ", ".join(map(str, self.kept)) or "point"
         lead += f", {self.room} at once in memory" if self.room else ""
         order = ",".join(["place", *map(str, range(self.type.rank))][k] for k in self.order)
@@ -123,7 +123,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Home:
-    """Where an equation is kept that has no store of its own: in another's, of its own `dim`.
+    """The place of an equation without a store: in another's, along its own `dim`.
 
     Its point z along `along` is `size` points there, from size·z on: those of one of its axes. One
     without such a dim is the first of them.

@@ -24,7 +24,7 @@ Point = tuple[int, ...]
 
 
 def validate(plan: StoragePlan, arena: Arena | None = None) -> list[str]:
-    """What is wrong with a plan, in words; empty if nothing is. Meant for small bounds.
+    """Find what is wrong with a plan; [] if nothing is. Meant for small bounds.
 
     With an `arena`, to write into a store is to forget all that lies in the same bytes.
     """
@@ -36,7 +36,7 @@ def validate(plan: StoragePlan, arena: Arena | None = None) -> list[str]:
 
 
 def _shared(arena: Arena) -> dict[str, list[str]]:
-    """For each store those that have a byte in common with it."""
+    """Map each store to those that have a byte in common with it."""
     ends = {x.store: (at, at + x.nbytes) for x, at in zip(arena.lives, arena.offsets, strict=True)}
     return {
         x: [y for y, (c, d) in ends.items() if y != x and a < d and c < b]
@@ -251,7 +251,7 @@ class _Simulation:
         return any(q < evaluate(r.lo, self.plan.sizes) for r, q in ranges)
 
     def at_home(self, statement: str, name: str, want: Point) -> None:
-        """What is read of a box must be what was made there."""
+        """Check that a read of a box finds what was made there."""
         store = self.plan.homes[name].store
         if want not in self.written.get(name, ()):
             self.fail(f"{statement} reads {name}{want} before it is computed")
@@ -291,7 +291,7 @@ class _Simulation:
         return iter(found)
 
     def places(self, statement: Statement) -> Iterator[Point]:
-        """Where a statement writes."""
+        """Yield the places that a statement writes."""
         for p in self.every(statement.domain):
             env = {**self.plan.sizes, **dict(zip(statement.domain.dims, p, strict=True))}
             if evaluate(statement.where, env):
