@@ -64,9 +64,9 @@ def test_docstrings_begin_with_what_a_thing_is_or_does() -> None:
     riddles: list[str] = []
     for path in (p for p in OURS if ROOT / "src" in p.parents):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                if RIDDLE.match(ast.get_docstring(node) or ""):
-                    riddles.append(f"{name(path)}:{getattr(node, 'lineno', 1)}")
+            documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            if isinstance(node, documented) and RIDDLE.match(ast.get_docstring(node) or ""):
+                riddles.append(f"{name(path)}:{getattr(node, 'lineno', 1)}")
     assert not riddles
 
 
