@@ -25,6 +25,9 @@ settings.register_profile(
 )
 settings.load_profile("fixed")
 os.environ["RECURRA_CACHE"] = "0"  # programs are compiled, also in processes that tests start
+# These read the package's bytecode, as a user's do, and do not compile all of it each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Native extensions are built once for all runs of the tests: that takes half a minute.
 os.environ["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "recurra-tests-cache")
 gc.set_threshold(100_000, 20, 50)

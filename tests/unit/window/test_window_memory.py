@@ -34,16 +34,16 @@ def chain(n, steps):
 
 def read():
     x = torch.randn(1024, 1024)
-    for _ in range(300): (x * 2.0 + 1.0)[0, :3].tolist()
+    for _ in range(100): (x * 2.0 + 1.0)[0, :3].tolist()
 
 def requests():
     x = torch.randn(1024, 1024)
-    for _ in range(80):
+    for _ in range(40):
         torch.stack([(x * k).relu() for k in range(1, 5)]).sum(0).numpy().max()
 
 def train():
     w = [torch.randn(256, 256) / 16 for _ in range(6)]
-    for _ in range(12):
+    for _ in range(6):
         h = [torch.randn(4096, 256)]
         for u in w: h.append(torch.tanh(h[-1] @ u))
         d = (h[-1] - 0.5) / 4096
@@ -53,7 +53,7 @@ def train():
 
 def branches():
     x = torch.randn(1024, 1024)
-    for _ in range(30):
+    for _ in range(15):
         x = sum(torch.exp(-torch.tanh(x * k) - 1) for k in range(1, 5)) / 4
 
 def grow(n):
@@ -84,13 +84,13 @@ def megabytes(policy: str, program: str, **variables: str) -> list[float]:
 @pytest.mark.parametrize(
     "program",
     [
-        "chain(512, 60)",
-        "chain(1500, 8)",
+        "chain(512, 30)",
+        "chain(1500, 4)",
         "read()",
         "requests()",
         "train()",
         "branches()",
-        "grow(120)",
+        "grow(60)",
     ],
 )
 def test_the_peak_is_that_of_eager(program: str) -> None:
