@@ -1,4 +1,4 @@
-"""Brackets that define: x[b, i, t+1] = e is a branch of what was declared."""
+"""Assignment to brackets: x[b, i, t+1] = e adds a branch to the definition of x."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recurra.polyhedral import isl
 
 
 def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
-    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
+    """Add the branch x[keys] = value, under the conditions among the keys."""
     _name_after_variable(x)
     node = x.graph[x.name]
     if x.indexed:
@@ -59,23 +59,23 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     value = _of_shape(x, value, node.type)
     _no_other_dims(x.name, node.domain, value)
     where: list[Expr] = []
-    back: dict[str, Expr | int] = {}
+    inverse: dict[str, Expr | int] = {}  # the point of the value, in dims of x
     for r, e in zip(node.domain, places, strict=True):
         c = None if isinstance(e, slice) else is_shift(e, r.dim)
         if c is None:
             where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
         elif c:
-            back[r.dim] = r.sym - c
+            inverse[r.dim] = r.sym - c
     quasi_affine("the condition", ex.both(*conditions), here())
-    where += [ex.substitute(e, back) for e in conditions]
+    where += [ex.substitute(e, inverse) for e in conditions]
     for r in node.domain:
-        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+        where += _edges(r, inverse.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(inverse), folded)
 
 
 def _name_after_variable(operand: Operand) -> None:
-    """What is declared takes the name of the user's variable, where that is free."""
+    """Rename a declared tensor without branches after the user's variable, if that name is free."""
     name, tracer = operand.called, operand.tracer
     is_new = operand.name not in tracer.final and tracer.branches.get(operand.name) == []
     if is_new and not operand.indexed and name.isidentifier() and name not in tracer.nodes:
@@ -83,7 +83,7 @@ def _name_after_variable(operand: Operand) -> None:
 
 
 def _of_shape(operand: Operand, value: Tensor, declared: Type) -> Tensor:
-    """A value repeated along the axes that it lacks in front, and along those of size 1."""
+    """Broadcast a value to the declared shape; raise ShapeError if that does not fit."""
     lead = declared.rank - len(value.shape)
     sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
     if lead < 0 or any(a not in (1, b) for a, b in sizes):
@@ -99,7 +99,10 @@ def _of_shape(operand: Operand, value: Tensor, declared: Type) -> Tensor:
 def _ranges(
     operand: Operand, places: list[Any], value: Tensor
 ) -> tuple[Tensor, list[Any], list[Expr]]:
-    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
+    """Rewrite x[lo:hi] = v as x[t] = v where lo <= t < hi, or v[t - lo] if v has an axis for it.
+
+    Return the value, the places with dims for ranges, and the conditions.
+    """
     node = operand.graph[operand.name]
     without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - operand.type.rank)
     conditions: list[Expr] = []
@@ -120,7 +123,7 @@ def _ranges(
 
 
 def _row(operand: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
-    """The element of the first axis of a value that goes to a point of a range."""
+    """Pick the element of the value's first axis that belongs to each point of a range."""
     if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
             f"{operand.name} is defined over {slice_}, which are {slice_.count} points, "
@@ -139,14 +142,17 @@ def _row(operand: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tenso
 
 
 def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
-    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
+    """The conditions, not implied otherwise, that `expr` is a point of the value.
+
+    x[t+1] = v means x[t] = v[t-1] where t-1 is a point of v.
+    """
     edge = next((x for x in have if x.dim == extent.dim), extent)
     inside = (ex.compare(">=", expr, edge.lo), ex.compare("<", expr, edge.hi))
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
 def _fixed_place(operand: Operand, expr: Any, extent: Range) -> Expr | int:
-    """A place free of dims: x[b, i, 0] = ..."""
+    """A place that mentions no dims, as in x[b, i, 0] = ..; raises DomainError for others."""
     if isinstance(expr, slice) or symbols(expr) & set(operand.tracer.dim_names()):
         raise DomainError(
             f"{operand.name} cannot be defined at {written(expr)}",
@@ -159,7 +165,7 @@ def _fixed_place(operand: Operand, expr: Any, extent: Range) -> Expr | int:
 
 
 def _other_place(operand: Operand, expr: Any, extent: Range) -> str:
-    """In the right order, if that is what is wrong; else under a condition."""
+    """The hint for a bad place: dims in the right order, or a condition instead."""
     if str(expr) in operand.domain.dims:
         return f"the order of its dims is {operand.name}[{', '.join(operand.domain.dims)}]"
     return f"give a condition: {operand.name}[..., {extent.dim} >= 1] = ..."

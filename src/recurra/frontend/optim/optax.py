@@ -1,4 +1,4 @@
-"""Transformations of optax as one step of the program."""
+"""Optimizers from optax transformations."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ Via = Callable[..., Callable[..., Any]]
 
 
 def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
-    """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
+    """Use an optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
 
-    `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
+    `params` is a list of parameters, or a tree of them, as masks of optax need. The state is a
     recurrence along the dim that the parameters step along, s[i+1] = update(grad[i], s[i], p[i]). A
-    step is one operation; with `via=rc.import_jax` it is as many equations as the update has
-    primitives.
-    Raises RecurraError where tx is no transformation or the parameters have several domains, or
-    step along several dims.
+    step is one operation; with `via=rc.import_jax` it is translated to equations, one for each
+    primitive. Raises RecurraError if `tx` is no transformation, or if the parameters differ in
+    their domains or the dims that they step along.
     """
     return Transformed(tx, params, via)
 
 
 class Transformed:
-    """An optax transformation and its parameters."""
+    """An optimizer that applies an optax transformation to its parameters."""
 
     def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
         from recurra.backends.jax import transformation
@@ -68,10 +67,10 @@ class Transformed:
                 )
 
     def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
-        """Writes the next value of every parameter and of the state.
+        """Write the next value of every parameter and of the state.
 
-        `after(p, new)` is what becomes of each next value, as in `Optimizer.step`. `extra` goes to
-        the transformation, e.g. step(value=loss) for reduce_on_plateau.
+        `after(p, new)` replaces each next value, as in `Optimizer.step`. `extra` is passed to the
+        transformation, as step(value=loss) for reduce_on_plateau.
         """
         from recurra.backends.jax.transformation import transformation
 
