@@ -19,7 +19,7 @@ from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, both, compare, nega
 from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
-from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.polyhedral import isl
@@ -134,22 +134,19 @@ class Tracer:
         ranges = ranges or {}
         return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))
 
-    def emit(
-        self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
-    ) -> Node:
-        """Add an equation; its type is inferred unless given. Raises ShapeError if it has none."""
+    def emit(self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str) -> Node:
+        """Add an equation; its type is inferred. Raises ShapeError if the operands do not fit."""
         named = op.mentions().union(*(index_symbols(e) for a in args for e in a.index))
         self.know(named - bound_names(op))
         graph = Graph(self.nodes, ())
-        if type_ is None:
-            try:
-                type_ = op.infer(*(graph.read_type(a) for a in args))
-            except TypeError as e:
-                operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
-                law = (type(op).__doc__ or "").splitlines()[0]
-                raise ShapeError(
-                    str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
-                ) from None
+        try:
+            type_ = op.infer(*(graph.read_type(a) for a in args))
+        except TypeError as e:
+            operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
+            law = (type(op).__doc__ or "").splitlines()[0]
+            raise ShapeError(
+                str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
+            ) from None
         node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
         self.nodes[node.name] = node
         return node

@@ -7,18 +7,15 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.context import jax_fn
-from recurra.frontend.nn.modules import (
-    Module,
-    Parameter,
-    advance,
-    clock,
-    start,
-    steps_of,
-    written_domain,
+from recurra.frontend.nn.modules import Module, Parameter, advance, clock, written_domain
+from recurra.frontend.optim.optimizer import (
+    After,
+    declared_state,
+    gradient,
+    parameters,
+    update,
 )
-from recurra.frontend.optim.optimizer import After, gradient, parameters, update
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.ir.graph import Ref
 
 Via = Callable[..., Callable[..., Any]]
 
@@ -77,7 +74,10 @@ class Transformed:
         grads = [gradient(p) for p in self.params]
         t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))
         first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
-        state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
+        state = [
+            declared_state(self.params[0], name, x.type, x)
+            for name, x in zip(t.names, first, strict=True)
+        ]
         args = (*grads, *state, *self.params, *extra.values())
         new, changed = self.via(t.step, "optax_step")(*args)
         for p, x in zip(self.params, new, strict=True):
@@ -90,12 +90,3 @@ class Transformed:
                     loc=here(),
                 )
             advance(s, x)
-
-    def _state(self, name: str, first: RecurrentTensor) -> RecurrentTensor:
-        (p, *_) = self.params
-        steps_of(p)
-        node = p.tracer.declare(name, p.domain, first.type)
-        p.tracer.share_clock(node.name, p.name)
-        x = RecurrentTensor(p.tracer, Ref(node.name, node.domain.identity))
-        start(x, first)
-        return x

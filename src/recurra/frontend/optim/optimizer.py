@@ -12,6 +12,7 @@ from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
+from recurra.ir.types import Type
 
 After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
 
@@ -99,11 +100,18 @@ def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> N
 
 def state(parameter: Parameter, name: str) -> RecurrentTensor:
     """Declare optimizer state like the parameter, initially zero, called {p}_{name}."""
+    return declared_state(parameter, f"{parameter.name}_{name}", parameter.type, 0.0)
+
+
+def declared_state(
+    parameter: Parameter, name: str, type_: Type, initial: object
+) -> RecurrentTensor:
+    """Declare a tensor of a type that steps along with a parameter, with an initial value."""
     tracer = parameter.tracer
-    node = tracer.declare(f"{parameter.name}_{name}", parameter.domain, parameter.type)
+    node = tracer.declare(name, parameter.domain, type_)
     tracer.share_clock(node.name, parameter.name)
     x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
-    start(x, 0.0)
+    start(x, initial)
     return x
 
 
