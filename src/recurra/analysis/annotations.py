@@ -48,7 +48,7 @@ class Annotations:
         self._allowed: set[tuple[object, ...]] = set()  # classes of arguments that passed
 
     def first_mismatch(
-        self, args: Sequence[Any], given: Mapping[str, Any], accepted: bool
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], accepted: bool
     ) -> tuple[str, Any, str] | None:
         """The first argument that its annotation does not allow: its name, value, and what fits.
 
@@ -58,16 +58,16 @@ class Annotations:
         """
         if not self.kinds:
             return None
-        classes = (accepted, *map(type, args), *given, *map(type, given.values()))
+        classes = (accepted, *map(type, args), *kwargs, *map(type, kwargs.values()))
         if classes in self._allowed:
             return None
         names, others = self.positions
         placed = [(names[k] if k < len(names) else others, x) for k, x in enumerate(args)]
-        for name, x in (*placed, *given.items()):
+        for name, x in (*placed, *kwargs.items()):
             kind = self.kinds.get(name, object)
             if kind is not object and not _is(x, kind, accepted):
                 return name, x, _described(kind)
-        if all(_is_of_known_class(x) for x in (*args, *given.values())):
+        if all(_is_of_known_class(x) for x in (*args, *kwargs.values())):
             self._allowed.add(classes)
         return None
 

@@ -60,10 +60,10 @@ class _Checked:
         """The number of leading arguments, such as `self`, that are not shown in parentheses."""
         return int(self.is_method or next(iter(self.own), "") == "self")
 
-    def suggestion(self, args: Sequence[object], given: Mapping[str, object]) -> str:
+    def suggestion(self, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
         written = [shown(x) for x in args[self.skipped :]]
-        known = {k: v for k, v in given.items() if k in self.own}
-        unknown = [k for k in given if k not in self.own]
+        known = {k: v for k, v in kwargs.items() if k in self.own}
+        unknown = [k for k in kwargs if k not in self.own]
         if line := next((KEYWORDS[k] for k in unknown if k in KEYWORDS), ""):
             return f"write {line}"
         if unknown and self.by_keyword is not None:
@@ -75,9 +75,9 @@ class _Checked:
         return self.hint(_joined(written, known))
 
     def error(
-        self, args: Sequence[object], given: Mapping[str, object], misfit: str, hint: str
+        self, args: Sequence[object], kwargs: Mapping[str, object], misfit: str, hint: str
     ) -> WrongCall:
-        written = _joined([shown(x) for x in args[self.skipped :]], given)
+        written = _joined([shown(x) for x in args[self.skipped :]], kwargs)
         return WrongCall(
             f"{self.name}({written}) does not fit: {misfit}",
             facts=f"its arguments are {_arguments(self.function, self.skipped)}",
@@ -85,24 +85,24 @@ class _Checked:
             loc=here(),
         )
 
-    def expect_signature(self, args: Sequence[object], given: Mapping[str, object]) -> None:
-        if misfit := _misfit(self.function, args, given):
-            raise self.error(args, given, misfit, self.suggestion(args, given)) from None
+    def expect_signature(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        if misfit := _misfit(self.function, args, kwargs):
+            raise self.error(args, kwargs, misfit, self.suggestion(args, kwargs)) from None
 
     def expect_kinds(
-        self, args: Sequence[object], given: Mapping[str, object], accepted: bool
+        self, args: Sequence[object], kwargs: Mapping[str, object], accepted: bool
     ) -> None:
-        found = self.annotations.first_mismatch(args, given, accepted)
+        found = self.annotations.first_mismatch(args, kwargs, accepted)
         if found is None:
             return
         word, x, kind = found
         default = self.own[word].default
         hint = (
-            self.suggestion(args, given)
+            self.suggestion(args, kwargs)
             if isinstance(self.hint, str) or default is Parameter.empty
             else f"leave {word} out: it is {shown(default)} then"
         )
-        raise self.error(args, given, f"{word} is {kind}, not {shown(x)}", hint) from None
+        raise self.error(args, kwargs, f"{word} is {kind}, not {shown(x)}", hint) from None
 
 
 def expecting(
@@ -125,27 +125,27 @@ def expecting(
     checked = _Checked(Annotations(function), name, hint, by_keyword, is_method)
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            result = function(*args, **given)
+            result = function(*args, **kwargs)
         except Exception as error:
             if isinstance(error, RecurraError) and not isinstance(error, WrongCall):
                 raise
-            checked.expect_signature(args, given)
-            checked.expect_kinds(args, given, accepted=False)
+            checked.expect_signature(args, kwargs)
+            checked.expect_kinds(args, kwargs, accepted=False)
             raise
-        checked.expect_kinds(args, given, accepted=True)
+        checked.expect_kinds(args, kwargs, accepted=True)
         return result
 
     return call  # pyright: ignore[reportReturnType]
 
 
 def _misfit(
-    function: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> str:
     """Python's message about arguments that do not fit the signature; "" if they fit."""
     try:
-        signature(function).bind(*args, **given)
+        signature(function).bind(*args, **kwargs)
     except TypeError as misfit:
         return str(misfit)
     return ""

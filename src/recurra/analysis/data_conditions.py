@@ -70,8 +70,8 @@ def _at_operand(reader: Node, k: int, decided_by: Decided) -> Decided:
     """The conditions on operand `k`: those of the reader, or of a host call the one it states."""
     if not isinstance(reader.op, Call):
         return decided_by
-    seen = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
-    if reader.op.if_ is None or k not in seen or (reader.op.has_state and k == seen[-1]):
+    passed = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
+    if reader.op.if_ is None or k not in passed or (reader.op.has_state and k == passed[-1]):
         return NOTHING
     return frozenset([DataCondition(reader.args[reader.op.if_], True)])
 

@@ -126,8 +126,8 @@ class _Demand:
             for k, a in enumerate(n.args):
                 if self.found.get(a.name) == TRUE or a.name in self.widened:
                     continue
-                asked = self.of_read(n, k, a, self.found[n.name])
-                more = _joined(self.found.get(a.name, FALSE), asked)
+                of_read = self.of_read(n, k, a, self.found[n.name])
+                more = _joined(self.found.get(a.name, FALSE), of_read)
                 if more != self.found.get(a.name, FALSE):
                     self.updates[a.name] = self.updates.get(a.name, 0) + 1
                     is_long = _comparisons(more) > MAX_COMPARISONS
@@ -166,40 +166,40 @@ class _Demand:
 
     def of_read(self, node: Node, index: int, ref: Ref, of_node: Expr) -> Expr:
         """The points of a source that an operand demands, with its reader demanded at `of_node`."""
-        source, mine = self.graph[ref.name].domain, node.domain
+        source, reader = self.graph[ref.name].domain, node.domain
         branch = merge_condition(node, index)
-        if branch is None and ref.index == source.identity and mine == source:
+        if branch is None and ref.index == source.identity and reader == source:
             return of_node
-        asked = [of_node, branch or TRUE]  # of points of the reader
-        if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
+        conditions = [of_node, branch or TRUE]  # on points of the reader
+        if branch is not None and simplified(reader, both(*conditions), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            return self.mapped(both(*asked), mine, _moved(ref, source, mine), source)
+            return self.mapped(both(*conditions), reader, _moved(ref, source, reader), source)
         inverse: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []
         for e, r in zip(ref.index, source, strict=True):
-            dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
+            dim = next((d for d in reader.dims if is_shift(e, d) is not None), None)
             if isinstance(e, Slice):
                 ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
             elif dim is not None and dim not in inverse:
                 inverse[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
-                asked += mine[dim].edges if mine[dim] != r else ()
-            elif not symbols(e) & set(mine.dims):
+                conditions += reader[dim].edges if reader[dim] != r else ()
+            elif not symbols(e) & set(reader.dims):
                 ends.append(compare("==", r.sym, e))
             else:  # from its least to its greatest point
                 ranges.append((Slice(e, lin([(e, 1), (1, 1)])), r))
         for e, r in ranges:
-            ends += self.reach(e, r, node.domain, asked, inverse)
-        mapped = self.mapped(both(*asked), mine, inverse)
+            ends += self.reach(e, r, node.domain, conditions, inverse)
+        mapped = self.mapped(both(*conditions), reader, inverse)
         return simplified(source, both(mapped, *ends), self.sizes)
 
     def reach(
         self,
         slice_: Slice,
         extent: Range,
-        mine: Domain,
-        asked: list[Expr],
+        reader: Domain,
+        conditions: list[Expr],
         inverse: Mapping[str, Expr | int],
     ) -> list[Expr]:
         """The conditions that a point of the source lies in a slice, over all points of a reader.
@@ -207,15 +207,15 @@ class _Demand:
         They are exact if the source has the dims that the slice depends on; otherwise they bound
         the least and the greatest point.
         """
-        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(mine.dims) <= inverse.keys():
+        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(reader.dims) <= inverse.keys():
             return [
                 compare(">=", extent.sym, substitute(slice_.lo, inverse)),
                 compare("<", extent.sym, substitute(slice_.hi, inverse)),
             ]
         lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
-        box = box_of(mine, self.sizes)
+        box = box_of(reader, self.sizes)
         if box is not None:  # the demanded points of the reader
-            box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
+            box = box_of(around(reader, both(*conditions), self.sizes), self.sizes)
         if box is None or any(isinstance(x, Product) for y in (lo, hi) for x in walk(y)):
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
@@ -245,11 +245,11 @@ class _Demand:
         return TRUE if is_new and isl.always(found, source) else found
 
 
-def _moved(ref: Ref, source: Domain, mine: Domain) -> Mapping[str, Expr | int]:
+def _moved(ref: Ref, source: Domain, reader: Domain) -> Mapping[str, Expr | int]:
     """The dims of a reader in terms of those of its source, for reads by shifts."""
     out: dict[str, Expr | int] = {}
     for e, r in zip(ref.index, source, strict=True):
-        shift = None if isinstance(e, Slice) or r.dim not in mine else is_shift(e, r.dim)
+        shift = None if isinstance(e, Slice) or r.dim not in reader else is_shift(e, r.dim)
         if shift is not None:
             out[r.dim] = lin([(r.sym, 1), (shift, -1)])
     return out
@@ -267,5 +267,5 @@ def _joined(left: Expr, right: Expr) -> Expr:
     if any(negate(p) in parts for p in parts):
         return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
-    kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
+    kept = [p for p, part in zip(parts, sets, strict=True) if not any(x < part for x in sets)]
     return either(*kept)

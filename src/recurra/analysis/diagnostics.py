@@ -38,7 +38,7 @@ def line_of(node: Node, index: int = -1) -> Loc | None:
 def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
     """`at t=3, T=4 ` for the dims and bounds that matter."""
     wanted = set(names)
-    known = {**point, **bounds, **point}  # a bound may be a dim's name, whose point it is then
+    known = {**point, **bounds, **point}  # a bound may have the name of a dim, which takes priority
     parts = [f"{n}={v}" for n, v in known.items() if n in wanted]
     return f"at {', '.join(parts)} " if parts else ""
 
@@ -61,19 +61,19 @@ def read_outside(
     node: Node,
     index: int,
     source: Domain,
-    asked: tuple[int, ...],
+    point_read: tuple[int, ...],
     point: Point,
     bounds: Mapping[str, int],
 ) -> DomainError:
-    """The error for a read outside its source: operand `index` of `node` reads point `asked`."""
+    """The error for a read outside its source: operand `index` of `node` reads `point_read`."""
     ref, when = node.args[index], merge_condition(node, index)
     j = next(
         j
-        for j, (q, r) in enumerate(zip(asked, source, strict=True))
+        for j, (q, r) in enumerate(zip(point_read, source, strict=True))
         if not evaluate(r.lo, bounds) <= q < evaluate(r.hi, bounds)
     )
     e, r = ref.index[j], source.ranges[j]
-    early = asked[j] < evaluate(r.lo, bounds)
+    early = point_read[j] < evaluate(r.lo, bounds)
     branch = f", where {when}," if when is not None and when != TRUE else ""
     every = f"{_range(r, 'k')} for every k in {e}"
     need = every if isinstance(e, Slice) else _range(r, str(e))
@@ -82,7 +82,7 @@ def read_outside(
     return DomainError(
         f"{ref} reads {'before the start' if early else 'past the end'} of {r.dim}",
         facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
-        f"{spot}it asks for {Ref(ref.name, asked)}",
+        f"{spot}it asks for {Ref(ref.name, point_read)}",
         hint=_keep_inside(node, ref, j, r, early, when is not None),
         loc=line_of(node, index),
     )
@@ -198,18 +198,18 @@ def negative_size(
 def cut(
     node: Node,
     ends: tuple[Expr | int, Expr | int],
-    divisor: Expr | int,
+    length: Expr | int,
     point: Point,
     bounds: Mapping[str, int],
 ) -> ShapeError:
     """The error for a cut that leaves its axis."""
     env = {**bounds, **point}
     lo, hi = (evaluate(e, env) for e in ends)
-    spot = at(point, bounds, set().union(*map(symbols, (*ends, divisor))))
+    spot = at(point, bounds, set().union(*map(symbols, (*ends, length))))
     return ShapeError(
         f"the cut {ends[0]}:{ends[1]} leaves its axis",
-        facts=f"the axis is 0:{divisor}; {spot}{lo}:{hi} is asked of 0:{evaluate(divisor, env)}",
-        hint=f"cut within 0:{divisor}",
+        facts=f"the axis is 0:{length}; {spot}{lo}:{hi} is asked of 0:{evaluate(length, env)}",
+        hint=f"cut within 0:{length}",
         loc=node.loc,
     )
 
@@ -228,18 +228,18 @@ def too_few(
 
 
 def pick(
-    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """The error for an element that is not on its axis."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    spot = at(point, bounds, symbols(expr) | symbols(length))
     return ShapeError(
         f"element {expr} is not on its axis",
         facts=(
-            f"the axis is 0:{divisor}; {spot}"
-            f"element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
+            f"the axis is 0:{length}; {spot}"
+            f"element {evaluate(expr, env)} is asked of 0:{evaluate(length, env)}"
         ),
-        hint=f"index within 0:{divisor}, or guard it with rc.where",
+        hint=f"index within 0:{length}, or guard it with rc.where",
         loc=node.loc,
     )
 
@@ -271,14 +271,14 @@ def too_narrow(
 
 
 def shuffled(
-    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
     """The error for an element that is not among those that are shuffled."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    spot = at(point, bounds, symbols(expr) | symbols(length))
     return ShapeError(
-        f"element {expr} is not among the {divisor} that are shuffled",
-        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(divisor, env)}",
+        f"element {expr} is not among the {length} that are shuffled",
+        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(length, env)}",
         hint="let the minibatches together have as many samples as there are",
         loc=node.loc,
     )
@@ -389,15 +389,15 @@ def no_order(
     for reader, ref in ties:
         by_reader.setdefault(reader, []).append(ref)
 
-    def reads(name: str, at: Mapping[str, Index], seen: set[str]) -> Iterator[Ref]:
+    def reads(name: str, at: Mapping[str, Index], visited: set[str]) -> Iterator[Ref]:
         for ref in by_reader.get(name, ()):
             index = tuple(_of_points(e, at) for e in ref.index)
             if ref.name in declared or not declared:
                 yield Ref(ref.name, index)
-            elif ref.name not in seen:
-                seen.add(ref.name)
+            elif ref.name not in visited:
+                visited.add(ref.name)
                 points = dict(zip(graph[ref.name].domain.dims, index, strict=True))
-                yield from reads(ref.name, points, seen)
+                yield from reads(ref.name, points, visited)
 
     names = [called(graph, n.name) for n in nodes]
     all_reads = [
@@ -471,7 +471,7 @@ def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
 
 def bounds(
     names: Sequence[str],
-    given: Mapping[str, int],
+    numbers: Mapping[str, int],
     missing: Sequence[str],
     unknown: Sequence[str],
     loc: Loc | None,
@@ -479,7 +479,7 @@ def bounds(
     """The error for bounds without a value, or values without a bound."""
     which = missing or unknown
     some = f"{'the bound' if len(which) == 1 else 'the bounds'} {', '.join(which)}"
-    values = ", ".join(f"{n}={v}" for n, v in given.items()) or "none"
+    values = ", ".join(f"{n}={v}" for n, v in numbers.items()) or "none"
     return DomainError(
         f"no value is given for {some}" if missing else f"the program does not have {some}",
         facts=f"its bounds are {', '.join(names) or 'none'}; given: {values}",

@@ -61,7 +61,7 @@ class _ExactDemand:
     sizes: Mapping[str, int]
     open: Mapping[str, int]
     whole: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
-    asked: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
+    demand: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
     all: set[str] = field(default_factory=set[str])  # equations that are demanded everywhere
 
     def solved(self) -> Mapping[str, isl.Set]:
@@ -70,7 +70,7 @@ class _ExactDemand:
         for n in nodes.values():
             unread = self.unread(n, effects)
             self.whole[n.name] = self.points(n.domain)
-            self.asked[n.name] = self.points(n.domain, unread)
+            self.demand[n.name] = self.points(n.domain, unread)
             self.all |= {n.name} if unread == TRUE else set()
         reads = {n.name: [a.name for a in n.args] for n in nodes.values()}
         for part in reversed(components(list(nodes), reads.__getitem__)):
@@ -83,7 +83,7 @@ class _ExactDemand:
                 for reader, k in self.graph.readers[source]:
                     if reader.name in part and source not in self.all:
                         self.ask(source, self.of_read(reader, k))
-        return self.asked
+        return self.demand
 
     def unread(self, node: Node, effects: Mapping[str, Expr]) -> Expr:
         """The condition under which an equation is demanded even if nothing reads it."""
@@ -108,26 +108,26 @@ class _ExactDemand:
 
     def relation(self, node: Node, index: int) -> isl.Map:
         """The map from each point of an equation to the points that operand `index` reads there."""
-        mine, ref = self.bound(node.domain), node.args[index]
+        reader, ref = self.bound(node.domain), node.args[index]
         source = self.bound(self.graph[ref.name].domain)
         out = [f"{d}'" for d in source.dims]
-        ends = [*isl.box_constraints(mine), *isl.box_constraints(source, "'")]
+        ends = [*isl.box_constraints(reader), *isl.box_constraints(source, "'")]
         when = merge_condition(node, index)
         try:
-            asked = isl.index_constraints(ref.at(self.sizes).index, out)
-            asked += [] if when is None else [isl.text(substitute(when, self.sizes))]
+            reads = isl.index_constraints(ref.at(self.sizes).index, out)
+            reads += [] if when is None else [isl.text(substitute(when, self.sizes))]
         except ValueError:  # a product of two dims: any point
-            asked = []
-        return isl.make_map(mine.dims, out, [*ends, *asked, *self.limits], tuple(self.open))
+            reads = []
+        return isl.make_map(reader.dims, out, [*ends, *reads, *self.limits], tuple(self.open))
 
     def of_read(self, node: Node, index: int) -> isl.Set:
         """The points of its source that operand `index` demands."""
-        ref, mine = node.args[index], self.asked[node.name]
+        ref, of_node = node.args[index], self.demand[node.name]
         source = self.graph[ref.name].domain
         same = ref.index == source.identity and source == node.domain
         if same and merge_condition(node, index) is None:
-            return mine
-        return mine.apply(self.relation(node, index))
+            return of_node
+        return of_node.apply(self.relation(node, index))
 
     def settled(self, part: Collection[str], most: float) -> bool:
         """Propagate demand within a component; return whether it reached a fixed point.
@@ -158,7 +158,7 @@ class _ExactDemand:
         eliminated = [(name, *self.eliminate(name, edges)) for name in part]
         for name, steps, into in reversed(eliminated):
             for reader, m in into.items():
-                self.ask(name, self.asked[reader].apply(m))
+                self.ask(name, self.demand[reader].apply(m))
             self.repeat(name, steps)
 
     def edges(self, part: Collection[str]) -> Edges:
@@ -180,7 +180,7 @@ class _ExactDemand:
         into = {reader: edges.pop((reader, name)) for reader, x in [*edges] if x == name}
         for source in [x for reader, x in edges if reader == name]:
             m = edges.pop((name, source))
-            self.ask(source, self.asked[name].apply(m))
+            self.ask(source, self.demand[name].apply(m))
             through = m if steps is None else m.union(steps.apply_range(m))
             for reader, before in into.items():
                 _add(edges, (reader, source), before.apply_range(through))
@@ -188,21 +188,21 @@ class _ExactDemand:
 
     def ask(self, name: str, points: isl.Set, widen: bool = False) -> bool:
         """Add points to the demand of an equation; return true if some of them are new."""
-        new, have = points.intersect(self.whole[name]), self.asked[name]
+        new, have = points.intersect(self.whole[name]), self.demand[name]
         if new.is_subset(have):
             return False
         if widen:
-            self.asked[name] = isl.widened(have, new).intersect(self.whole[name])
+            self.demand[name] = isl.widened(have, new).intersect(self.whole[name])
         else:
-            self.asked[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
-        if self.whole[name].is_subset(self.asked[name]):
+            self.demand[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
+        if self.whole[name].is_subset(self.demand[name]):
             self.all.add(name)
         return True
 
     def repeat(self, name: str, steps: isl.Map | None) -> None:
         """Add the demand of an equation on itself."""
         if steps is not None:
-            self.ask(name, self.asked[name].apply(steps))
+            self.ask(name, self.demand[name].apply(steps))
 
 
 def _add(edges: Edges, edge: tuple[str, str], relation: isl.Map) -> None:

@@ -30,13 +30,13 @@ def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
     out = _of_calls(graph, taken)
     if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
         return out
-    asked = demanded(graph, sizes, taken=taken)
-    out = {**_worth(graph, asked, sizes), **out}
+    demand = demanded(graph, sizes, taken=taken)
+    out = {**_worth(graph, demand, sizes), **out}
     todo = list(out)
     while todo:  # readers of a guarded equation have nothing to read elsewhere
         for r, _ in graph.readers[todo.pop()]:
-            if r.name in asked and r.name not in out:
-                out[r.name] = asked[r.name]
+            if r.name in demand and r.name not in out:
+                out[r.name] = demand[r.name]
                 todo.append(r.name)
     return out
 
@@ -51,11 +51,11 @@ def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
     return out
 
 
-def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
+def _worth(graph: Graph, demand: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
     """The conditions whose guards save more than they cost, over all equations that share one."""
     saved: dict[Expr, float] = {}
     found: dict[str, Expr] = {}
-    for name, c in asked.items():
+    for name, c in demand.items():
         n = graph[name]
         share = share_of(n.domain.of(symbols(c)), c, sizes)
         if not n.op.pure or isinstance(n.op, Item) or share > MAX_GUARDED_SHARE:

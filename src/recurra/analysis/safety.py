@@ -67,10 +67,10 @@ def check(
         _quasi_affine(node)
     known = known_bounds(graph, {**bounds, **open})
     closed = {n: v for n, v in known.items() if n not in open}
-    proof, asked = Proof(graph, closed, open), None
+    proof, demand = Proof(graph, closed, open), None
     while mistakes := _mistakes(proof):
-        asked = demanded_exactly(graph, closed, open) if asked is None else asked
-        proof = Proof(_narrowed(proof, mistakes, asked), closed, open)
+        demand = demanded_exactly(graph, closed, open) if demand is None else demand
+        proof = Proof(_narrowed(proof, mistakes, demand), closed, open)
     graph = proof.graph
     found = same_point_cycle(proof)
     if found is not None:
@@ -97,11 +97,11 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
 
 
 def _narrowed(
-    proof: Proof, mistakes: Mapping[str, RecurraError], asked: Mapping[str, Expr]
+    proof: Proof, mistakes: Mapping[str, RecurraError], demand: Mapping[str, Expr]
 ) -> Graph:
     """Restrict equations that have mistakes to their demanded points.
 
-    `asked` holds the conditions of equations that are not demanded everywhere. An equation that is
+    `demand` holds the conditions of equations that are not demanded everywhere. An equation that is
     demanded nowhere, though others read it, becomes 0. Raises the mistake if the equation is an
     effect, an input or read by nothing, or if the restriction does not help.
     """
@@ -112,11 +112,11 @@ def _narrowed(
         n = graph[name]
         if not n.op.pure or isinstance(n.op, Input):
             raise error
-        if asked.get(name) == FALSE and name in live and isinstance(n.type, Type):
+        if demand.get(name) == FALSE and name in live and isinstance(n.type, Type):
             zero = Const(value=0, dtype=n.type.dtype, shape=n.type.shape)
             nodes.append(replace(n, op=zero, args=()))
             continue
-        where = asked.get(name, TRUE)
+        where = demand.get(name, TRUE)
         domain = around(n.domain, where, {**sizes, **proof.open})
         if where != FALSE and domain != n.domain and _within_always(proof, n, where, domain):
             nodes.append(replace(n, domain=domain))
@@ -342,9 +342,9 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
     wrong = both(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
     found = proof.first(box, wrong)
     if found is not None:
-        asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
-        here_ = {d: found[d] for d in node.domain.dims}
-        raise diagnostics.read_outside(node, index, domain, asked, here_, proof.bounds_at(found))
+        point_read = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
+        at = {d: found[d] for d in node.domain.dims}
+        raise diagnostics.read_outside(node, index, domain, point_read, at, proof.bounds_at(found))
 
 
 def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:

@@ -79,8 +79,8 @@ class Tracer:
 
     def know(self, names: set[str]) -> None:
         """Raise DomainError if one of the names is neither a dim nor a bound of this program."""
-        mine = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
-        for name in sorted(names - mine):
+        known = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
+        for name in sorted(names - known):
             raise DomainError(
                 f"{name} is no dim and no bound of this context",
                 facts=f"its dims are {', '.join(str(d.range) for d in self.dims) or 'none'}",
@@ -194,14 +194,14 @@ class Tracer:
         earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
         if not earlier or any(isinstance(e, Product) for b in earlier for e in walk(b.when)):
             return
-        mine = both(when, *(c for r in domain for c in r.edges))
-        named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
-        mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
-        if any(isinstance(e, Product) for e in walk(mine)) or not isl.satisfiable(mine):
-            return  # what falls outside of the domain is dropped
-        if isl.satisfiable(both(mine, *(negate(b.when) for b in earlier))):
+        holds = both(when, *(c for r in domain for c in r.edges))
+        bounds = symbols(holds).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
+        holds = both(holds, *(compare(">=", Sym(n), 1) for n in bounds))
+        if any(isinstance(e, Product) for e in walk(holds)) or not isl.satisfiable(holds):
+            return  # branches outside the domain are dropped silently
+        if isl.satisfiable(both(holds, *(negate(b.when) for b in earlier))):
             return
-        hides = next(b for b in earlier if isl.satisfiable(both(mine, b.when)))
+        hides = next(b for b in earlier if isl.satisfiable(both(holds, b.when)))
         place = f"where {when}" if when != TRUE else "at every point"
         raise DomainError(
             f"this branch of {name} never holds: others come before it",

@@ -111,10 +111,10 @@ class Context:
 
     def _expect_same(self, names: list[tuple[str, str]], are_read: bool) -> None:
         """Raise RecurraError if a second block of the program names the dims otherwise."""
-        mine = [(str(d), str(n)) for d, n in self.pairs]
-        if names != mine and are_read:
+        own = [(str(d), str(n)) for d, n in self.pairs]
+        if names != own and are_read:
             raise RecurraError(
-                f"the dims of this context are called {', '.join(d for d, _ in mine)}",
+                f"the dims of this context are called {', '.join(d for d, _ in own)}",
                 facts=f"this block calls them {', '.join(d for d, _ in names)}",
                 hint="write `with ctx:` to go on with the program, or make a context of its own",
                 loc=here(),
@@ -201,7 +201,7 @@ class Context:
         )
         options = options.but(more).filled(_OPTIONS.get())
         with at_the_users_line():
-            return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+            return fitted(lambda chosen: Executable(self.tracer, sizes, chosen), options)
 
     def _known(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options; raise RecurraError for one that does not exist, such as a bound."""

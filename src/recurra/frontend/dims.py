@@ -155,9 +155,9 @@ class Index(BareIndex):
             return NotImplemented
         return self._read(other, read)
 
-    def _joined(self, o: object, join: Callable[[Expr, Expr], Expr]) -> Index:
-        mine, other = condition(self), condition(o)
-        return NotImplemented if mine is None or other is None else Index(join(mine, other))
+    def _joined(self, other: object, join: Callable[[Expr, Expr], Expr]) -> Index:
+        left, right = condition(self), condition(other)
+        return NotImplemented if left is None or right is None else Index(join(left, right))
 
     def __and__(self, other: Index | bool) -> Index:
         return self._joined(other, ex.both)
@@ -168,15 +168,15 @@ class Index(BareIndex):
     __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Index:
-        mine = condition(self)
-        if mine is None:
+        own = condition(self)
+        if own is None:
             raise DomainError(
                 f"~ of {self}, which is no condition",
                 facts="~ says where a condition does not hold",
                 hint=f"compare it first: ~({self} == 0)",
                 loc=here(),
             )
-        return Index(ex.negate(mine))
+        return Index(ex.negate(own))
 
     def __hash__(self) -> int:
         return hash(self.expr)

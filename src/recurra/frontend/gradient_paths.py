@@ -101,8 +101,8 @@ def dependence_conditions(graph: Graph, loss: str, through: set[str]) -> Mapping
     is infinite.
     """
     nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
-    asked = demanded(Graph(nodes, (loss,), graph.dims), {})
-    return {k: without_implied(c, graph[k].domain) for k, c in asked.items() if k in through}
+    demand = demanded(Graph(nodes, (loss,), graph.dims), {})
+    return {k: without_implied(c, graph[k].domain) for k, c in demand.items() if k in through}
 
 
 def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Decided]:

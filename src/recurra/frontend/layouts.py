@@ -244,11 +244,11 @@ def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:
     twice = next((c for c in labels if labels.count(c) > 1), None)
     if twice is None or len(labels) != len(x.shape):
         return x, labels
-    kept, gone = labels.index(twice), labels.rindex(twice)
-    if x.shape[kept] != x.shape[gone]:
+    first, second = labels.index(twice), labels.rindex(twice)
+    if x.shape[first] != x.shape[second]:
         return x, labels  # the einsum refuses it later
     axes = LETTERS[: len(labels)]
-    c, rest = axes[gone], axes[:gone] + axes[gone + 1 :]
-    op = indexing.Take(labels=f"{axes},{axes[kept]}->{rest}", axis=c)
-    y = x.apply(op, x, counted(x.kind, x.shape[gone]))
-    return diagonal(y, labels[:gone] + labels[gone + 1 :])
+    c, rest = axes[second], axes[:second] + axes[second + 1 :]
+    op = indexing.Take(labels=f"{axes},{axes[first]}->{rest}", axis=c)
+    y = x.apply(op, x, counted(x.kind, x.shape[second]))
+    return diagonal(y, labels[:second] + labels[second + 1 :])

@@ -15,7 +15,7 @@ _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
 
 def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
-    """[.., m, k] @ [.., k, n] → [.., m, n]; an operand of one axis is a row or a column."""
+    """The product [.., m, k] @ [.., k, n] → [.., m, n]; a vector is a row or a column."""
     a, b = (x.cast(accumulator(x.dtype)) for x in promote(kind, a, b))
     if not a.shape or not b.shape:
         raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())

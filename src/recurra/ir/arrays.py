@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FunctionsByName(Protocol):
-    """Functions of the array API that are not a module: they record a program, or count bytes."""
+    """An object with the functions of the array API, which records a program or counts bytes."""
 
     def __getattr__(self, name: str, /) -> Any: ...
 

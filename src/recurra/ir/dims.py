@@ -23,7 +23,7 @@ _SETS = {  # words of isl's notation, which ignores case
 _TEXT = {*keyword.kwlist, "inf"}  # words of the text form, and of generated code
 
 
-MAX_POINTS = 2**31 - 1  # of a dim, and elements of an axis: places are counted in i32
+MAX_POINTS = 2**31 - 1  # the limit of a dim or an axis, because indices are i32
 
 
 def is_word(name: str) -> bool:
@@ -43,7 +43,7 @@ class Role(Enum):
     ADJOINT = "adjoint"  # a second point of the parent, at which a cotangent is read
     TILES = "tiles"
     CHUNKS = "chunks"
-    GROUPS = "groups"  # of rows that take turns
+    GROUPS = "groups"  # of batch rows, stepped in turn
     POINTS = "points"  # of one tile, chunk or group
     PREFIX = "prefix"  # its first points, all at once
     STRIPS = "strips"  # tiles of a range that ends at a point of the parent

@@ -197,7 +197,7 @@ def mul(left: Expr | int, right: Expr | int) -> Expr | int:
 
 
 def _terms(expr: Expr | int) -> list[tuple[Expr | int, int]]:
-    """`expr` as Σ factor · term, a constant as factor of 1."""
+    """The terms of an expression as (term, factor), the constant as (1, factor)."""
     if isinstance(expr, Lin):
         return [*expr.terms, (1, expr.const)] if expr.const else list(expr.terms)
     return [(1, expr)] if isinstance(expr, int) else [(expr, 1)]
@@ -352,7 +352,7 @@ def children(expr: Expr | int) -> tuple[Expr | int, ...]:
 
 
 def rebuild(expr: Expr | int, function: Callable[[Expr | int], Expr | int]) -> Any:
-    """`expr` with `function` applied to its direct children, normalized again."""
+    """Apply `function` to the direct children of an expression, and normalize it again."""
     match expr:
         case Lin(terms=terms, const=const):
             return lin([(function(x), k) for x, k in terms] + [(const, 1)])
@@ -382,7 +382,7 @@ def rebuild_condition(condition: Expr, function: Callable[[Expr | int], Expr | i
 
 
 def substitute(expr: Any, by: Mapping[str, Expr | int]) -> Any:
-    """`expr` with symbols replaced."""
+    """Replace symbols in an expression."""
     if isinstance(expr, int) or expr.symbols.isdisjoint(by):  # most are
         return expr
     if isinstance(expr, Sym):
@@ -475,7 +475,7 @@ _CONSTANT: dict[str, Expr] = {"true": TRUE, "false": FALSE}
 
 
 def from_ast(tree: ast.expr) -> Any:
-    """Inverse of `str`, on a Python syntax tree."""
+    """Convert a Python syntax tree to an expression: the inverse of `str`."""
     match tree:
         case ast.Constant(value=v):
             return v

@@ -1,12 +1,12 @@
 """Op: the base class of primitives. Families implement what their ops have in common.
 
-| question | asked by |
+| method | used by |
 |---|---|
-| `infer`  result type from operand types   | builder, verifier |
-| `eval`   meaning, on any array namespace  | oracle, backends |
-| `vjp`    cotangents, written in ops       | autodiff |
-| `batch`  the op with one more axis        | granularity |
-| `monoid` how partial results join         | accumulate, lift |
+| `infer`  result type from operand types         | builder, verifier |
+| `eval`   result, on any array namespace         | oracle, backends |
+| `vjp`    cotangents, as tensors of the program  | autodiff |
+| `batch`  the op with one more axis              | vectorize |
+| `monoid` the op that joins partial results      | incrementalize, reductions_to_accumulators |
 """
 
 from __future__ import annotations

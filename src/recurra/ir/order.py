@@ -58,18 +58,18 @@ def postorder(nodes: Iterable[N], before: Callable[[N], Iterable[N]]) -> Iterato
 
     Edges that close a cycle are ignored.
     """
-    seen: set[N] = set()
+    visited: set[N] = set()
     for root in nodes:
-        path = [] if root in seen else [(root, iter(before(root)))]
-        seen.add(root)
+        path = [] if root in visited else [(root, iter(before(root)))]
+        visited.add(root)
         while path:
             n, rest = path[-1]
-            following = next((m for m in rest if m not in seen), None)
+            following = next((m for m in rest if m not in visited), None)
             if following is None:
                 yield n
                 path.pop()
             else:
-                seen.add(following)
+                visited.add(following)
                 path.append((following, iter(before(following))))
 
 

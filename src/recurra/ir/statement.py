@@ -73,7 +73,7 @@ class Statement:
     domain: Domain
     type: AnyType  # of one value
     write: Ref
-    equation: str  # that it is a part of
+    equation: str  # the equation that it is a part of
     where: Expr = TRUE
     accumulates: bool = False
     decided_by: tuple[DataCondition, ...] = ()

@@ -85,7 +85,7 @@ def accumulator(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """dtype and shape of one array; sizes are ints or expressions, of dims too where ragged."""
+    """The dtype and shape of one array; sizes are ints or expressions, of dims if it is ragged."""
 
     dtype: str
     shape: tuple[Expr | int, ...] = ()

@@ -154,11 +154,11 @@ class MultiCategorical(Distribution):
         ]
 
     def sample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """i32[n]"""
+        """Draw a class of each choice, i32[n]"""
         return stack([p.sample(domain) for p in self.parts])
 
     def mode(self) -> RecurrentTensor:
-        """i32[n]"""
+        """The most likely class of each choice, i32[n]"""
         return stack([p.mode() for p in self.parts])
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
@@ -194,11 +194,11 @@ class Gaussian(Distribution):
         return _recorded(self.mean + std * draws, "gaussian", self.mean, self.log_std)
 
     def sample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """f32[A]"""
+        """Draw f32[A]; no gradient passes"""
         return self.rsample(domain).detach()
 
     def mode(self) -> RecurrentTensor:
-        """f32[A]"""
+        """The mean, f32[A]"""
         return self.mean
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
@@ -214,5 +214,5 @@ class Gaussian(Distribution):
         return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()
 
     def entropy(self) -> RecurrentTensor:
-        """f32[]"""
+        """The differential entropy, f32[]"""
         return (self.log_std + 0.5 * (1 + log(2 * pi))).sum()

@@ -77,12 +77,12 @@ class Parameter(RecurrentTensor):
         self.tracer.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
-        """p[i+1] = new[i], along the dims that it steps along"""
-        written = self.tracer.branches[self.name]
-        if len(written) > 1:
+        """Write p[i+1] = new[i], along the dims that p steps along; raise RecurraError if twice."""
+        branches = self.tracer.branches[self.name]
+        if len(branches) > 1:
             raise RecurraError(
                 f"{self.name} is updated twice",
-                facts=f"it has its next value already, of {written[1].loc}",
+                facts=f"it has its next value already, of {branches[1].loc}",
                 hint="one optimizer makes one step: add the losses, or split the parameters",
                 loc=here(),
             )

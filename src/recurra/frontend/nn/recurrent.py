@@ -46,16 +46,17 @@ class Cell(Module):
         self.bias_ih = Parameter.drawn(bias, (width,), domain, "bias_ih")
         self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
 
-    def of_input(self, tensor: RecurrentTensor) -> State:
+    def of_input(self, x: RecurrentTensor) -> State:
         """The contribution of the input [input_size] to each gate."""
-        return self.parts(tensor @ self.weight_ih + self.bias_ih)
+        return self.split(x @ self.weight_ih + self.bias_ih)
 
     def of_hidden(self, hidden: RecurrentTensor) -> State:
-        return self.parts(hidden @ self.weight_hh + self.bias_hh)
+        """The contribution of the state [hidden_size] to each gate."""
+        return self.split(hidden @ self.weight_hh + self.bias_hh)
 
-    def parts(self, result: RecurrentTensor) -> State:
+    def split(self, concatenated: RecurrentTensor) -> State:
         n = self.hidden_size
-        return tuple(result.cut(k * n, (k + 1) * n) for k in range(self.gates))
+        return tuple(concatenated.cut(k * n, (k + 1) * n) for k in range(self.gates))
 
     def step(self, inputs: State, state: State) -> State:
         """The next state, from the contribution of the input to each gate and the state."""
