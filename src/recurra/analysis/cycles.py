@@ -93,8 +93,8 @@ def _cells(
     cells: list[tuple[frozenset[Expr], Expr, Point]] = [(frozenset(), TRUE, start)]
     for c in dict.fromkeys(conditions):
         cut: list[tuple[frozenset[Expr], Expr, Point]] = []
-        for true, where, _ in cells:
-            for side, now in ((c, true | {c}), (negate(c), true)):
+        for holding, where, _ in cells:
+            for side, now in ((c, holding | {c}), (negate(c), holding)):
                 part = both(where, side)
                 point = proof.first(hull, part)
                 if point is not None:
@@ -102,7 +102,7 @@ def _cells(
         cells = cut
         if len(cells) > MAX_CYCLE_CELLS:
             return []
-    return [(true, point) for true, _, point in cells]
+    return [(holding, point) for holding, _, point in cells]
 
 
 def _walk(graph: Graph, core: Edges) -> Cycle:

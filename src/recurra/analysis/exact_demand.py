@@ -49,7 +49,7 @@ def demanded_exactly(
 
 
 def _condition(points: isl.Set, whole: isl.Set) -> Expr:
-    """The condition that a point of `whole` is in a set, or in its hull if that is much shorter."""
+    """The condition that a point of `whole` is in a set, or in its hull if that one is too long."""
     exact = isl.condition(points, whole)
     few = sum(isinstance(e, Cmp) for e in walk(exact)) <= MAX_ASKED_COMPARISONS
     return exact if few else isl.condition(isl.hull(points), whole)

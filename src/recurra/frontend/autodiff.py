@@ -319,14 +319,14 @@ def pull(
     """
     inverses = invert(tracer, graph, node, index, when)
     bends = bool(node.args[index].slices) and rows_bend(graph, node)
-    # without free dims there is no sum to turn into a recurrence, so products may be split
+    # without free dims there is no sum that could become a recurrence: products may be split
     terms = [_term(gradient, node, inv, nonzero, bends or not inv.free) for inv in inverses]
     found = [x for x in terms if x is not None]
     return reduce(add, found) if found else None
 
 
 def _term(gradient: Tensor, node: Node, inv: Inverse, nonzero: Expr, split: bool) -> Tensor | None:
-    """The contribution of one inverse of a read; with `split`, products stay factored."""
+    """The contribution of one inverse of a read; `split` applies sums to factors of products."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
