@@ -1,4 +1,4 @@
-"""Refuses indices and conditions that are not quasi-affine: isl inverts the others exactly."""
+"""Refuse indices and conditions that are not quasi-affine, since isl cannot invert them exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recurra.ir.graph import Index, Slice
 
 
 def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
-    """Refuses what isl cannot read: products of dims, divisors and steps that are no constants."""
+    """Raise DomainError for products of dims, and for divisors or steps that are no constants."""
     if isinstance(index, Slice):
         if type(index.step) is not int or index.step < 1:
             raise step(index, loc)
@@ -25,7 +25,7 @@ def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
 
 
 def product(what: str, prod: Product, loc: Loc | None) -> DomainError:
-    """A product of two unknowns where it must be quasi-affine."""
+    """The error for a product of two symbols in an expression that must be quasi-affine."""
     return DomainError(
         f"{what} multiplies two unknowns: {prod}",
         facts="dims and bounds are added, compared, and multiplied or divided by constants; "
@@ -36,7 +36,7 @@ def product(what: str, prod: Product, loc: Loc | None) -> DomainError:
 
 
 def divisor(what: str, expr: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
-    """// or % by something else than a positive constant."""
+    """The error for // or % by anything but a positive constant."""
     sign = "//" if isinstance(expr, FloorDiv) else "%"
     return DomainError(
         f"{what} is divided by {expr.n}: {expr}",
@@ -47,7 +47,7 @@ def divisor(what: str, expr: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
 
 
 def step(slice_: Slice, loc: Loc | None) -> DomainError:
-    """A range in steps that are no positive constant."""
+    """The error for a range whose step is no positive constant."""
     step = cast(object, slice_.step)  # the user may have written anything
     return DomainError(
         f"the range {slice_.lo}:{slice_.hi} is read in steps of {step}",

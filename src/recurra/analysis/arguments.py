@@ -1,4 +1,4 @@
-"""Arguments: a call that does not fit is refused with the arguments there are, and a line to write.
+"""Argument checks: a call that does not fit raises with the parameters and a line that works.
 
 loss.backward(retain_graph=True)     hint: write x[0:T].sum().backward(wrt=[x])
 """
@@ -18,7 +18,7 @@ from recurra.errors import RecurraError, here
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ALIKE = (  # keywords of other libraries, and the line that each of them is written as
+ALIKE = (  # keywords of other libraries, and the line that does the same here
     (
         "create_graph inputs params retain_graph",
         "x[0:T].sum().backward(wrt=[x])  # what is differentiated stays",
@@ -34,12 +34,12 @@ KEYWORDS = {word: line for words, line in ALIKE for word in words.split()}
 
 
 class WrongCall(RecurraError, TypeError):
-    """Arguments that a function does not have; a TypeError too, as Python has it."""
+    """A call whose arguments do not fit the function; also a TypeError, as in Python."""
 
 
 @dataclass(frozen=True)
 class _Checked:
-    """A function whose calls are looked at, and the line that fits."""
+    """A function whose arguments are checked, with a hint for calls that do not fit."""
 
     annotations: Annotations
     name: str
@@ -57,52 +57,52 @@ class _Checked:
 
     @property
     def skipped(self) -> int:
-        """The number of arguments before the name."""
+        """The number of leading arguments, such as `self`, that are not shown in parentheses."""
         return int(self.is_method or next(iter(self.own), "") == "self")
 
-    def way_out(self, args: Sequence[object], given: Mapping[str, object]) -> str:
+    def suggestion(self, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
         written = [shown(x) for x in args[self.skipped :]]
-        known = {k: v for k, v in given.items() if k in self.own}
-        strange = [k for k in given if k not in self.own]
-        if line := next((KEYWORDS[k] for k in strange if k in KEYWORDS), ""):
+        known = {k: v for k, v in kwargs.items() if k in self.own}
+        unknown = [k for k in kwargs if k not in self.own]
+        if line := next((KEYWORDS[k] for k in unknown if k in KEYWORDS), ""):
             return f"write {line}"
-        if strange and self.by_keyword is not None:
-            return self.by_keyword(strange[0])
+        if unknown and self.by_keyword is not None:
+            return self.by_keyword(unknown[0])
         if isinstance(self.hint, str):
             return self.hint
-        if strange and not _misfit(self.function, args, known):
+        if unknown and not _misfit(self.function, args, known):
             return f"write {self.name}({_joined(written, known)})"
         return self.hint(_joined(written, known))
 
-    def refused(
-        self, args: Sequence[object], given: Mapping[str, object], misfit: str, way_out: str
+    def error(
+        self, args: Sequence[object], kwargs: Mapping[str, object], misfit: str, hint: str
     ) -> WrongCall:
-        written = _joined([shown(x) for x in args[self.skipped :]], given)
+        written = _joined([shown(x) for x in args[self.skipped :]], kwargs)
         return WrongCall(
             f"{self.name}({written}) does not fit: {misfit}",
             facts=f"its arguments are {_arguments(self.function, self.skipped)}",
-            hint=way_out,
+            hint=hint,
             loc=here(),
         )
 
-    def expect_signature(self, args: Sequence[object], given: Mapping[str, object]) -> None:
-        if misfit := _misfit(self.function, args, given):
-            raise self.refused(args, given, misfit, self.way_out(args, given)) from None
+    def expect_signature(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        if misfit := _misfit(self.function, args, kwargs):
+            raise self.error(args, kwargs, misfit, self.suggestion(args, kwargs)) from None
 
     def expect_kinds(
-        self, args: Sequence[object], given: Mapping[str, object], are_taken: bool
+        self, args: Sequence[object], kwargs: Mapping[str, object], accepted: bool
     ) -> None:
-        found = self.annotations.stranger(args, given, are_taken)
+        found = self.annotations.first_mismatch(args, kwargs, accepted)
         if found is None:
             return
         word, x, kind = found
         default = self.own[word].default
-        way_out = (
-            self.way_out(args, given)
+        hint = (
+            self.suggestion(args, kwargs)
             if isinstance(self.hint, str) or default is Parameter.empty
             else f"leave {word} out: it is {shown(default)} then"
         )
-        raise self.refused(args, given, f"{word} is {kind}, not {shown(x)}", way_out) from None
+        raise self.error(args, kwargs, f"{word} is {kind}, not {shown(x)}", hint) from None
 
 
 def expecting(
@@ -112,40 +112,40 @@ def expecting(
     by_keyword: Callable[[str], str] | None = None,
     is_method: bool = False,
 ) -> F:
-    """Refuse a call whose arguments do not fit as ours, with a line that does.
+    """Wrap a function to raise WrongCall, with a hint, if its arguments do not fit.
 
-    What `function` refuses itself it says better; what it takes, or fails at, is held to its
-    annotations.
+    RecurraErrors that `function` raises itself pass through; otherwise its arguments are checked
+    against its signature and annotations, whether it succeeds or fails.
 
     Args:
-        hint: that line, or what makes it of the arguments as they were written.
-        by_keyword: makes it of a keyword that the function does not have.
-        is_method: the first argument stands before the name, also where it is not called self.
+        hint: the line to write instead, or a function that returns it for the arguments as text.
+        by_keyword: returns the hint for a keyword that the function does not have.
+        is_method: the first argument is the object before the dot, even if it is not called self.
     """
     checked = _Checked(Annotations(function), name, hint, by_keyword, is_method)
 
     @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            result = function(*args, **given)
+            result = function(*args, **kwargs)
         except Exception as error:
             if isinstance(error, RecurraError) and not isinstance(error, WrongCall):
                 raise
-            checked.expect_signature(args, given)
-            checked.expect_kinds(args, given, are_taken=False)
+            checked.expect_signature(args, kwargs)
+            checked.expect_kinds(args, kwargs, accepted=False)
             raise
-        checked.expect_kinds(args, given, are_taken=True)
+        checked.expect_kinds(args, kwargs, accepted=True)
         return result
 
     return call  # pyright: ignore[reportReturnType]
 
 
 def _misfit(
-    function: Callable[..., Any], args: Sequence[object], given: Mapping[str, object]
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> str:
-    """Say how the arguments do not fit the parameters, in Python's words; "" if they do."""
+    """Python's message about arguments that do not fit the signature; "" if they fit."""
     try:
-        signature(function).bind(*args, **given)
+        signature(function).bind(*args, **kwargs)
     except TypeError as misfit:
         return str(misfit)
     return ""
@@ -156,7 +156,7 @@ def _joined(positions: Sequence[str], keywords: Mapping[str, object]) -> str:
 
 
 def _arguments(function: Callable[..., Any], skip: int) -> str:
-    """The arguments of a function, without their types."""
+    """The parameters of a function as text, without their types."""
     own = list(signature(function).parameters.values())[skip:]
     out: list[str] = []
     for k, p in enumerate(own):
@@ -174,7 +174,7 @@ def _argument(parameter: Parameter) -> str:
 
 
 def shown(value: object) -> str:
-    """An argument as text: a function by its name, a large array by its shape."""
+    """The text of an argument: a function by its name, a large array by its shape."""
     text = value.__name__ if isinstance(value, FunctionType) else repr(value)
     if "\n" not in text and len(text) <= 60:
         return text
@@ -183,6 +183,6 @@ def shown(value: object) -> str:
 
 
 def names_unpacked(frame: FrameType) -> int | None:
-    """Count the names that a frame's instruction unpacks a value to; None: it is another one."""
+    """The number of names to which the current instruction of a frame unpacks a value, if any."""
     at = (x for x in dis.get_instructions(frame.f_code) if x.offset == frame.f_lasti)
     return next((x.arg for x in at if x.opname == "UNPACK_SEQUENCE"), None)

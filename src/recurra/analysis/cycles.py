@@ -1,4 +1,4 @@
-"""Equations that need each other at the same point: x[t] = f(y[t]), y[t] = g(x[t])."""
+"""Search for equations that need each other at the same point: x[t] = f(y[t]), y[t] = g(x[t])."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Cycle = list[tuple[Node, int]]  # each node reads, as that operand, the next one
 
 
 def same_point_cycle(proof: Proof) -> tuple[Cycle, Point] | None:
-    """A cycle of reads at the identity and a point where all of them happen, if there is one."""
+    """A cycle of reads at the identity and a point where all of them happen, or None."""
     edges = _core(_identity_reads(proof.graph))
     if not edges:
         return None
@@ -34,7 +34,7 @@ def same_point_cycle(proof: Proof) -> tuple[Cycle, Point] | None:
 
 
 def _identity_reads(graph: Graph) -> Edges:
-    """Reads of the same point, between equations over the same dims."""
+    """The reads of the same point, between equations over the same dims."""
     return {
         n.name: [
             (k, a.name, merge_condition(n, k) or TRUE)
@@ -46,7 +46,7 @@ def _identity_reads(graph: Graph) -> Edges:
 
 
 def _core(edges: Edges) -> Edges:
-    """The equations on cycles and between them: those above and below every cycle go."""
+    """The equations on cycles and on paths between cycles."""
     kept = _waiting({n: [s for _, s, _ in reads] for n, reads in edges.items()})
     needs = {n: [s for _, s, _ in edges[n] if s in kept] for n in kept}
     readers: dict[str, list[str]] = {n: [] for n in kept}
@@ -58,7 +58,7 @@ def _core(edges: Edges) -> Edges:
 
 
 def _waiting(needs: dict[str, list[str]]) -> set[str]:
-    """Find the names that can never start, if each starts after all that it needs."""
+    """The names that can never start, if each starts after all that it needs (Kahn, 1962)."""
     released: dict[str, list[str]] = {n: [] for n in needs}
     for n, sources in needs.items():
         for s in sources:
@@ -85,15 +85,16 @@ def _domain(proof: Proof, name: str) -> Expr:
 def _cells(
     proof: Proof, hull: dict[str, tuple[int, int]], conditions: list[Expr]
 ) -> list[tuple[frozenset[Expr], Point]]:
-    """The box cut along every condition: which of them hold in each part, and a point of it."""
+    """Split the box along every condition; return the conditions that hold in each part, and a
+    point of it. The list is empty if there are more than MAX_CYCLE_CELLS parts."""
     start = proof.first(hull, TRUE)
     if start is None:
         return []
     cells: list[tuple[frozenset[Expr], Expr, Point]] = [(frozenset(), TRUE, start)]
     for c in dict.fromkeys(conditions):
         cut: list[tuple[frozenset[Expr], Expr, Point]] = []
-        for held, where, _ in cells:
-            for side, now in ((c, held | {c}), (negate(c), held)):
+        for holding, where, _ in cells:
+            for side, now in ((c, holding | {c}), (negate(c), holding)):
                 part = both(where, side)
                 point = proof.first(hull, part)
                 if point is not None:
@@ -101,7 +102,7 @@ def _cells(
         cells = cut
         if len(cells) > MAX_CYCLE_CELLS:
             return []
-    return [(held, point) for held, _, point in cells]
+    return [(holding, point) for holding, _, point in cells]
 
 
 def _walk(graph: Graph, core: Edges) -> Cycle:

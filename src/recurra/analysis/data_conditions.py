@@ -1,12 +1,12 @@
-"""Conditions on data: equations of which nobody reads a value unless a truth value holds.
+"""Conditions on data: the equations whose values are read only if a computed Boolean holds.
 
-    y = cond(p, f, g)        f is decided by p, g by ~p, and so is what only they read
+    y = cond(p, f, g)        f is decided by p, g by ~p, and so are equations that only they read
     z = f[t-1]               a reader at another time: f is then read wherever p is
 
-What one truth value for each point decides may be left out where it does not hold: `cond` discards
-it. A host call so decided is never made there, as the program says; all else is left out where that
-saves more than it costs. Past dims of its own (a batch, in `p[b, t]`), a condition is a choice
-element by element.
+An equation decided by one Boolean per point may be skipped where it does not hold, since `cond`
+discards its value. A host call that is decided is never made there, because programs rely on it;
+everything else is skipped if that saves more than it costs. If the Boolean has axes (a batch), it
+selects element by element, and nothing is skipped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOTHING: Decided = frozenset()
 
 
 def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
-    """Return what decides each equation, of those that anything decides.
+    """Return the conditions that decide each equation, for equations that have any.
 
-    Each condition is there at every point of the equation itself. Calls of the host are made where
-    they say themselves, and have their operands there. With `calls` nobody has said that yet: they
-    are decided by what decides their results, and may be left out.
+    Each condition has a value at every point of the equation itself. Host calls state their own
+    conditions, and need their operands there. With `calls`, they have no conditions yet: the
+    conditions on their results decide them, and they may be skipped.
     """
     if not any(_is_choice(n) for n in graph.nodes.values()):
         return {}
@@ -51,36 +51,37 @@ def decided(graph: Graph, calls: bool = False) -> Mapping[str, Decided]:
     while todo:
         reader = graph[todo.popleft()]
         for k, a in enumerate(reader.args):
-            held = found[reader.name] if calls else _where_called(reader, k, found[reader.name])
-            mine = _of_read(graph, reader, k, held)
+            of_reader = found[reader.name]
+            of_reader = of_reader if calls else _at_operand(reader, k, of_reader)
+            of_read = _of_read(graph, reader, k, of_reader)
             before = found.get(a.name)
-            found[a.name] = mine if before is None else before & mine
+            found[a.name] = of_read if before is None else before & of_read
             if found[a.name] != before:
                 todo.append(a.name)
     return {n: found[n] for n in graph.nodes if found.get(n)}
 
 
 def _is_choice(node: Node) -> bool:
-    """Does one truth value at each point choose between the operands?"""
+    """Does one Boolean at each point choose between the operands?"""
     return isinstance(node.op, el.Cond) and node.op.labels[:1] in ("", ",")
 
 
-def _where_called(reader: Node, k: int, held: Decided) -> Decided:
-    """The conditions of an operand of a call: those that ask for the call; else `held`."""
+def _at_operand(reader: Node, k: int, decided_by: Decided) -> Decided:
+    """The conditions on operand `k`: those of the reader, or of a host call the one it states."""
     if not isinstance(reader.op, Call):
-        return held
-    seen = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
-    if reader.op.if_ is None or k not in seen or (reader.op.has_state and k == seen[-1]):
+        return decided_by
+    passed = [x for x in range(len(reader.args)) if x not in reader.op.unseen]
+    if reader.op.if_ is None or k not in passed or (reader.op.has_state and k == passed[-1]):
         return NOTHING
     return frozenset([DataCondition(reader.args[reader.op.if_], True)])
 
 
-def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
-    """The conditions of an operand, from those of its reader and the reader's own choice."""
+def _of_read(graph: Graph, reader: Node, k: int, decided_by: Decided) -> Decided:
+    """The conditions on operand `k`: those of its reader, and of the choice the reader makes."""
     ref = reader.args[k]
     if _is_choice(reader) and k > 0:
-        held |= {DataCondition(reader.args[0], k == 1)}
-    if not held:
+        decided_by |= {DataCondition(reader.args[0], k == 1)}
+    if not decided_by:
         return NOTHING
     domain, source = reader.domain, graph[ref.name].domain
     same = {
@@ -88,7 +89,7 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
     }
 
     def is_known(condition: DataCondition) -> bool:
-        """Is the condition there at every point of the operand, also where no reader is?"""
+        """Does the condition have a value at every point of the operand, even without a reader?"""
         whole = zip(condition.ref.index, graph[condition.ref.name].domain, strict=True)
         own = {e.name: (r.lo, r.hi) for e, r in whole if isinstance(e, Sym)}
         return all(
@@ -96,12 +97,12 @@ def _of_read(graph: Graph, reader: Node, k: int, held: Decided) -> Decided:
             for d in condition.dims
         )
 
-    return frozenset(c for c in held if is_known(c))
+    return frozenset(c for c in decided_by if is_known(c))
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The points at which a value is taken: by a condition on dims, and others on data."""
+    """The points at which a value is taken: a condition on dims, and conditions on data."""
 
     where: Expr = TRUE
     by: Decided = NOTHING
@@ -110,9 +111,9 @@ class Taken:
 def takers(
     graph: Graph, name: str, found: Mapping[str, Decided], known: dict[str, frozenset[Taken]]
 ) -> frozenset[Taken]:
-    """Return where readers take a value: choices say it, others take it where they are taken.
+    """Return where the readers of a value take it, traced through readers up to the choices.
 
-    `found` is what decides each equation; what is found is kept in `known`.
+    `found` is the result of `decided`; `known` caches the results.
     """
     if name not in known:
         taken = {Taken()} if name in graph.outputs else set[Taken]()
@@ -122,7 +123,7 @@ def takers(
                 taken.add(Taken(reader.op.when[k] if own else TRUE))
             elif (by := _of_read(graph, reader, k, found.get(reader.name, NOTHING))) or not own:
                 taken.add(Taken(by=by))
-            else:  # nothing is read at its own point by itself, if not through a choice
+            else:  # the recursion ends: no cycle stays at one point, except through a choice
                 taken |= takers(graph, reader.name, found, known)
         many = Taken() in taken or len(taken) > MAX_TAKERS
         known[name] = frozenset([Taken()] if many else taken)
@@ -130,27 +131,27 @@ def takers(
 
 
 def is_decided(graph: Graph, name: str, taken: Collection[Taken]) -> bool:
-    """Tell whether data decide where an equation is taken, and wait for none of its values."""
+    """Is an equation taken only under conditions on data, none of which depends on its values?"""
     data = {c.ref.name for x in taken for c in x.by}
     waits = (all(_waits(graph, other, name, sign) for sign in (1, -1)) for other in data)
     return bool(data) and Taken() not in taken and not any(waits)
 
 
 def _waits(graph: Graph, name: str, other: str, sign: int) -> bool:
-    """Does an equation depend on another at its own point, or at one that lies ahead?"""
-    seen, todo = {name}, [name]
+    """Does an equation depend on another at the same point, or at one ahead in direction `sign`?"""
+    reached, todo = {name}, [name]
     while todo:
         for a in graph[todo.pop()].args:
             places = zip(graph[a.name].domain, a.index, strict=True)
             shifts = (None if isinstance(e, Slice) else is_shift(e, r.dim) for r, e in places)
-            if a.name not in seen and not any(s is not None and s * sign < 0 for s in shifts):
-                seen.add(a.name)
+            if a.name not in reached and not any(s is not None and s * sign < 0 for s in shifts):
+                reached.add(a.name)
                 todo.append(a.name)
-    return other in seen
+    return other in reached
 
 
 def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node]) -> Ref:
-    """Return the truth value that somebody takes an equation, of equations added to `nodes`."""
+    """Add to `nodes` the Boolean that tells where an equation is taken, and return its read."""
 
     def added(op: Op, domain: Domain, *args: Ref) -> Ref:
         name = fresh_name("decides", nodes)
@@ -170,10 +171,10 @@ def decision(node: Node, taken: Iterable[Taken], nodes: MutableMapping[str, Node
 def worth_asking(
     graph: Graph, sizes: Mapping[str, int], least: float | None = None
 ) -> Mapping[str, Decided]:
-    """Return what decides equations, of conditions that leave out more than `least` ns a point.
+    """Return the conditions of `decided` that save more than `least` ns a point.
 
-    None: as much as a guard costs. Counted is all that runs under the same conditions, half of
-    which are taken to hold.
+    None stands for the cost of a guard. The savings add up over all equations under the same
+    conditions, which are assumed to hold half of the time.
     """
     found = {n: c for n, c in decided(graph).items() if not _is_source(graph[n])}
     saved: dict[Decided, float] = {}
@@ -185,5 +186,5 @@ def worth_asking(
 
 
 def _is_source(node: Node) -> bool:
-    """Is it a call, which asks for itself, or made of nothing?"""
+    """Is it a host call, which states its own condition, or an equation without operands?"""
     return isinstance(node.op, (Call, Item)) or not node.args

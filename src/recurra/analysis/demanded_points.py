@@ -1,11 +1,11 @@
-"""Demand: the points of every equation whose value is asked for, backward from the outputs.
+"""Demand analysis: the points of every equation that are demanded, backward from the outputs.
 
     y[t<T] = merge(e[t], y[t-1], when=(t % 50 == 0, t % 50 != 0))     e: at t % 50 == 0
     z = x[T-1]                                                        x: at t == T-1
 
-A point is asked for where an equation reads it that is asked for there itself, under the condition
-of its branch. What a condition cannot say of a read (a range that moves, an index by //) counts as
-all points from the least to the greatest: the answer may be too wide, never too narrow.
+A point is demanded if a demanded point of another equation reads it, under the condition of its
+branch. Reads that a condition cannot express (a moving range, an index by //) are widened to all
+points from the least to the greatest: the result may be too wide, never too narrow.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def demanded(
     ends: bool = True,
     taken: Mapping[str, Expr] | None = None,
 ) -> Mapping[str, Expr]:
-    """Return the condition under which each equation is asked for, of those that are not always.
+    """Return the condition under which each equation is demanded, if it is not always.
 
-    `sizes` are the bounds that are known; what holds at every point of a domain is no condition.
-    A point at either end of a domain that no index reaches (the last of x, in x[t-1]) counts as
-    asked for. Points under a condition in `already` are asked for whoever reads them. So is, with
-    `ends`, what tells where rows end, which the loop asks for.
-    `taken` is what `branch_conditions` gives, if that is known.
+    `sizes` are the known bounds; conditions that hold throughout the domain are dropped. A point at
+    either end of a domain that no index reaches (the last of x, in x[t-1]) counts as demanded.
+    Points under a condition in `already` are demanded whether read or not; so are, with `ends`, the
+    equations that tell where rows end, because the loop reads them. `taken` is the result of
+    `branch_conditions`, if it is known.
     """
     effects = [n.name for n in graph.nodes.values() if not n.op.pure]
     taken = branch_conditions(graph) if effects and taken is None else taken or {}
@@ -65,19 +65,18 @@ def demanded(
 
 
 def branch_conditions(graph: Graph) -> Mapping[str, Expr]:
-    """Return the condition under which a branch takes each equation, of those not always taken.
+    """Return the condition under which a branch takes each equation, if it is not always taken.
 
-    Other than `demanded`, it counts a point as taken that no index asks for: this is where effects
-    happen.
+    Unlike `demanded`, points that no index reads count as taken: this is where effects happen.
     """
     return _Demand(graph, {}, by_index=False).solved()
 
 
 def is_even(graph: Graph, dim: str) -> bool:
-    """Tell whether all points of a dim are asked for alike, as far as can be seen at once.
+    """Are all points of a dim demanded alike, by a quick sufficient test?
 
-    No branch depends on the dim, and along it equations read their own points, some steps on, or
-    all of them: then no condition of `demanded` mentions it.
+    No branch depends on the dim, and every read along it is a shift or the whole range: then no
+    condition of `demanded` mentions the dim.
     """
     for n in graph.nodes.values():
         if isinstance(n.op, Merge) and dim in n.op.mentions():
@@ -90,7 +89,7 @@ def is_even(graph: Graph, dim: str) -> bool:
 
 
 def _is_even_read(index: Index, extent: Range, reader: Domain) -> bool:
-    """Is an index all of a range, or a shift of that of the reader?"""
+    """Does an index read all of a range, or a shift of the reader's equal range?"""
     if isinstance(index, Slice):
         return (index.lo, index.hi) == (extent.lo, extent.hi)
     return (
@@ -107,10 +106,10 @@ class _Demand:
     by_index: bool
     ends: bool = True
     found: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    rounds: dict[str, int] = field(default_factory=dict[str, int])
+    updates: dict[str, int] = field(default_factory=dict[str, int])
     already: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    most: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    widened: set[str] = field(default_factory=set[str])  # no more can be asked of them
+    upper: dict[str, Expr] = field(default_factory=dict[str, Expr])  # results of `at_most`
+    widened: set[str] = field(default_factory=set[str])  # at their upper bound
 
     def solved(self) -> Mapping[str, Expr]:
         self.already = dict(self.found)
@@ -127,97 +126,96 @@ class _Demand:
             for k, a in enumerate(n.args):
                 if self.found.get(a.name) == TRUE or a.name in self.widened:
                     continue
-                asked = self.of_read(n, k, a, self.found[n.name])
-                more = _joined(self.found.get(a.name, FALSE), asked)
+                of_read = self.of_read(n, k, a, self.found[n.name])
+                more = _joined(self.found.get(a.name, FALSE), of_read)
                 if more != self.found.get(a.name, FALSE):
-                    self.rounds[a.name] = self.rounds.get(a.name, 0) + 1
-                    grows = (
-                        self.rounds[a.name] > MAX_DEMAND_ROUNDS or _compared(more) > MAX_COMPARISONS
-                    )
-                    if grows:
+                    self.updates[a.name] = self.updates.get(a.name, 0) + 1
+                    is_long = _comparisons(more) > MAX_COMPARISONS
+                    if is_long or self.updates[a.name] > MAX_DEMAND_ROUNDS:
                         self.widened.add(a.name)
                         more = TRUE if self.by_index else self.at_most(a.name)
                     self.found[a.name] = more
-                    if self.found[a.name] == TRUE:  # first: most reads ask for all points
+                    if self.found[a.name] == TRUE:  # first, as most reads demand all points
                         todo.append(a.name)
                     else:
                         todo.appendleft(a.name)
-        if self.by_index:  # what nothing leads to is never asked for
+        if self.by_index:  # equations that were never reached are not demanded
             self.found = dict.fromkeys(self.graph.nodes, FALSE) | self.found
         return {name: c for name, c in self.found.items() if c != TRUE}
 
     def at_most(self, name: str) -> Expr:
-        """The points that can be asked for at all: those that are if all points of choices are."""
-        if name not in self.most:
-            for n in postorder([name], self.asked_by):
+        """An upper bound of the demand: the demand if every point of all choices is demanded."""
+        if name not in self.upper:
+            for n in postorder([name], self.plain_readers):
                 more = TRUE if self.is_root(self.graph[n]) else self.already.get(n, FALSE)
                 for reader, k in self.graph.readers[n]:
-                    of_reader = self.most.get(reader.name, TRUE)
+                    of_reader = self.upper.get(reader.name, TRUE)
                     more = _joined(more, self.of_read(reader, k, reader.args[k], of_reader))
-                self.most[n] = TRUE if _compared(more) > MAX_COMPARISONS else more
-        return self.most[name]
+                self.upper[n] = TRUE if _comparisons(more) > MAX_COMPARISONS else more
+        return self.upper[name]
 
-    def asked_by(self, name: str) -> Iterator[str]:
-        """Yield the readers of an equation, less choices: recurrences go through them."""
+    def plain_readers(self, name: str) -> Iterator[str]:
+        """The readers of an equation, except choices, through which every recurrence passes."""
         return (r.name for r, _ in self.graph.readers[name] if not isinstance(r.op, Merge))
 
     def is_root(self, node: Node) -> bool:
-        """Is it asked for whoever reads it?"""
+        """Is it demanded whether it is read or not?"""
         unread = not node.op.pure and not self.graph.readers[node.name]
         ends = self.ends and isinstance(node.op, Going)
         return node.name in self.graph.outputs or unread or ends or isinstance(node.op, Input)
 
     def of_read(self, node: Node, index: int, ref: Ref, of_node: Expr) -> Expr:
-        """The points of a source that an operand asks for, `of_node` where its equation is."""
-        source, mine = self.graph[ref.name].domain, node.domain
+        """The points of a source that an operand demands, with its reader demanded at `of_node`."""
+        source, reader = self.graph[ref.name].domain, node.domain
         branch = merge_condition(node, index)
-        if branch is None and ref.index == source.identity and mine == source:
+        if branch is None and ref.index == source.identity and reader == source:
             return of_node
-        asked = [of_node, branch or TRUE]  # of points of the reader
-        if branch is not None and simplified(mine, both(*asked), self.sizes) == FALSE:
+        conditions = [of_node, branch or TRUE]  # on points of the reader
+        if branch is not None and simplified(reader, both(*conditions), self.sizes) == FALSE:
             return FALSE
         if not self.by_index:
-            return self.mapped(both(*asked), mine, _moved(ref, source, mine), source)
-        back: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
+            return self.mapped(both(*conditions), reader, _moved(ref, source, reader), source)
+        inverse: dict[str, Expr | int] = {}  # dims of the reader, in those of the source
         ends: list[Expr] = []
         ranges: list[tuple[Slice, Range]] = []
         for e, r in zip(ref.index, source, strict=True):
-            dim = next((d for d in mine.dims if is_shift(e, d) is not None), None)
+            dim = next((d for d in reader.dims if is_shift(e, d) is not None), None)
             if isinstance(e, Slice):
                 ranges += [] if (e.lo, e.hi) == (r.lo, r.hi) else [(e, r)]
-            elif dim is not None and dim not in back:
-                back[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
-                asked += mine[dim].edges if mine[dim] != r else ()
-            elif not symbols(e) & set(mine.dims):
+            elif dim is not None and dim not in inverse:
+                inverse[dim] = lin([(r.sym, 1), (is_shift(e, dim) or 0, -1)])
+                conditions += reader[dim].edges if reader[dim] != r else ()
+            elif not symbols(e) & set(reader.dims):
                 ends.append(compare("==", r.sym, e))
             else:  # from its least to its greatest point
                 ranges.append((Slice(e, lin([(e, 1), (1, 1)])), r))
         for e, r in ranges:
-            ends += self.reach(e, r, node.domain, asked, back)
-        mapped = self.mapped(both(*asked), mine, back)
+            ends += self.reach(e, r, node.domain, conditions, inverse)
+        mapped = self.mapped(both(*conditions), reader, inverse)
         return simplified(source, both(mapped, *ends), self.sizes)
 
     def reach(
         self,
         slice_: Slice,
         extent: Range,
-        mine: Domain,
-        asked: list[Expr],
-        back: Mapping[str, Expr | int],
+        reader: Domain,
+        conditions: list[Expr],
+        inverse: Mapping[str, Expr | int],
     ) -> list[Expr]:
-        """The least and the greatest point of a range, of all points of a reader.
+        """The conditions that a point of the source lies in a slice, over all points of a reader.
 
-        Where the source has the dims that move it, they are those of the range itself.
+        They are exact if the source has the dims that the slice depends on; otherwise they bound
+        the least and the greatest point.
         """
-        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(mine.dims) <= back.keys():
+        if (symbols(slice_.lo) | symbols(slice_.hi)) & set(reader.dims) <= inverse.keys():
             return [
-                compare(">=", extent.sym, substitute(slice_.lo, back)),
-                compare("<", extent.sym, substitute(slice_.hi, back)),
+                compare(">=", extent.sym, substitute(slice_.lo, inverse)),
+                compare("<", extent.sym, substitute(slice_.hi, inverse)),
             ]
         lo, hi = substitute(slice_.lo, self.sizes), substitute(slice_.hi, self.sizes)
-        box = box_of(mine, self.sizes)
-        if box is not None:  # the points that ask for the range
-            box = box_of(around(mine, both(*asked), self.sizes), self.sizes)
+        box = box_of(reader, self.sizes)
+        if box is not None:  # the demanded points of the reader
+            box = box_of(around(reader, both(*conditions), self.sizes), self.sizes)
         if box is None or any(isinstance(x, Product) for y in (lo, hi) for x in walk(y)):
             return []
         if (symbols(lo) | symbols(hi)) - box.keys():
@@ -231,43 +229,43 @@ class _Demand:
         self,
         condition: Expr,
         domain: Domain,
-        back: Mapping[str, Expr | int],
+        inverse: Mapping[str, Expr | int],
         source: Domain | None = None,
     ) -> Expr:
-        """A condition on points of a reader as one on points of its source, or a wider one.
+        """Translate a condition on points of a reader to points of its source, or widen it.
 
-        Without the parts that always hold on a `source`, if one is given.
+        Parts that always hold on `source`, if one is given, are dropped.
         """
         if isinstance(condition, Logic) and condition.op == "&":
-            return both(*(self.mapped(x, domain, back, source) for x in condition.args))
-        if not symbols(condition) & set(domain.dims) <= back.keys():
+            return both(*(self.mapped(x, domain, inverse, source) for x in condition.args))
+        if not symbols(condition) & set(domain.dims) <= inverse.keys():
             return TRUE
-        found = substitute(condition, back)
+        found = substitute(condition, inverse)
         is_new = source is not None and found not in (condition, TRUE, FALSE)
         return TRUE if is_new and isl.always(found, source) else found
 
 
-def _moved(ref: Ref, source: Domain, mine: Domain) -> Mapping[str, Expr | int]:
-    """The dims of a reader, in those of what it reads some steps away."""
+def _moved(ref: Ref, source: Domain, reader: Domain) -> Mapping[str, Expr | int]:
+    """The dims of a reader in terms of those of its source, for reads by shifts."""
     out: dict[str, Expr | int] = {}
     for e, r in zip(ref.index, source, strict=True):
-        shift = None if isinstance(e, Slice) or r.dim not in mine else is_shift(e, r.dim)
+        shift = None if isinstance(e, Slice) or r.dim not in reader else is_shift(e, r.dim)
         if shift is not None:
             out[r.dim] = lin([(r.sym, 1), (shift, -1)])
     return out
 
 
-def _compared(condition: Expr) -> int:
+def _comparisons(condition: Expr) -> int:
     return sum(isinstance(e, Cmp) for e in walk(condition))
 
 
 def _joined(left: Expr, right: Expr) -> Expr:
-    """a or b, without what is a case of another: x | (x & y) is x, and x | ~x is true."""
+    """The disjunction, without redundant parts: x | (x & y) is x, and x | ~x is true."""
     parts = [
         p for c in (left, right) for p in (c.args if isinstance(c, Logic) and c.op == "|" else (c,))
     ]
     if any(negate(p) in parts for p in parts):
         return TRUE
     sets = [frozenset(p.args if isinstance(p, Logic) and p.op == "&" else (p,)) for p in parts]
-    kept = [p for p, mine in zip(parts, sets, strict=True) if not any(x < mine for x in sets)]
+    kept = [p for p, part in zip(parts, sets, strict=True) if not any(x < part for x in sets)]
     return either(*kept)

@@ -1,4 +1,4 @@
-"""Error texts of failed proofs: what is wrong, where, the two facts, one way out."""
+"""The errors of failed proofs: what is wrong, where, the two facts, one way out."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from recurra.polyhedral import isl
 
 
 def line_of(node: Node, index: int = -1) -> Loc | None:
-    """The line where operand `index` was written: its branch's, else the equation's."""
+    """The source location of operand `index`: that of its branch, else that of the equation."""
     return node.lines[index] if 0 <= index < len(node.args) else node.loc
 
 
 def at(point: Point, bounds: Mapping[str, int], names: Iterable[str]) -> str:
     """`at t=3, T=4 ` for the dims and bounds that matter."""
     wanted = set(names)
-    known = {**point, **bounds, **point}  # a bound may be a dim's name, whose point it is then
+    known = {**point, **bounds, **point}  # a bound may have the name of a dim, which takes priority
     parts = [f"{n}={v}" for n, v in known.items() if n in wanted]
     return f"at {', '.join(parts)} " if parts else ""
 
 
-def spoken(expr: Index | Ref) -> str:
+def as_written(expr: Index | Ref) -> str:
     """The expression as the user writes it: `rc.min(t+5,T)`."""
     return re.sub(r"\b(min|max)\(", r"rc.\1(", str(expr))
 
 
 def reading(ref: Ref, index: int, expr: Index) -> str:
     """The read with index `index` replaced."""
-    return spoken(Ref(ref.name, (*ref.index[:index], expr, *ref.index[index + 1 :])))
+    return as_written(Ref(ref.name, (*ref.index[:index], expr, *ref.index[index + 1 :])))
 
 
 def _range(extent: Range, middle: str) -> str:
@@ -61,19 +61,19 @@ def read_outside(
     node: Node,
     index: int,
     source: Domain,
-    asked: tuple[int, ...],
+    point_read: tuple[int, ...],
     point: Point,
     bounds: Mapping[str, int],
 ) -> DomainError:
-    """A read that leaves its source: operand `index` of `node` asks for the point `asked`."""
+    """The error for a read outside its source: operand `index` of `node` reads `point_read`."""
     ref, when = node.args[index], merge_condition(node, index)
     j = next(
         j
-        for j, (q, r) in enumerate(zip(asked, source, strict=True))
+        for j, (q, r) in enumerate(zip(point_read, source, strict=True))
         if not evaluate(r.lo, bounds) <= q < evaluate(r.hi, bounds)
     )
     e, r = ref.index[j], source.ranges[j]
-    early = asked[j] < evaluate(r.lo, bounds)
+    early = point_read[j] < evaluate(r.lo, bounds)
     branch = f", where {when}," if when is not None and when != TRUE else ""
     every = f"{_range(r, 'k')} for every k in {e}"
     need = every if isinstance(e, Slice) else _range(r, str(e))
@@ -82,7 +82,7 @@ def read_outside(
     return DomainError(
         f"{ref} reads {'before the start' if early else 'past the end'} of {r.dim}",
         facts=f"{ref.name} is defined for {_range(r, r.dim)}, but this read{branch} needs {need}; "
-        f"{spot}it asks for {Ref(ref.name, asked)}",
+        f"{spot}it asks for {Ref(ref.name, point_read)}",
         hint=_keep_inside(node, ref, j, r, early, when is not None),
         loc=line_of(node, index),
     )
@@ -104,12 +104,12 @@ def _keep_inside(node: Node, ref: Ref, index: int, extent: Range, early: bool, b
                 compare(">=", edge, extent.lo - c) if early else compare("<", edge, extent.hi - c)
             )
     if branch and not _is_one_choice(node):
-        return f"keep this branch to where {guard}: {node.name}[{spoken(guard)}] = ..."
-    return f"guard it: rc.where({spoken(guard)}, {spoken(ref)}, 0)"
+        return f"keep this branch to where {guard}: {node.name}[{as_written(guard)}] = ..."
+    return f"guard it: rc.where({as_written(guard)}, {as_written(ref)}, 0)"
 
 
 def _is_one_choice(node: Node) -> bool:
-    """Is it none that the user declared: of `rc.where`, of reads around an end, of a gradient?"""
+    """Is it a choice that the user did not declare: of `rc.where`, a ring read or a gradient?"""
     return node.loc is not None and not node.locs
 
 
@@ -139,7 +139,7 @@ def uncovered(
 
 
 def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
-    """Tell to define what no branch does: the first or last point of a dim, or all that is left."""
+    """The hint to define the points that no branch covers: an end of a dim, or all the rest."""
     covered = either(*when)
     for r in node.domain:
         for end in (r.lo, r.hi - 1):
@@ -154,7 +154,7 @@ def _definition_of_the_rest(node: Node, when: tuple[Expr, ...]) -> str:
 def negative_slice(
     node: Node, index: int, j: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """A range that ends before it begins."""
+    """The error for a range that ends before it begins."""
     ref, size = node.args[index], slice_.count
     return ShapeError(
         f"{ref} reads a range of negative size",
@@ -169,7 +169,7 @@ def negative_slice(
 def overfull(
     node: Node, index: int, slice_: Slice, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """A padded range with more points than its length."""
+    """The error for a padded range with more points than its length."""
     assert slice_.pad is not None
     ref, env = node.args[index], {**bounds, **point}
     spot = at(point, bounds, symbols(slice_.count) | symbols(slice_.pad))
@@ -185,12 +185,12 @@ def overfull(
 def negative_size(
     node: Node, type_: Type, size: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """A result with a negative axis."""
+    """The error for a result with an axis of negative size."""
     spot = at(point, bounds, symbols(size))
     return ShapeError(
         f"{node.name} has an axis of negative size",
         facts=f"its type is {type_}; {spot}{size} is {evaluate(size, {**bounds, **point})}",
-        hint=f"end it at zero: {spoken(maximum(size, 0))}",
+        hint=f"end it at zero: {as_written(maximum(size, 0))}",
         loc=node.loc,
     )
 
@@ -198,18 +198,18 @@ def negative_size(
 def cut(
     node: Node,
     ends: tuple[Expr | int, Expr | int],
-    divisor: Expr | int,
+    length: Expr | int,
     point: Point,
     bounds: Mapping[str, int],
 ) -> ShapeError:
-    """A cut that leaves its axis."""
+    """The error for a cut that leaves its axis."""
     env = {**bounds, **point}
     lo, hi = (evaluate(e, env) for e in ends)
-    spot = at(point, bounds, set().union(*map(symbols, (*ends, divisor))))
+    spot = at(point, bounds, set().union(*map(symbols, (*ends, length))))
     return ShapeError(
         f"the cut {ends[0]}:{ends[1]} leaves its axis",
-        facts=f"the axis is 0:{divisor}; {spot}{lo}:{hi} is asked of 0:{evaluate(divisor, env)}",
-        hint=f"cut within 0:{divisor}",
+        facts=f"the axis is 0:{length}; {spot}{lo}:{hi} is asked of 0:{evaluate(length, env)}",
+        hint=f"cut within 0:{length}",
         loc=node.loc,
     )
 
@@ -217,7 +217,7 @@ def cut(
 def too_few(
     node: Node, count: Expr | int, size: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """The largest of an axis that has not so many elements."""
+    """The error for a top-k of an axis with fewer than k elements."""
     spot = at(point, bounds, symbols(count) | symbols(size))
     return ShapeError(
         f"topk({count}) asks for more elements than there are",
@@ -228,18 +228,18 @@ def too_few(
 
 
 def pick(
-    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """An element that is not on its axis."""
+    """The error for an element that is not on its axis."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    spot = at(point, bounds, symbols(expr) | symbols(length))
     return ShapeError(
         f"element {expr} is not on its axis",
         facts=(
-            f"the axis is 0:{divisor}; {spot}"
-            f"element {evaluate(expr, env)} is asked of 0:{evaluate(divisor, env)}"
+            f"the axis is 0:{length}; {spot}"
+            f"element {evaluate(expr, env)} is asked of 0:{evaluate(length, env)}"
         ),
-        hint=f"index within 0:{divisor}, or guard it with rc.where",
+        hint=f"index within 0:{length}, or guard it with rc.where",
         loc=node.loc,
     )
 
@@ -253,7 +253,7 @@ def too_narrow(
     point: Point,
     bounds: Mapping[str, int],
 ) -> ShapeError:
-    """An index expression whose value is not among those of its type, or of i32."""
+    """The error for an index expression whose value overflows its type, or i32."""
     spot = at(point, bounds, symbols(expr))
     ends = np.iinfo("int32")
     if ends.min <= number <= ends.max:
@@ -271,14 +271,14 @@ def too_narrow(
 
 
 def shuffled(
-    node: Node, expr: Expr | int, divisor: Expr | int, point: Point, bounds: Mapping[str, int]
+    node: Node, expr: Expr | int, length: Expr | int, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """An element that is not among those that are shuffled."""
+    """The error for an element that is not among those that are shuffled."""
     env = {**bounds, **point}
-    spot = at(point, bounds, symbols(expr) | symbols(divisor))
+    spot = at(point, bounds, symbols(expr) | symbols(length))
     return ShapeError(
-        f"element {expr} is not among the {divisor} that are shuffled",
-        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(divisor, env)}",
+        f"element {expr} is not among the {length} that are shuffled",
+        facts=f"{spot}element {evaluate(expr, env)} is asked of {evaluate(length, env)}",
         hint="let the minibatches together have as many samples as there are",
         loc=node.loc,
     )
@@ -287,7 +287,7 @@ def shuffled(
 def reshape(
     node: Node, before: Type, after: Type, point: Point, bounds: Mapping[str, int]
 ) -> ShapeError:
-    """A reshape that loses or invents elements."""
+    """The error for a reshape that changes the number of elements."""
     a, b = (prod(t.sizes({**bounds, **point})) for t in (before, after))
     spot = at(point, bounds, set().union(*map(symbols, (*before.shape, *after.shape))))
     return ShapeError(
@@ -306,7 +306,7 @@ def empty(
     point: Point,
     bounds: Mapping[str, int],
 ) -> DomainError:
-    """An extremum of nothing."""
+    """The error for an extremum of an empty axis."""
     what = f"an axis of {ref.name} has {size} elements"
     hint = "reduce it only where it has elements"
     for j, (s, r) in enumerate(zip(ref.index, source, strict=True)):
@@ -328,7 +328,7 @@ def empty(
 def cycle(
     steps: Sequence[tuple[Node, int]], point: Point, bounds: Mapping[str, int]
 ) -> ScheduleError:
-    """Each node of the cycle reads, as operand k, the next one at the same point."""
+    """The error for a cycle in which each node reads the next, as operand k, at the same point."""
     first = steps[0][0]
     dims = first.domain.dims
     reads = [(n.name, n.args[k].name, line_of(n, k)) for n, k in steps]
@@ -349,7 +349,7 @@ def cycle(
 
 
 def called(graph: Graph, name: str) -> str:
-    """The words for an equation: its name, or, if the user gave none, what it does."""
+    """The words for an equation in an error: its name, or its operation if the user named none."""
     node = graph[name]
     if isinstance(node.op, Item):
         return called(graph, node.args[0].name)
@@ -362,7 +362,7 @@ def called(graph: Graph, name: str) -> str:
 
 
 def tokens(graph: Graph) -> set[str]:
-    """The equations by which each call of the host waits for the one before."""
+    """The equations that order host calls, each of which waits for the one before."""
     calls = (n for n in graph.nodes.values() if isinstance(n.op, Call) and n.op.has_state)
     todo, found = [n.args[-1].name for n in calls if n.args], set[str]()
     while todo:
@@ -377,9 +377,9 @@ def tokens(graph: Graph) -> set[str]:
 def no_order(
     graph: Graph, equations: Sequence[str], ties: Sequence[tuple[str, Ref]], tried: str
 ) -> ScheduleError:
-    """Equations of which each waits for the others; `ties` are those that read, and what.
+    """The error for equations that wait for each other; `ties` are their reads, as (reader, read).
 
-    What the user has not declared is passed over: who reads it reads what it reads.
+    Equations that the user has not declared are skipped: reads pass through them.
     """
     inner = tokens(graph)
     merges = [n for n in equations if isinstance(graph[n].op, Merge) and n not in inner]
@@ -389,18 +389,18 @@ def no_order(
     for reader, ref in ties:
         by_reader.setdefault(reader, []).append(ref)
 
-    def reads(name: str, at: Mapping[str, Index], seen: set[str]) -> Iterator[Ref]:
+    def reads(name: str, at: Mapping[str, Index], visited: set[str]) -> Iterator[Ref]:
         for ref in by_reader.get(name, ()):
             index = tuple(_of_points(e, at) for e in ref.index)
             if ref.name in declared or not declared:
                 yield Ref(ref.name, index)
-            elif ref.name not in seen:
-                seen.add(ref.name)
+            elif ref.name not in visited:
+                visited.add(ref.name)
                 points = dict(zip(graph[ref.name].domain.dims, index, strict=True))
-                yield from reads(ref.name, points, seen)
+                yield from reads(ref.name, points, visited)
 
     names = [called(graph, n.name) for n in nodes]
-    told = [
+    all_reads = [
         f"{x} reads {r}"
         for x, n in zip(names, nodes, strict=True)
         for r in reads(n.name, {}, set())
@@ -412,7 +412,7 @@ def no_order(
     what = f"the equations {', '.join(names)} have no order: each waits for the other"
     if len(names) == 1:
         what = f"the points of {names[0]} have no order: they wait for each other"
-    facts = ["; ".join([*dict.fromkeys(told)][:6]), *lines]
+    facts = ["; ".join([*dict.fromkeys(all_reads)][:6]), *lines]
     if not declared and {n.loc for n in nodes} == {nodes[0].loc} and nodes[0].loc:
         have = {d for n in nodes for d in n.domain.dims}
         over = ", ".join(d.name for d in graph.dims if d.role is Role.WRITTEN and d.name in have)
@@ -428,15 +428,15 @@ def no_order(
 
 
 def _calls_one_by_one(
-    graph: Graph, equations: Sequence[str], told: Sequence[Node]
+    graph: Graph, equations: Sequence[str], shown: Sequence[Node]
 ) -> tuple[list[str], str]:
-    """Say how calls of the host take part in a cycle, of which some is told, and a way out."""
+    """The facts about host calls on a cycle, of which the error lists `shown`, and a hint."""
     for call in (graph[n] for n in equations):
         if not isinstance(call.op, Call) or not call.op.has_state or not call.domain:
             continue
         dims, outer = ", ".join(call.domain.dims), call.domain.dims[0]
         name, place = called(graph, call.name), f"   --> {call.loc}" if call.loc else ""
-        whole = next((n for n in told if outer not in n.domain), None)
+        whole = next((n for n in shown if outer not in n.domain), None)
         if whole is not None and len(call.domain) > 1:
             fact = (
                 f"{name} is made at one point of ({dims}) after the other, "
@@ -458,7 +458,7 @@ def _calls_one_by_one(
 
 
 def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
-    """An index where dims are what a reader reads of them."""
+    """Substitute the indices at which a reader reads the dims of an index."""
     for dim, e in at.items():
         shift = None if isinstance(index, Slice) else is_shift(index, dim)
         if shift is not None and isinstance(e, Slice):
@@ -471,15 +471,15 @@ def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
 
 def bounds(
     names: Sequence[str],
-    given: Mapping[str, int],
+    numbers: Mapping[str, int],
     missing: Sequence[str],
     unknown: Sequence[str],
     loc: Loc | None,
 ) -> DomainError:
-    """Bounds without a value, or values without a bound."""
+    """The error for bounds without a value, or values without a bound."""
     which = missing or unknown
     some = f"{'the bound' if len(which) == 1 else 'the bounds'} {', '.join(which)}"
-    values = ", ".join(f"{n}={v}" for n, v in given.items()) or "none"
+    values = ", ".join(f"{n}={v}" for n, v in numbers.items()) or "none"
     return DomainError(
         f"no value is given for {some}" if missing else f"the program does not have {some}",
         facts=f"its bounds are {', '.join(names) or 'none'}; given: {values}",
@@ -491,7 +491,7 @@ def bounds(
 
 
 def bad_bound(name: str, value: object, loc: Loc | None) -> DomainError:
-    """A bound that is no positive integer."""
+    """The error for a bound that is no positive integer."""
     return DomainError(
         f"the bound {name} cannot be {value!r}",
         facts="a bound is the number of points of a dim: an integer, at least 1",

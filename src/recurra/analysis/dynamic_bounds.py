@@ -1,4 +1,4 @@
-"""A bound that the data set, row by row, as the compiler takes it."""
+"""The declaration, for the compiler, of a bound that the data determine row by row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from recurra.errors import Loc
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref
 
-NEVER = 2**30 - 35  # more points than any run has; prime, and with room above it in an i32
+NEVER = 2**30 - 35  # more points than any run has: a prime well below the largest i32
 
 
 class Readable(Protocol):
-    """A tensor of the program, whose equation may yet be given another name."""
+    """A tensor of the program, whose equation may still be renamed."""
 
     @property
     def ref(self) -> Ref: ...
@@ -22,18 +22,18 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Until:
-    """`tensor` ends a row at the first point where it holds, from point `first` on."""
+    """A bound that ends each row at the first point, from `first` on, where `tensor` holds."""
 
     tensor: Readable
     program: Tracer
     first: Expr | int
     most: int  # NEVER: no limit
     loc: Loc | None
-    every: int = 0  # steps after which a loop asks; 0: as is best where it runs
+    every: int = 0  # steps between checks of whether all rows have ended; 0: chosen by the backend
 
     @property
     def done(self) -> Ref:
-        """The tensor's equation, by the name that it has now."""
+        """The read of the tensor's equation, by its current name."""
         return self.tensor.ref
 
     def __repr__(self) -> str:

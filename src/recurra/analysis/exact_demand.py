@@ -1,10 +1,11 @@
-"""The points of every equation that are asked for, exactly, for bounds that are known.
+"""Exact demand analysis: the demanded points of every equation, for known bounds.
 
     y[t<T] = merge(x[0], y[t-2], when=(t == 0, t > 0))        y: at t % 2 == 0
     z = sum(y[0:T:2])
 
-`demanded_points` answers by conditions, at once; this asks isl for sets, for what would else be
-refused. Around a recurrence it takes the closure of its reads, which isl may give too wide.
+`demanded_points` is fast and works on conditions; this module works on isl sets, for programs that
+would otherwise be refused. Around a recurrence it takes the transitive closure of the reads, which
+isl may over-approximate.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from recurra.ir.types import Domain, Range
 from recurra.ops.elementwise import Going
 from recurra.polyhedral import isl
 
-Edges = dict[tuple[str, str], isl.Map]  # of a reader and what it reads: from points to points
+Edges = dict[tuple[str, str], isl.Map]  # (reader, source) -> map from points to points read
 
 
 def demanded_exactly(
     graph: Graph, sizes: Mapping[str, int], open: Mapping[str, int] = MappingProxyType({})
 ) -> Mapping[str, Expr]:
-    """Return the condition under which each equation is asked for, of those that are not always.
+    """Return the condition under which each equation is demanded, if it is not always.
 
-    All bounds are in `sizes`, or in `open`: these may be any number from 1 to the one there. Where
-    an index multiplies dims, all points are asked for; of points that are hard to tell, all those
-    between them.
+    Every bound is in `sizes`, or in `open`, where it may be any number from 1 to its value there.
+    An index that multiplies dims demands all points; sets that take long conditions are widened to
+    their hull.
     """
-    found = _ExactDemand(graph, sizes, open)
-    told = ((name, _told(x, found.whole[name])) for name, x in found.solved().items())
-    return {name: condition for name, condition in told if condition != TRUE}
+    demand = _ExactDemand(graph, sizes, open)
+    found = ((name, _condition(x, demand.whole[name])) for name, x in demand.solved().items())
+    return {name: condition for name, condition in found if condition != TRUE}
 
 
-def _told(points: isl.Set, whole: isl.Set) -> Expr:
-    """The condition that a point of an equation is among some; in few words, or of more points."""
+def _condition(points: isl.Set, whole: isl.Set) -> Expr:
+    """The condition that a point of `whole` is in a set, or in its hull if that one is too long."""
     exact = isl.condition(points, whole)
     few = sum(isinstance(e, Cmp) for e in walk(exact)) <= MAX_ASKED_COMPARISONS
     return exact if few else isl.condition(isl.hull(points), whole)
@@ -60,32 +61,32 @@ class _ExactDemand:
     sizes: Mapping[str, int]
     open: Mapping[str, int]
     whole: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
-    asked: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
-    all: set[str] = field(default_factory=set[str])  # those of which every point is asked for
+    demand: dict[str, isl.Set] = field(default_factory=dict[str, isl.Set])
+    all: set[str] = field(default_factory=set[str])  # equations that are demanded everywhere
 
     def solved(self) -> Mapping[str, isl.Set]:
-        """The points of each equation, readers first."""
+        """The demanded points of each equation, computed from readers to sources."""
         nodes, effects = self.graph.nodes, branch_conditions(self.graph)
         for n in nodes.values():
-            begins = self.begins(n, effects)
+            unread = self.unread(n, effects)
             self.whole[n.name] = self.points(n.domain)
-            self.asked[n.name] = self.points(n.domain, begins)
-            self.all |= {n.name} if begins == TRUE else set()
+            self.demand[n.name] = self.points(n.domain, unread)
+            self.all |= {n.name} if unread == TRUE else set()
         reads = {n.name: [a.name for a in n.args] for n in nodes.values()}
         for part in reversed(components(list(nodes), reads.__getitem__)):
             if not self.settled(part, MAX_DEMAND_ROUNDS):
                 self.close(part)
-            behind = dict.fromkeys(
+            sources = dict.fromkeys(
                 a.name for n in part for a in nodes[n].args if a.name not in part
             )
-            for source in behind:
+            for source in sources:
                 for reader, k in self.graph.readers[source]:
                     if reader.name in part and source not in self.all:
                         self.ask(source, self.of_read(reader, k))
-        return self.asked
+        return self.demand
 
-    def begins(self, node: Node, effects: Mapping[str, Expr]) -> Expr:
-        """The condition under which an equation is asked for whoever reads it."""
+    def unread(self, node: Node, effects: Mapping[str, Expr]) -> Expr:
+        """The condition under which an equation is demanded even if nothing reads it."""
         if node.name in self.graph.outputs or isinstance(node.op, Going):
             return TRUE
         return FALSE if node.op.pure else effects.get(node.name, TRUE)
@@ -101,62 +102,63 @@ class _ExactDemand:
         return [f"1 <= {n} <= {most}" for n, most in self.open.items()]
 
     def bound(self, domain: Domain) -> Domain:
-        """A domain with the numbers of its bounds."""
+        """Substitute the known bounds in a domain."""
         ends = ((r.dim, substitute(r.hi, self.sizes), substitute(r.lo, self.sizes)) for r in domain)
         return Domain(tuple(Range(*x) for x in ends))
 
     def relation(self, node: Node, index: int) -> isl.Map:
-        """The points that an operand asks for, of each point of its equation."""
-        mine, ref = self.bound(node.domain), node.args[index]
+        """The map from each point of an equation to the points that operand `index` reads there."""
+        reader, ref = self.bound(node.domain), node.args[index]
         source = self.bound(self.graph[ref.name].domain)
         out = [f"{d}'" for d in source.dims]
-        ends = [*isl.box_constraints(mine), *isl.box_constraints(source, "'")]
+        ends = [*isl.box_constraints(reader), *isl.box_constraints(source, "'")]
         when = merge_condition(node, index)
         try:
-            asked = isl.index_constraints(ref.at(self.sizes).index, out)
-            asked += [] if when is None else [isl.text(substitute(when, self.sizes))]
+            reads = isl.index_constraints(ref.at(self.sizes).index, out)
+            reads += [] if when is None else [isl.text(substitute(when, self.sizes))]
         except ValueError:  # a product of two dims: any point
-            asked = []
-        return isl.make_map(mine.dims, out, [*ends, *asked, *self.limits], tuple(self.open))
+            reads = []
+        return isl.make_map(reader.dims, out, [*ends, *reads, *self.limits], tuple(self.open))
 
     def of_read(self, node: Node, index: int) -> isl.Set:
-        """The points of a source that an operand asks for."""
-        ref, mine = node.args[index], self.asked[node.name]
+        """The points of its source that operand `index` demands."""
+        ref, of_node = node.args[index], self.demand[node.name]
         source = self.graph[ref.name].domain
         same = ref.index == source.identity and source == node.domain
         if same and merge_condition(node, index) is None:
-            return mine
-        return mine.apply(self.relation(node, index))
+            return of_node
+        return of_node.apply(self.relation(node, index))
 
     def settled(self, part: Collection[str], most: float) -> bool:
-        """Let equations ask each other for points, and tell whether that comes to an end.
+        """Propagate demand within a component; return whether it reached a fixed point.
 
-        What is asked of one may grow so many times; by `inf`, a limit is lost each time it does.
+        The demand of each equation may grow `most` times; with `inf`, it is widened each time, by
+        dropping a constraint, so that it converges.
         """
-        todo, rounds, within = deque(part), dict.fromkeys(part, 0), {*part}
+        todo, updates, within = deque(part), dict.fromkeys(part, 0), {*part}
         while todo:
             reader = self.graph[todo.popleft()]
             for k, a in enumerate(reader.args):
                 source = a.name
                 done = source in self.all or source not in within
-                if done or rounds[source] > most:
+                if done or updates[source] > most:
                     continue
-                if self.ask(source, self.of_read(reader, k), widely=most == inf):
-                    rounds[source] += source not in self.all
+                if self.ask(source, self.of_read(reader, k), widen=most == inf):
+                    updates[source] += source not in self.all
                     todo.append(source)
-        return max(rounds.values()) <= most
+        return max(updates.values()) <= most
 
     def close(self, part: Collection[str]) -> None:
-        """All that equations ask of each other, by elimination of one after the other."""
+        """Close the demand of a component by eliminating its equations one after the other."""
         part = [n for n in part if n not in self.all]
         if len(part) > MAX_CLOSED_EQUATIONS:
             self.settled(part, most=inf)
             return
-        left = self.edges(part)
-        gone = [(name, *self.eliminate(name, left)) for name in part]
-        for name, steps, into in reversed(gone):
+        edges = self.edges(part)
+        eliminated = [(name, *self.eliminate(name, edges)) for name in part]
+        for name, steps, into in reversed(eliminated):
             for reader, m in into.items():
-                self.ask(name, self.asked[reader].apply(m))
+                self.ask(name, self.demand[reader].apply(m))
             self.repeat(name, steps)
 
     def edges(self, part: Collection[str]) -> Edges:
@@ -167,40 +169,40 @@ class _ExactDemand:
                     _add(out, (reader, a.name), self.relation(self.graph[reader], k))
         return out
 
-    def eliminate(self, name: str, left: Edges) -> tuple[isl.Map | None, Mapping[str, isl.Map]]:
-        """Asks what an equation asks of those that are left, and lets its readers ask it of them.
+    def eliminate(self, name: str, edges: Edges) -> tuple[isl.Map | None, Mapping[str, isl.Map]]:
+        """Remove an equation from `edges`, connecting its readers to its sources directly.
 
-        Return what it asks of itself in some steps, and what readers that are left ask of it.
+        Return the closure of its reads of itself, and the reads of its remaining readers.
         """
-        own = left.pop((name, name), None)
+        own = edges.pop((name, name), None)
         steps = None if own is None else isl.closure(isl.simple_map(own, MAX_CLOSED_PARTS))
         self.repeat(name, steps)
-        into = {reader: left.pop((reader, name)) for reader, x in [*left] if x == name}
-        for source in [x for reader, x in left if reader == name]:
-            m = left.pop((name, source))
-            self.ask(source, self.asked[name].apply(m))
+        into = {reader: edges.pop((reader, name)) for reader, x in [*edges] if x == name}
+        for source in [x for reader, x in edges if reader == name]:
+            m = edges.pop((name, source))
+            self.ask(source, self.demand[name].apply(m))
             through = m if steps is None else m.union(steps.apply_range(m))
             for reader, before in into.items():
-                _add(left, (reader, source), before.apply_range(through))
+                _add(edges, (reader, source), before.apply_range(through))
         return steps, into
 
-    def ask(self, name: str, points: isl.Set, widely: bool = False) -> bool:
-        """Asks for points of an equation; tells whether some of them are new."""
-        new, have = points.intersect(self.whole[name]), self.asked[name]
+    def ask(self, name: str, points: isl.Set, widen: bool = False) -> bool:
+        """Add points to the demand of an equation; return true if some of them are new."""
+        new, have = points.intersect(self.whole[name]), self.demand[name]
         if new.is_subset(have):
             return False
-        if widely:
-            self.asked[name] = isl.widened(have, new).intersect(self.whole[name])
+        if widen:
+            self.demand[name] = isl.widened(have, new).intersect(self.whole[name])
         else:
-            self.asked[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
-        if self.whole[name].is_subset(self.asked[name]):
+            self.demand[name] = isl.simple_set(have.union(new).coalesce(), MAX_SET_PARTS)
+        if self.whole[name].is_subset(self.demand[name]):
             self.all.add(name)
         return True
 
     def repeat(self, name: str, steps: isl.Map | None) -> None:
-        """Asks what an equation asks of itself."""
+        """Add the demand of an equation on itself."""
         if steps is not None:
-            self.ask(name, self.asked[name].apply(steps))
+            self.ask(name, self.demand[name].apply(steps))
 
 
 def _add(edges: Edges, edge: tuple[str, str], relation: isl.Map) -> None:

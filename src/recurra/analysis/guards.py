@@ -1,9 +1,9 @@
-"""Guards: statements that run at those points only at which they are asked for.
+"""Guards: conditions that restrict a statement to the points at which it is demanded.
 
-    for i:  s  e  y        e is asked for at i % 50 == 0:     for i:  s  [i % 50 == 0: e]  y
+    for i:  s  e  y        e is demanded at i % 50 == 0:     for i:  s  [i % 50 == 0: e]  y
 
-Host calls, which are effects, happen exactly where a branch takes their results. Of everything else
-all points of a domain may be computed, and a guard is for what saves more than it costs.
+Host calls, which are effects, happen exactly where a branch takes their results. Everything else
+may be computed at all points of its domain, and gets a guard only if it saves more than it costs.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from recurra.polyhedral.extent import longest
 
 
 def guards(graph: Graph, sizes: Mapping[str, int]) -> Mapping[str, Expr]:
-    """Return the condition under which equations run, of those that do not run everywhere."""
+    """Return the condition under which each equation runs, if it does not run everywhere."""
     taken = {} if all(n.op.pure for n in graph.nodes.values()) else branch_conditions(graph)
     out = _of_calls(graph, taken)
     if not any(isinstance(n.op, Merge) for n in graph.nodes.values()):
         return out
-    asked = demanded(graph, sizes, taken=taken)
-    out = {**_worth(graph, asked, sizes), **out}
+    demand = demanded(graph, sizes, taken=taken)
+    out = {**_worth(graph, demand, sizes), **out}
     todo = list(out)
-    while todo:  # who reads them has nothing to read elsewhere
+    while todo:  # readers of a guarded equation have nothing to read elsewhere
         for r, _ in graph.readers[todo.pop()]:
-            if r.name in asked and r.name not in out:
-                out[r.name] = asked[r.name]
+            if r.name in demand and r.name not in out:
+                out[r.name] = demand[r.name]
                 todo.append(r.name)
     return out
 
 
 def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
-    """The conditions of host calls, and of the results that are taken apart."""
+    """The conditions of host calls, and of the items of their results."""
     out = dict[str, Expr]()
     for n in graph.nodes.values():
         call = n.args[0].name if isinstance(n.op, Item) else n.name
@@ -51,11 +51,11 @@ def _of_calls(graph: Graph, taken: Mapping[str, Expr]) -> dict[str, Expr]:
     return out
 
 
-def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
-    """The conditions of which a guard saves more than it costs, by all that runs under one."""
+def _worth(graph: Graph, demand: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, Expr]:
+    """The conditions whose guards save more than they cost, over all equations that share one."""
     saved: dict[Expr, float] = {}
     found: dict[str, Expr] = {}
-    for name, c in asked.items():
+    for name, c in demand.items():
         n = graph[name]
         share = share_of(n.domain.of(symbols(c)), c, sizes)
         if not n.op.pure or isinstance(n.op, Item) or share > MAX_GUARDED_SHARE:
@@ -69,7 +69,7 @@ def _worth(graph: Graph, asked: Mapping[str, Expr], sizes: Mapping[str, int]) ->
 
 
 def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float:
-    """Estimate the share of a domain's points that fulfill a condition; 1 if it is not known."""
+    """The fraction of the points of a domain that satisfy a condition; 1 if unknown."""
     if (symbols(condition) | domain.mentions()) - set(domain.dims) - sizes.keys():
         return 1.0
     every = prod(longest(domain, d, sizes) for d in domain.dims)
@@ -81,7 +81,7 @@ def share_of(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> float
 
 
 def _share(domain: Domain, where: Expr, sizes: Mapping[str, int]) -> float:
-    """The share of a condition that repeats itself along one dim."""
+    """The fraction of points that satisfy a condition periodic in one dim; 1 for others."""
     dims = symbols(where)
     if where == TRUE or len(dims) != 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""The bounds of a program: which there are, and the numbers that they are given."""
+"""The bounds of a program: their names, and the check of the numbers given for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from recurra.ir.types import Tuple
 
 
 def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
-    """The bounds in the graph's order; every one is an integer >= 1, and there is no other."""
+    """Return the bounds in the graph's order; raise DomainError unless each is an integer >= 1.
+
+    A missing or an unknown bound raises as well.
+    """
     names = bounds_of(graph)
     missing = [n for n in names if n not in bounds]
     unknown = [str(n) for n in bounds if n not in names]
@@ -31,7 +34,7 @@ def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
 
 
 def bounds_of(graph: Graph) -> tuple[str, ...]:
-    """Every symbol that is no dim: the bounds of the dims in their order, then the others."""
+    """All symbols that are no dims: the bounds of the dims in their order, then the others."""
     dims = set(graph.declared)
     found = [s for d in graph.dims for s in sorted(d.range.mentions())]
     rest: set[str] = set()

@@ -1,4 +1,4 @@
-"""Questions about all points of a graph with known bounds; the answer is the first exception."""
+"""Proofs about all points of a graph with known bounds, by search for a counter-example."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Unprovable(Exception):
 
 @dataclass
 class Proof:
-    """Intervals answer first, then isl; both on expressions without bounds.
+    """A prover that tries intervals first, then isl, both on expressions with bounds substituted.
 
-    A bound in `open` is any number from 1 to its value there: an unknown like a dim.
+    A bound in `open` is any number from 1 to its value there: a variable like a dim.
     """
 
     graph: Graph
@@ -47,7 +47,7 @@ class Proof:
     _boxes: dict[Domain, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
     def at(self, expr: Any) -> Any:
-        """`expr` with the bounds replaced by their values."""
+        """Substitute the values of the bounds in `expr`."""
         if type(expr) is int:
             return expr
         if expr not in self._at:
@@ -56,11 +56,11 @@ class Proof:
 
     @property
     def unknown(self) -> dict[str, tuple[int, int]]:
-        """The least and greatest values of each open bound."""
+        """The interval of each open bound."""
         return {n: (1, most) for n, most in self.open.items()}
 
     def box(self, domain: Domain) -> dict[str, tuple[int, int]]:
-        """lo <= dim <= hi of every dim, whatever the open bounds are."""
+        """The interval lo <= dim <= hi of every dim, widest over the open bounds."""
         if domain not in self._boxes:
             box: dict[str, tuple[int, int]] = {}
             for r in domain:
@@ -70,7 +70,7 @@ class Proof:
         return self._boxes[domain]
 
     def core(self, domain: Domain) -> dict[str, tuple[int, int]]:
-        """The points that there are for every open bound."""
+        """The interval of every dim whose points exist for all values of the open bounds."""
         if not self.open:
             return self.box(domain)
         return {
@@ -82,19 +82,19 @@ class Proof:
         }
 
     def edges(self, domain: Domain) -> Expr:
-        """The condition under which a point of the box of a domain belongs to the domain."""
+        """The condition under which a point of the box of a domain is in the domain."""
         if not self.open:
             return TRUE
         ends = [(r.sym, self.at(r.lo), self.at(r.hi)) for r in domain]
         starts = (compare(">=", d, lo) for d, lo, _ in ends if symbols(lo))
         return both(*starts, *(compare("<", d, hi) for d, _, hi in ends if symbols(hi)))
 
-    def told(self, point: Point) -> dict[str, int]:
-        """The bounds, of which the open ones have the value that they have at a point."""
+    def bounds_at(self, point: Point) -> dict[str, int]:
+        """The values of all bounds at a counter-example, which includes the open ones."""
         return {**self.bounds, **{n: point[n] for n in self.open if n in point}}
 
     def first(self, box: Box, where: Expr) -> Point | None:
-        """The first point of the box at which `where` holds; it names no bounds but open ones."""
+        """The first point of the box at which `where` holds; all bounds in it must be open."""
         box = {**box, **self.unknown}
         if where == FALSE or any(lo > hi for lo, hi in box.values()) or narrow(box, where) is None:
             return None
@@ -112,7 +112,7 @@ class Proof:
         return None if found is None else point | dict(zip(used, found, strict=True))
 
     def below(self, expr: Expr | int, least: int, box: Box, where: Expr = TRUE) -> Point | None:
-        """The first point where `expr` is less than `least`, of those where `where` holds."""
+        """The first point at which `where` holds and `expr` is less than `least`."""
         expr = self.at(expr)
         if type(expr) is int and expr >= least:
             return None
@@ -129,6 +129,6 @@ class Proof:
     def beyond(
         self, lo: Any, hi: Any, least: int, most: Any, box: Box, where: Expr = TRUE
     ) -> Point | None:
-        """The first point where `lo` is less than `least`, or else `hi` more than `most`."""
+        """The first point at which `lo` is less than `least`, or else `hi` more than `most`."""
         found = self.below(lo, least, box, where)
         return self.below(most - hi, 0, box, where) if found is None else found

@@ -1,9 +1,9 @@
-"""check: before anything runs, every read, branch and shape is proved, or refused with a point.
+"""check: prove every read, branch and shape before anything runs, or report a counter-example.
 
     y[t<T] = mul(x[t+1], c)     x is defined for 0 <= t < T, ... at t=3, T=4 it asks for x[4]
 
-Bounds are numbers here, so a counter-example is concrete. Order in general is the scheduler's to
-prove; here only a point that needs itself is refused.
+Bounds are numbers here, so a counter-example is concrete. The scheduler proves that an order exists
+in general; here only a point that needs itself is refused.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ def check(
 ) -> Graph:
     """Return the graph if it is safe for these bounds, else raise the first mistake.
 
-    Equations that are safe only at the points that are asked for have no others in what is
-    returned. A bound in `open` may turn out to be any number from 1 to the one there.
+    Equations that are safe only at their demanded points are restricted to those in the result. A
+    bound in `open` may turn out to be any number from 1 to its value there.
     """
     for node in graph.nodes.values():
         _quasi_affine(node)
     known = known_bounds(graph, {**bounds, **open})
     closed = {n: v for n, v in known.items() if n not in open}
-    proof, asked = Proof(graph, closed, open), None
+    proof, demand = Proof(graph, closed, open), None
     while mistakes := _mistakes(proof):
-        asked = demanded_exactly(graph, closed, open) if asked is None else asked
-        proof = Proof(_narrowed(proof, mistakes, asked), closed, open)
+        demand = demanded_exactly(graph, closed, open) if demand is None else demand
+        proof = Proof(_narrowed(proof, mistakes, demand), closed, open)
     graph = proof.graph
     found = same_point_cycle(proof)
     if found is not None:
-        raise diagnostics.cycle(*found, proof.told(found[1]))
+        raise diagnostics.cycle(*found, proof.bounds_at(found[1]))
     return graph
 
 
 def _mistakes(proof: Proof) -> dict[str, RecurraError]:
-    """Find what is wrong with equations at any point of their domains."""
+    """The error of each equation that is unsafe at some point of its domain."""
     out: dict[str, RecurraError] = {}
     for node in proof.graph.nodes.values():
         if any(lo > hi for lo, hi in proof.box(node.domain).values()):
@@ -97,12 +97,13 @@ def _mistakes(proof: Proof) -> dict[str, RecurraError]:
 
 
 def _narrowed(
-    proof: Proof, mistakes: Mapping[str, RecurraError], asked: Mapping[str, Expr]
+    proof: Proof, mistakes: Mapping[str, RecurraError], demand: Mapping[str, Expr]
 ) -> Graph:
-    """The graph without the points at which nobody asks for equations that are wrong there.
+    """Restrict equations that have mistakes to their demanded points.
 
-    `asked`: the conditions of those points, of equations that are not asked for everywhere. One
-    that is asked for nowhere, though others read it, is 0; one that nothing reads is a mistake.
+    `demand` holds the conditions of equations that are not demanded everywhere. An equation that is
+    demanded nowhere, though others read it, becomes 0. Raises the mistake if the equation is an
+    effect, an input or read by nothing, or if the restriction does not help.
     """
     graph, sizes = proof.graph, proof.bounds
     live = graph.live().nodes
@@ -111,11 +112,11 @@ def _narrowed(
         n = graph[name]
         if not n.op.pure or isinstance(n.op, Input):
             raise error
-        if asked.get(name) == FALSE and name in live and isinstance(n.type, Type):
+        if demand.get(name) == FALSE and name in live and isinstance(n.type, Type):
             zero = Const(value=0, dtype=n.type.dtype, shape=n.type.shape)
             nodes.append(replace(n, op=zero, args=()))
             continue
-        where = asked.get(name, TRUE)
+        where = demand.get(name, TRUE)
         domain = around(n.domain, where, {**sizes, **proof.open})
         if where != FALSE and domain != n.domain and _within_always(proof, n, where, domain):
             nodes.append(replace(n, domain=domain))
@@ -127,11 +128,11 @@ def _narrowed(
 
 
 def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
-    """An equation whose reads are cut to the points where it is asked for, elsewhere it reads 0.
+    """Guard the unsafe reads of an equation by the condition that it is demanded; else read 0.
 
     y[n<N, k<K] = add(x[n-k], 1)  where k <= n   →   g = merge(x[n-k], 0, when=(k <= n, ~(k <= n)))
                                                      y = add(g, 1)
-    Nothing where that does not help: those points are no box, and still too many.
+    Return no equations if the reads are unsafe even so.
     """
     if where in (TRUE, FALSE):
         return []
@@ -147,9 +148,9 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         type_ = proof.graph.read_type(ref)
         if isinstance(type_, Tuple):
             return []
-        nothing = _nothing(proof, node, f"{node.name}_none_{k}", type_)
+        zeros = _zeros(proof, node, f"{node.name}_none_{k}", type_)
         op = Merge(when=(where, negate(where)))
-        reads = (ref, Ref(nothing.name, nothing.domain.identity))
+        reads = (ref, Ref(zeros.name, zeros.domain.identity))
         name = _unused(proof.graph, f"{node.name}_read_{k}")
         guard = Node(name, op, reads, node.domain, type_, node.loc)
         try:
@@ -157,20 +158,20 @@ def _guarded(proof: Proof, node: Node, where: Expr) -> list[Node]:
         except RecurraError:
             return []
         args[k] = Ref(name, node.domain.identity)
-        out += [nothing, guard]
+        out += [zeros, guard]
     return [*out, replace(node, args=tuple(args))] if out else []
 
 
 def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[Node]:
-    """A choice that is made where it is asked for, and is 0 elsewhere.
+    """Restrict the branches of a choice to the points at which it is demanded; elsewhere it is 0.
 
     y[t<T] = merge(a, b, when=(p, q))   where c   →   y = merge(a, b, 0, when=(p & c, q & c, ~c))
     """
     if not isinstance(node.type, Type):
         return []
-    nothing = _nothing(proof, node, f"{node.name}_none", node.type)
+    zeros = _zeros(proof, node, f"{node.name}_none", node.type)
     when = (*(both(c, where) for c in op.when), negate(where))
-    args = (*node.args, Ref(nothing.name, nothing.domain.identity))
+    args = (*node.args, Ref(zeros.name, zeros.domain.identity))
     guarded = replace(node, op=Merge(when=when), args=args, locs=())
     try:
         _covers(proof, guarded)
@@ -178,11 +179,11 @@ def _guarded_branches(proof: Proof, node: Node, op: Merge, where: Expr) -> list[
             _read(proof, guarded, k)
     except RecurraError:
         return []
-    return [nothing, guarded]
+    return [zeros, guarded]
 
 
-def _nothing(proof: Proof, node: Node, name: str, type_: Type) -> Node:
-    """Zeros of a type, at the points of an equation."""
+def _zeros(proof: Proof, node: Node, name: str, type_: Type) -> Node:
+    """A new equation of zeros of a type, at the points of another equation."""
     zero = Const(value=0, dtype=type_.dtype, shape=type_.shape)
     return Node(_unused(proof.graph, name), zero, (), node.domain.of(zero.mentions()), type_)
 
@@ -194,14 +195,14 @@ def _unused(graph: Graph, name: str) -> str:
 
 
 def _within_always(proof: Proof, node: Node, where: Expr, part: Domain) -> bool:
-    """Tell whether the points at which a condition holds are in a part, for every open bound."""
+    """Do all points at which a condition holds lie in a part of the domain, for any open bounds?"""
     out = (either(compare("<", r.sym, r.lo), compare(">=", r.sym, r.hi)) for r in part)
     wrong = both(proof.edges(node.domain), proof.at(where), proof.at(either(*out)))
     return proof.first(proof.box(node.domain), wrong) is None
 
 
 def _quasi_affine(node: Node) -> None:
-    """Indices and conditions are sums, // and % by positive constants, min, max and comparisons."""
+    """Raise DomainError if an index or a condition of an equation is not quasi-affine."""
     for k, ref in enumerate(node.args):
         loc = diagnostics.line_of(node, k)
         for e in ref.index:
@@ -221,7 +222,7 @@ def _covers(proof: Proof, node: Node) -> None:
     inside = proof.edges(node.domain)
     hole = proof.first(box, both(inside, negate(either(*when))))
     if hole is not None:
-        raise diagnostics.uncovered(node, node.op.when, hole, proof.told(hole))
+        raise diagnostics.uncovered(node, node.op.when, hole, proof.bounds_at(hole))
     for a, b in combinations(when, 2):
         twice = proof.first(box, both(inside, a, b))
         assert twice is None, f"two branches of {node.name} hold at {twice}: {a} and {b}"
@@ -233,7 +234,7 @@ def _reads(proof: Proof, node: Node) -> None:
 
 
 def _read(proof: Proof, node: Node, index: int) -> None:
-    """Refuse the read of an operand if it leaves its source at any point."""
+    """Raise if the read of an operand leaves its source at any point."""
     ref, box = node.args[index], proof.box(node.domain)
     domain = proof.graph[ref.name].domain
     source = proof.core(domain)
@@ -256,7 +257,7 @@ def _read(proof: Proof, node: Node, index: int) -> None:
 
 
 def _numbers(proof: Proof, node: Node) -> None:
-    """Index expressions have values that their type holds, wherever these are read or put out."""
+    """Raise if an index expression overflows its type where its value is read or is an output."""
     box = proof.box(node.domain)
     if node.name in proof.graph.outputs and isinstance(node.op, Value):
         _fits(proof, node, -1, node.op, node.op.expr, box, proof.edges(node.domain))
@@ -278,7 +279,7 @@ def _numbers(proof: Proof, node: Node) -> None:
 def _fits(
     proof: Proof, node: Node, index: int, op: Value, expr: Any, box: Box, where: Expr
 ) -> None:
-    """Expects its type to hold the number, and i32 all that it is computed of."""
+    """Raise if its type cannot hold the value, or i32 any part that it is computed from."""
     whole = proof.at(expr)
     sizes = ((k, span(proof.at(n), {**box, **proof.unknown})[1]) for k, n, _ in op.bind)
     box = {**box, **{k: (0, max(n - 1, 0)) for k, n in sizes}}
@@ -293,22 +294,22 @@ def _fits(
         found = proof.beyond(part, part, int(ends.min), int(ends.max), box, where)
         if found is not None:
             number = evaluate(part, found)
-            told, expr = proof.told(found), op.expr if part == whole else part
-            raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found, told)
+            bounds, expr = proof.bounds_at(found), op.expr if part == whole else part
+            raise diagnostics.too_narrow(node, index, expr, op.dtype, number, found, bounds)
 
 
 def _is_wide(dtype: str) -> bool:
-    """Does it hold what an index, which is computed in i32, may be?"""
+    """Can the type hold any index, which is computed in i32?"""
     return dtype in ("bool", "i64") or is_float(dtype)
 
 
 def _is_known(proof: Proof, expr: Expr | int) -> bool:
-    """Is it a number before the program runs, or one of rows that only the data end?"""
+    """Is it a constant, or does it depend on an open bound, which only the data set?"""
     return isinstance(expr, int) or bool(symbols(expr) & proof.unknown.keys())
 
 
 def _identity(expr: Any, dim: str, box: Box, ends: tuple[int, int]) -> bool:
-    """Is it the dim itself, of a range no larger than the source's?"""
+    """Is it the dim itself, with a range no larger than the source's?"""
     if type(expr) is not Sym or expr.name != dim:
         return False
     lo, hi = box[dim]
@@ -327,7 +328,7 @@ def _within(proof: Proof, expr: Any, box: Box, ends: tuple[int, int]) -> bool:
 
 
 def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -> None:
-    """Every point asked for is one of the source's, exactly."""
+    """Prove exactly that every point read is in the source; raise DomainError if not."""
     domain = proof.graph[ref.name].domain
     box: dict[str, tuple[int, int]] = dict(proof.box(node.domain))
     small = narrow({**box, **proof.unknown}, where)
@@ -341,41 +342,41 @@ def _prove_inside(proof: Proof, node: Node, index: int, ref: Ref, where: Expr) -
     wrong = both(where, proof.at(ties), proof.at(dependence.outside_condition(point, domain)))
     found = proof.first(box, wrong)
     if found is not None:
-        asked = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
-        here_ = {d: found[d] for d in node.domain.dims}
-        raise diagnostics.read_outside(node, index, domain, asked, here_, proof.told(found))
+        point_read = tuple(evaluate(p, {**proof.bounds, **found}) for p in point)
+        at = {d: found[d] for d in node.domain.dims}
+        raise diagnostics.read_outside(node, index, domain, point_read, at, proof.bounds_at(found))
 
 
 def _slice_size(proof: Proof, node: Node, index: int, j: int, slice_: Slice, where: Expr) -> None:
     box = proof.box(node.domain)
     found = proof.below(slice_.count, 0, box, where)
     if found is not None:
-        raise diagnostics.negative_slice(node, index, j, slice_, found, proof.told(found))
+        raise diagnostics.negative_slice(node, index, j, slice_, found, proof.bounds_at(found))
     if slice_.pad is not None:
         room: Any = slice_.pad - slice_.count
         found = proof.below(room, 0, box, where)
         if found is not None:
-            raise diagnostics.overfull(node, index, slice_, found, proof.told(found))
+            raise diagnostics.overfull(node, index, slice_, found, proof.bounds_at(found))
 
 
 def _sizes(proof: Proof, node: Node) -> None:
-    """No axis of the result is negative, cuts stay on their axis, and extrema have elements."""
+    """Raise if an axis has a negative size, a cut leaves its axis, or an extremum is empty."""
     box, inside = proof.box(node.domain), proof.edges(node.domain)
     for type_ in node.type.items if isinstance(node.type, Tuple) else (node.type,):
         for size in type_.shape:
             found = proof.below(size, 0, box, inside)
             if found is not None:
-                raise diagnostics.negative_size(node, type_, size, found, proof.told(found))
+                raise diagnostics.negative_size(node, type_, size, found, proof.bounds_at(found))
     for ref, size in _must_have_elements(proof.graph, node):
         found = proof.below(size, 1, box, inside)
         if found is not None:
             source = proof.graph[ref.name].domain
-            raise diagnostics.empty(node, ref, source, size, found, proof.told(found))
+            raise diagnostics.empty(node, ref, source, size, found, proof.bounds_at(found))
     _of_op(proof, node, box)
 
 
 def _of_op(proof: Proof, node: Node, box: Box) -> None:
-    """Check what the operator itself asks of sizes and positions."""
+    """Check the requirements of particular ops on sizes and positions."""
     match node.op:
         case Cut(axis=axis, start=start, size=size):
             _cut(proof, node, axis, (start, start + size), box)
@@ -394,7 +395,7 @@ def _of_op(proof: Proof, node: Node, box: Box) -> None:
 
 
 def _must_have_elements(graph: Graph, node: Node) -> Iterator[tuple[Ref, Expr | int]]:
-    """The sizes that the op folds without a value to start from."""
+    """The operands and sizes of the axes that the op reduces without an initial value."""
     match node.op:
         case Extremum(axes=axes) | ArgMax(axes=axes):
             pass
@@ -416,30 +417,30 @@ def _cut(
     if found is None:
         return
     if isinstance(node.op, TopK):
-        raise diagnostics.too_few(node, ends[1], n, found, proof.told(found))
-    raise diagnostics.cut(node, ends, n, found, proof.told(found))
+        raise diagnostics.too_few(node, ends[1], n, found, proof.bounds_at(found))
+    raise diagnostics.cut(node, ends, n, found, proof.bounds_at(found))
 
 
 def _pick(proof: Proof, node: Node, op: Pick, box: Box) -> None:
     n: Any = proof.graph.read_type(node.args[0]).shape[op.axis]
     found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
     if found is not None:
-        raise diagnostics.pick(node, op.at_, n, found, proof.told(found))
+        raise diagnostics.pick(node, op.at_, n, found, proof.bounds_at(found))
 
 
 def _take(proof: Proof, node: Node, op: Take, box: Box) -> None:
-    """Positions that are known before the program runs are on the axis."""
+    """Raise if a position that is known before the program runs is not on the axis."""
     x, i = node.args
     n: Any = proof.graph.read_type(x).shape[op.parts()[0].index(op.axis)]
     inside = proof.edges(node.domain)
     for e in _known_numbers(proof.graph[i.name], i):
         found = proof.beyond(e, e, 0, n - 1, box, inside)
         if found is not None:
-            raise diagnostics.pick(node, e, n, found, proof.told(found))
+            raise diagnostics.pick(node, e, n, found, proof.bounds_at(found))
 
 
 def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
-    """The elements of an equation that are written as numbers, or the extremes of an array."""
+    """The values of an equation that are known: an expression, a number, or an array's extremes."""
     match source.op:
         case Value(expr=e, bind=()) if not any(isinstance(s, Slice) for s in read.index):
             return (substitute(e, dict(zip(source.domain.dims, read.index, strict=True))),)  # pyright: ignore[reportArgumentType]
@@ -453,11 +454,11 @@ def _known_numbers(source: Node, read: Ref) -> tuple[Any, ...]:
 
 
 def _permutation(proof: Proof, node: Node, op: Permutation, box: Box) -> None:
-    """Every element is one of those that are shuffled."""
+    """Raise if an element is not one of those that are shuffled."""
     n: Any = op.size
     found = proof.beyond(op.at_, op.at_, 0, n - 1, box, proof.edges(node.domain))
     if found is not None:
-        raise diagnostics.shuffled(node, op.at_, n, found, proof.told(found))
+        raise diagnostics.shuffled(node, op.at_, n, found, proof.bounds_at(found))
 
 
 def _reshape(proof: Proof, node: Node, box: Box) -> None:
@@ -468,7 +469,7 @@ def _reshape(proof: Proof, node: Node, box: Box) -> None:
     differ = compare("!=", *counts)
     found = None if differ == FALSE else proof.first(box, both(proof.edges(node.domain), differ))
     if found is not None:
-        raise diagnostics.reshape(node, before, node.type, found, proof.told(found))
+        raise diagnostics.reshape(node, before, node.type, found, proof.bounds_at(found))
 
 
 def _product(proof: Proof, type_: Type) -> Expr | int:

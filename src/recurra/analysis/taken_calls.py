@@ -1,4 +1,4 @@
-"""Calls to the host that no branch takes for known bounds are not made."""
+"""Removal of host calls whose results no branch takes, for known bounds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recurra.polyhedral.boxes import decided
 
 
 def without_untaken(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph without the calls that branches take nowhere, for bounds that are known.
+    """Remove the host calls that no branch takes at any point; their results become 0.
 
-    What reads their results would leave them as calls that nobody reads, which are made everywhere.
+    Otherwise later passes would drop their readers, and a call that nothing reads runs everywhere.
     """
     calls = [n for n in graph.nodes.values() if isinstance(n.op, Call)]
     taken = branch_conditions(graph) if calls else {}

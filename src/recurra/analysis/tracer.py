@@ -1,4 +1,4 @@
-"""Tracer: collects the equations a user's program writes."""
+"""The tracer: it collects the equations that a user's program writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, both, compare, nega
 from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
 from recurra.ir.resource import ArrayResource, Resource
-from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.ir.types import Domain, Range, Type
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.polyhedral import isl
@@ -29,18 +29,18 @@ R = TypeVar("R", bound=Resource[Any])
 
 @dataclass
 class Branch:
-    """One definition of a recurrent tensor: its value where `when` holds."""
+    """One branch of the definition of a recurrent tensor: its value where `when` holds."""
 
     when: Expr
     value: Ref
     loc: Loc | None
-    gradients: int = 0  # how many had been taken when it was written
-    folded: bool = False  # Python made True of one of its conditions: i % n == 0 where n is 1
+    gradients: int = 0  # the number of gradients taken before it was written
+    folded: bool = False  # Python evaluated one of its conditions to True: i % n == 0 with n = 1
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A tensor that was drawn of a distribution, and what it was drawn by."""
+    """A sample of a distribution, with the kind and the parameters of the distribution."""
 
     sample: Any
     kind: str
@@ -49,38 +49,38 @@ class Drawn:
 
 @dataclass
 class Tracer:
-    """Equations so far. The innermost active one is `current()`."""
+    """The equations and declarations of a program so far. `current()` is the innermost open one."""
 
     dims: list[Dim] = field(default_factory=list[Dim])
     nodes: dict[str, Node] = field(default_factory=dict)
     branches: dict[str, list[Branch]] = field(default_factory=dict)
-    nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that name no point
+    nowhere: dict[str, Loc | None] = field(default_factory=dict)  # branches that are always False
     outputs: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)  # metric name -> equation
     params: list[Any] = field(default_factory=list)
     effects: list[Checkpoint] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list[Export])
     drawn: list[Drawn] = field(default_factory=list[Drawn])
-    renamed: list[Mapping[str, str]] = field(default_factory=list)  # old to new, as it happened
+    renamed: list[Mapping[str, str]] = field(default_factory=list)  # old -> new names, in order
     checks: list[Callable[[Graph], None]] = field(default_factory=list)  # of the finished graph
-    # what is done to the finished graph, each once and in this order
+    # rewrites of the finished graph, each applied once and in this order
     finishing: dict[Callable[[Graph], Graph], None] = field(default_factory=dict)
     clocks: dict[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # what steps, and along which dims
+    )  # equations that have next values, and the dims along which they step
     final: set[str] = field(default_factory=set[str])  # names that the user gave
-    choices: set[str] = field(default_factory=set[str])  # declared by no line of the user's
+    choices: set[str] = field(default_factory=set[str])  # merges that no line of the user declares
     draws: int = 0
-    members: tuple[str, ...] = ()  # dims at whose points draws over no dims are made anew
-    gradients: int = 0  # that were taken
-    bounds: list[str] = field(default_factory=list)  # that belong to no dim
-    line: Loc | None = None  # whose gradient is being written, if one is
+    members: tuple[str, ...] = ()  # dims along which draws over no dims are repeated
+    gradients: int = 0  # the number of gradients taken
+    bounds: list[str] = field(default_factory=list)  # bounds that belong to no dim
+    line: Loc | None = None  # the line whose gradient is being written, if any
     resources: dict[str, Resource[Any]] = field(default_factory=dict[str, Resource[Any]])  # by key
 
     def know(self, names: set[str]) -> None:
-        """Raises DomainError if one of them is no dim and no bound of this program."""
-        mine = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
-        for name in sorted(names - mine):
+        """Raise DomainError if one of the names is neither a dim nor a bound of this program."""
+        known = {*self.dim_names(), *self.bounds}.union(*(symbols(d.hi) for d in self.dims))
+        for name in sorted(names - known):
             raise DomainError(
                 f"{name} is no dim and no bound of this context",
                 facts=f"its dims are {', '.join(str(d.range) for d in self.dims) or 'none'}",
@@ -96,16 +96,16 @@ class Tracer:
         return tuple(d.name for d in self.dims)
 
     def constant(self, array: np.ndarray) -> ArrayResource:
-        """Return an array as the program holds it, once, under a key that its contents give: equal
-        programs have equal texts."""
+        """Return the resource of an array, keyed by its contents, so that equal programs have equal
+        texts."""
         digest = hashlib.blake2b(f"{array.dtype} {array.shape}".encode(), digest_size=6)
         digest.update(np.ascontiguousarray(array).tobytes())
-        made = ArrayResource(f"data-{digest.hexdigest()}", array)
-        return cast(ArrayResource, self.resources.setdefault(made.key, made))
+        resource = ArrayResource(f"data-{digest.hexdigest()}", array)
+        return cast(ArrayResource, self.resources.setdefault(resource.key, resource))
 
     def function(self, kind: type[R], stem: str, value: object) -> R:
-        """Return a function as the program holds it, under the first key that is free for it:
-        stem, stem 2, .."""
+        """Return the resource of a function, under the first key that is free for it: stem,
+        stem 2, .."""
         key, k = stem, 1
         while self.resources.setdefault(key, kind(key, value)).value != value:
             k += 1
@@ -114,7 +114,7 @@ class Tracer:
 
     @contextmanager
     def drawing_over(self, dims: tuple[str, ...]) -> Generator[None]:
-        """Within, what is drawn over no dims is drawn at every point of these."""
+        """Make draws over no dims, within the block, independent draws at every point of `dims`."""
         before, self.members = self.members, dims
         try:
             yield
@@ -125,7 +125,7 @@ class Tracer:
         return fresh_name(stem, self.nodes)
 
     def free(self, name: str) -> None:
-        """Makes room for an equation of this name: one that has it is called x_2."""
+        """Free a name for a new equation: the one that has it is renamed to x_2."""
         if name in self.nodes:
             self.rename({name: self.fresh(name)})
 
@@ -134,43 +134,40 @@ class Tracer:
         ranges = ranges or {}
         return Domain(tuple(ranges.get(d.name, d.range) for d in self.dims if d.name in dims))
 
-    def emit(
-        self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str, type_: AnyType | None = None
-    ) -> Node:
-        """A new equation; its type is inferred."""
+    def emit(self, op: Op, args: tuple[Ref, ...], domain: Domain, stem: str) -> Node:
+        """Add an equation; its type is inferred. Raises ShapeError if the operands do not fit."""
         named = op.mentions().union(*(index_symbols(e) for a in args for e in a.index))
         self.know(named - bound_names(op))
         graph = Graph(self.nodes, ())
-        if type_ is None:
-            try:
-                type_ = op.infer(*(graph.read_type(a) for a in args))
-            except TypeError as e:
-                operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
-                law = (type(op).__doc__ or "").splitlines()[0]
-                raise ShapeError(
-                    str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
-                ) from None
+        try:
+            type_ = op.infer(*(graph.read_type(a) for a in args))
+        except TypeError as e:
+            operands = ", ".join(f"{a} is {graph.read_type(a)}" for a in args)
+            law = (type(op).__doc__ or "").splitlines()[0]
+            raise ShapeError(
+                str(e), facts=operands, hint=f"{op.name} is  {law}", loc=here()
+            ) from None
         node = Node(self.fresh(stem), op, args, domain, type_, self.line or here())
         self.nodes[node.name] = node
         return node
 
     def declare(self, stem: str, domain: Domain, type_: Type) -> Node:
-        """An equation whose branches are yet to be written."""
+        """Add an equation whose branches are yet to be written."""
         node = Node(self.fresh(stem), Merge(when=()), (), domain, type_, here())
         self.nodes[node.name] = node
         self.branches[node.name] = []
         return node
 
     def declare_choice(self, stem: str, domain: Domain, type_: Type) -> Node:
-        """An equation that the user has not declared: its branches have no lines of their own."""
+        """Add an equation that the user has not declared: its branches have no source lines."""
         node = self.declare(stem, domain, type_)
         self.choices.add(node.name)
         return node
 
     def define(self, name: str, when: Expr, value: Ref, folded: bool = False) -> None:
-        """Adds a branch. The first true one wins: later ones hold where no earlier one does.
+        """Add a branch. The first true one wins: later ones hold where no earlier one does.
 
-        One whose condition is plainly False, such as i % n == 1 where n is 1, names no point.
+        A branch whose condition is the constant False, such as i % n == 1 with n = 1, is dropped.
         """
         have, want = Graph(self.nodes, ()).read_type(value), self.nodes[name].type
         if have != want:
@@ -183,28 +180,28 @@ class Tracer:
         if when == FALSE:
             self.nowhere.setdefault(name, here())
             return
-        self._expect_seen(name, when)
+        self._expect_reachable(name, when)
         self.branches[name].append(Branch(when, value, here(), self.gradients, folded))
 
-    def _expect_seen(self, name: str, when: Expr) -> None:
-        """Raises DomainError if earlier branches hold wherever this one does, for any bounds.
+    def _expect_reachable(self, name: str, when: Expr) -> None:
+        """Raise DomainError if earlier branches hold wherever this one does, for any bounds.
 
-        Parameters of the program may leave nothing to some: a condition that Python has folded
-        hides none, and what is left is for the rest, x[t] = .., which only another such hides.
+        Python values in a program may make branches empty by chance, so branches whose condition
+        Python folded to True do not count, and only another x[t] = .. can hide a branch x[t] = ..
         """
         domain = self.nodes[name].domain
         earlier = [b for b in self.branches[name] if not b.folded]
         earlier = [b for b in earlier if b.when == TRUE or when != TRUE]
         if not earlier or any(isinstance(e, Product) for b in earlier for e in walk(b.when)):
             return
-        mine = both(when, *(c for r in domain for c in r.edges))
-        named = symbols(mine).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
-        mine = both(mine, *(compare(">=", Sym(n), 1) for n in named))
-        if any(isinstance(e, Product) for e in walk(mine)) or not isl.satisfiable(mine):
-            return  # what falls outside of the domain is dropped
-        if isl.satisfiable(both(mine, *(negate(b.when) for b in earlier))):
+        holds = both(when, *(c for r in domain for c in r.edges))
+        bounds = symbols(holds).union(*(symbols(b.when) for b in earlier)) - set(domain.dims)
+        holds = both(holds, *(compare(">=", Sym(n), 1) for n in bounds))
+        if any(isinstance(e, Product) for e in walk(holds)) or not isl.satisfiable(holds):
+            return  # branches outside the domain are dropped silently
+        if isl.satisfiable(both(holds, *(negate(b.when) for b in earlier))):
             return
-        hides = next(b for b in earlier if isl.satisfiable(both(mine, b.when)))
+        hides = next(b for b in earlier if isl.satisfiable(both(holds, b.when)))
         place = f"where {when}" if when != TRUE else "at every point"
         raise DomainError(
             f"this branch of {name} never holds: others come before it",
@@ -215,7 +212,7 @@ class Tracer:
         )
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Gives equations the names the user gave them, everywhere; handles follow `renamed`."""
+        """Rename equations everywhere in the program; handles look up `renamed`."""
 
         def new(name: str) -> str:
             return names.get(name, name)
@@ -236,16 +233,16 @@ class Tracer:
         self.effects = [e.renamed(new) for e in self.effects]
 
     def share_clock(self, name: str, other: str) -> None:
-        """`name` has its next values along the dims along which `other` has them."""
+        """Let `name` step along the same dims as `other`."""
         self.clocks[name] = self.clocks[other]
 
     def suggest(self, value: Ref, name: str) -> None:
-        """Names a new equation after what it is for, unless it has a name already."""
+        """Name a new equation after its purpose, unless it has a name already."""
         if self.unnamed(value):
             self.rename({value.name: self.fresh(name)})
 
     def unnamed(self, value: Ref) -> bool:
-        """Is it an equation, read at the identity, that is called after its op?"""
+        """Is it the read, at the identity, of an equation with a default name, that of its op?"""
         node = self.nodes[value.name]
         return (
             re.fullmatch(rf"{node.op.name}(_\d+)?", node.name) is not None
@@ -255,9 +252,9 @@ class Tracer:
         )
 
     def graph(self, keep: Collection[str] = ()) -> Graph:
-        """The finished system: declared tensors become merges with disjoint conditions.
+        """The finished graph: declared tensors become merges with disjoint conditions.
 
-        What nothing depends on is left out, but for what is to be kept.
+        Equations that nothing depends on are dropped, except those in `keep`.
         """
         nodes = dict(self.nodes)
         for name, branches in self._every_point().items():
@@ -301,7 +298,7 @@ class Tracer:
         )
 
     def _every_point(self) -> dict[str, list[Branch]]:
-        """The branches; a parameter that nothing trains keeps its first value."""
+        """The branches by equation; a parameter that nothing trains keeps its first value."""
         out = dict(self.branches)
         for p in self.params:
             if len(out[p.name]) == 1:
@@ -309,7 +306,7 @@ class Tracer:
         return out
 
     def _aliases(self, outputs: Collection[str]) -> dict[str, str]:
-        """y[t] = x + 1 is one equation, called y: by the name of the value, the declared one."""
+        """The declared name for each unnamed value that it is equal to: y[t] = x + 1 is just y."""
         out: dict[str, str] = {}
         for name, branches in self.branches.items():
             value = branches[0].value
@@ -324,7 +321,7 @@ class Tracer:
 
 
 def renamed(nodes: dict[str, Node], names: Mapping[str, str]) -> dict[str, Node]:
-    """The equations in their order, called by their new names."""
+    """Rename equations, and the reads of them, without changing their order."""
     out: dict[str, Node] = {}
     for k, n in nodes.items():
         name = names.get(k, k)
@@ -336,7 +333,7 @@ def renamed(nodes: dict[str, Node], names: Mapping[str, str]) -> dict[str, Node]
 
 
 def disjoint(when: list[Expr]) -> tuple[Expr, ...]:
-    """Each condition without the points of those before it; as written where it has none."""
+    """Exclude from each condition those before it, unless they are disjoint already."""
     out: list[Expr] = []
     for k, c in enumerate(when):
         earlier = [e for e in when[:k] if not excludes(e, c)]

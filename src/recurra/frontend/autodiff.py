@@ -1,9 +1,9 @@
-"""backward: cotangents along inverted reads.
+"""backward: reverse-mode differentiation, with cotangents propagated along inverted reads.
 
     y[p] = f(x[φ(p)])  where ψ(p)      gives      ∇x[q] = Σ over p in (φ∩ψ)⁻¹(q) of f'(∇y[p])
 
-Each read is inverted dim by dim. A dim of p that q fixes is substituted; a dim that q leaves free
-becomes a range and a sum; what is left of the relation becomes a guard (a merge with zero) or, for
+Each read is inverted dim by dim. A dim of p that q determines is substituted; a dim that q leaves
+free becomes a range and a sum; the rest of the relation becomes a guard (a merge with zero) or, for
 an axis that a slice made, a `pick`. Recurrences need nothing special: ∇x may read ∇x later in time,
 which is back-propagation through time.
 """
@@ -24,8 +24,8 @@ from recurra.frontend.construct import convert, pointwise, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
     decided_paths,
+    dependence_conditions,
     has_slope,
-    heard,
     passing,
     paths_between,
     snapshot,
@@ -61,7 +61,7 @@ from recurra.polyhedral.dependence import readers
 
 
 def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
-    """Gives each of `wrt` (default: the program's parameters) a `.grad` of its own shape."""
+    """Set `.grad` of each of `wrt` (default: the program's parameters), in its own shape."""
     tracer = loss.tracer
     leaves = tracer.params if wrt is None else _leaves(wrt)
     if loss.shape:
@@ -89,9 +89,9 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
                 hint="(first + second).backward(), or name what each is for: backward(wrt=...)",
                 loc=here(),
             )
-    asked = heard(graph, loss.name, needed & passed)
+    nonzero = dependence_conditions(graph, loss.name, needed & passed)
     by_data = decided_paths(graph, loss.name, needed & passed)
-    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, asked, by_data)
+    cotangents = _Cotangents(loss.kind, tracer, graph, needed, passed, nonzero, by_data)
     cotangents.seed(loss)
     cotangents.propagate()
     tracer.gradients += 1
@@ -101,7 +101,7 @@ def backward(loss: Operand, wrt: object, through_updates: bool) -> None:
 
 
 def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
-    """Raises RecurraError where a mean was meant to be over points, which are added up here."""
+    """Raise RecurraError for a mean over no axis, whose points backward() would add up instead."""
     own = {d for p in leaves for d in p.domain.dims}
     extra = [r for r in loss.domain if r.dim not in own]
     if not loss.mean_of_nothing or not extra:
@@ -118,9 +118,9 @@ def _expect_averaged(loss: Operand, leaves: Sequence[Operand]) -> None:
 
 
 def _leaves(wrt: object) -> list[Any]:
-    """The tensors of `wrt`. Raises RecurraError if one is none, or a read of another point."""
-    given = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
-    for x in given:
+    """The tensors of `wrt`. Raises RecurraError for a non-tensor or a read of another point."""
+    tensors = [wrt] if isinstance(wrt, Read) or not isinstance(wrt, Iterable) else list(wrt)
+    for x in tensors:
         if not isinstance(x, Read):
             raise RecurraError(
                 f"backward(wrt=...) takes tensors, not {type(x).__name__}",
@@ -136,11 +136,11 @@ def _leaves(wrt: object) -> list[Any]:
                 hint=f"ask for all of it, and read the gradient there: backward(wrt=[{x.name}])",
                 loc=here(),
             )
-    return given
+    return tensors
 
 
 def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) -> RecurraError:
-    """The refusal of a loss that no gradient leads back to a leaf from."""
+    """The error for a loss from which no gradient reaches a leaf."""
     on_the_way = paths_between(graph, loss.name, leaves, passing(graph)) - leaves
     ends = sorted(on_the_way - passed)
     facts = f"parameters: {', '.join(sorted(leaves)) or 'none'}"
@@ -160,7 +160,7 @@ def _unreached(graph: Graph, loss: Operand, leaves: set[str], passed: set[str]) 
 def _refuse_later_branches(
     loss: Tensor, gradients: Mapping[Any, Tensor], through_updates: bool
 ) -> None:
-    """Has the finished program checked for branches that the gradients should have gone through."""
+    """Check, when the program is finished, that no branch on a gradient path was added later."""
     tracer, line = loss.tracer, here()
     taken = tracer.gradients
 
@@ -194,15 +194,15 @@ def _refuse_later_branches(
 
 @dataclass
 class _Cotangents(Generic[Tensor]):
-    """∇x for every x in `needed`: declared first, so that equations may refer to each other."""
+    """The cotangents ∇x of all x in `needed`, declared first because they may be recursive."""
 
     kind: type[Tensor]
     tracer: Tracer
     graph: Graph
     needed: set[str]
     passed: set[str]
-    heard: Mapping[str, Expr]  # where a cotangent is 0 it goes on as 0, through any slope
-    decided: Mapping[str, Decided]  # the same, of data
+    nonzero: Mapping[str, Expr]  # conditions outside which a cotangent is 0, even times infinity
+    decided: Mapping[str, Decided]  # the same, for conditions on data
 
     def __post_init__(self) -> None:
         here = [n for n in self.graph.nodes if n in self.needed]
@@ -211,8 +211,8 @@ class _Cotangents(Generic[Tensor]):
         for name in here:
             node = self.graph[name]
             assert not isinstance(node.type, Tuple)
-            made = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
-            self.handle[name] = self.kind(self.tracer, Ref(made.name, node.domain.identity))
+            declared = self.tracer.declare_choice(f"d_{name}", node.domain, node.type)
+            self.handle[name] = self.kind(self.tracer, Ref(declared.name, node.domain.identity))
 
     def of(self, name: str) -> Tensor:
         return self.handle[name]
@@ -245,7 +245,7 @@ class _Cotangents(Generic[Tensor]):
             self.tracer.define(self.handle[name].name, TRUE, total.ref)
 
     def _through(self, node: Node) -> None:
-        """Adds the cotangents that `node` sends to what it reads."""
+        """Add the cotangents that `node` contributes to its operands."""
         if not any(a.name in self.needed for a in node.args):
             return
         g = self.of(node.name)
@@ -258,17 +258,17 @@ class _Cotangents(Generic[Tensor]):
         )
         for k, (a, d) in enumerate(zip(node.args, grads, strict=True)):
             if a.name in self.needed and d is not None:
-                heard = self.heard.get(node.name, TRUE)
-                when = heard if has_slope(d, g, [y, *xs]) else TRUE
+                nonzero = self.nonzero.get(node.name, TRUE)
+                when = nonzero if has_slope(d, g, [y, *xs]) else TRUE
                 d = self._where_decided(node, a, d)
-                pulled = pull(self.tracer, self.graph, node, k, d, when, heard)
+                pulled = pull(self.tracer, self.graph, node, k, d, when, nonzero)
                 if pulled is not None:
                     self.terms[a.name].append(pulled)
 
     def _where_decided(self, node: Node, ref: Ref, gradient: Tensor) -> Tensor:
-        """The cotangent of an operand, 0 where data decide that its reader is not computed.
+        """Zero the cotangent of an operand where conditions on data skip its reader.
 
-        It then need not be computed there either. What the same conditions decide hands it on.
+        It need not be computed there either. Conditions that the operand shares are left to it.
         """
         decided = self.decided.get(node.name, NOTHING) - self.decided.get(ref.name, NOTHING)
         for c in sorted(decided, key=str):
@@ -283,7 +283,7 @@ class _Cotangents(Generic[Tensor]):
     def _elementwise(
         self, node: Node, gradient: Tensor, result: Tensor, xs: list[Tensor]
     ) -> tuple[Tensor | None, ...]:
-        """The rule of a pointwise op, on operands copied to the shape of the result."""
+        """The cotangents of an elementwise op, computed on operands expanded to its result."""
         assert isinstance(node.op, Elementwise)
         ins, out = node.op.parts(tuple(len(x.shape) for x in xs))
         sizes = dict(zip(out, result.shape, strict=True))
@@ -309,53 +309,53 @@ def pull(
     index: int,
     gradient: Tensor,
     when: Expr,
-    heard: Expr,
+    nonzero: Expr,
 ) -> Tensor | None:
-    """∇x's share from operand `index` of `node`, by the cotangent of the value that was read.
+    """The contribution to ∇x of operand `index` of `node`, from the cotangent of the value read.
 
     Args:
-        when: what must hold at the reader's point for it to have a share.
-        heard: where it does not hold `gradient` is 0: points that need not be added up.
+        when: the condition at the reader's point under which it contributes.
+        nonzero: the condition outside which `gradient` is 0, so that sums may omit those points.
     """
     inverses = invert(tracer, graph, node, index, when)
     bends = bool(node.args[index].slices) and rows_bend(graph, node)
-    # of what one point reads there is no sum that a recurrence could be made of
-    shares = [_share(gradient, node, inv, heard, bends or not inv.free) for inv in inverses]
-    found = [x for x in shares if x is not None]
+    # without free dims there is no sum that could become a recurrence: products may be split
+    terms = [_term(gradient, node, inv, nonzero, bends or not inv.free) for inv in inverses]
+    found = [x for x in terms if x is not None]
     return reduce(add, found) if found else None
 
 
-def _share(gradient: Tensor, node: Node, inv: Inverse, heard: Expr, apart: bool) -> Tensor | None:
-    """The gradient that a reader of each point sends there; products are taken `apart`."""
+def _term(gradient: Tensor, node: Node, inv: Inverse, nonzero: Expr, split: bool) -> Tensor | None:
+    """The contribution of one inverse of a read; `split` applies sums to factors of products."""
     edges = [*_edges(node.domain, inv), inv.inside]
     edges = [g for g in edges if g != TRUE and not _implied(g, inv.source)]
     guards = [g for g in _guards(inv) if not _implied(g, inv.source)]
     value = _view(gradient, inv.by)
     if inv.ref.slices and not all(_implied(g, value.domain) for g in edges):
-        # picking an element reads the value, also where no reader is
+        # picking an element reads the value even where there is no reader
         value = _view(_ended(gradient), inv.by)
         value, edges = _guarded(gradient.tracer, value, both(*edges), inv), []
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if isinstance(e, Slice):
-            value = _unslice(value, e, r, guards, apart)
+            value = _unslice(value, e, r, guards, split)
     cond = both(*edges, *guards)
     if cond == FALSE:
         return None
-    heard = substitute(heard, inv.by)
-    if _is_box(heard, value.domain):
-        heard = TRUE  # sums over all of a dim cost little more, and keep their order free
-    return _total(_guarded(gradient.tracer, value, cond, inv), inv, heard, apart)
+    nonzero = substitute(nonzero, inv.by)
+    if _is_box(nonzero, value.domain):
+        nonzero = TRUE  # sums over all of a dim cost little more, and keep their order free
+    return _total(_guarded(gradient.tracer, value, cond, inv), inv, nonzero, split)
 
 
 def _is_box(condition: Expr, domain: Domain) -> bool:
-    """Tell whether no comparison of a condition relates two dims."""
+    """Does no comparison of a condition relate two dims?"""
     dims = set(domain.dims)
     compared = (e for e in walk(condition) if isinstance(e, Cmp))
     return not any(len(symbols(e) & dims) > 1 for e in compared)
 
 
 def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
-    """Find the conditions at q for the point that would read it to be a point of the reader."""
+    """The conditions on q under which the point determined by it lies in the reader's domain."""
     out: list[Expr] = []
     for p, e in inv.fixed.items():
         r = domain[p]
@@ -369,7 +369,7 @@ def _edges(domain: Domain, inv: Inverse) -> list[Expr]:
 
 
 def _guards(inv: Inverse) -> list[Expr]:
-    """The other conditions at (q, free dims) under which q is read there."""
+    """The remaining conditions on (q, free dims) under which q is read there."""
     out = [inv.when]
     for e, r in zip(inv.ref.index, inv.source, strict=True):
         if not isinstance(e, Slice) and e != r.sym:
@@ -378,39 +378,42 @@ def _guards(inv: Inverse) -> list[Expr]:
 
 
 def _implied(expr: Expr, source: Domain) -> bool:
-    """Does the box of the source say so already?"""
+    """Is the condition one of the bounds of the source's domain?"""
     return any(expr in (compare(">=", r.sym, r.lo), compare("<", r.sym, r.hi)) for r in source)
 
 
 def _less(left: Expr | int, right: Expr | int) -> bool:
-    """Can a < b be?"""
+    """Can `left` be less than `right`?"""
     gap = lin([(right, 1), (left, -1)])
     return gap > 0 if isinstance(gap, int) else True
 
 
 def _view(gradient: Tensor, by: dict[str, Expr | int]) -> Tensor:
-    """`gradient` with the reader's dims replaced."""
+    """Substitute the reader's dims in the read of `gradient`."""
     if all(isinstance(e, Sym) and e.name == p for p, e in by.items()):
         return gradient
     return gradient.kind(gradient.tracer, gradient.ref.at(by), indexed=True)
 
 
 def _unslice(
-    value: Tensor, slice_: Slice, extent: Range, guards: list[Expr], apart: bool
+    value: Tensor, slice_: Slice, extent: Range, guards: list[Expr], split: bool
 ) -> Tensor:
-    """The element of the leading axis that point q of the source was read into."""
+    """The element of the leading axis that holds point q of the source.
+
+    Conditions under which there is one are appended to `guards`.
+    """
     at = extent.sym - slice_.lo
     if slice_.step != 1:
         guards.append(compare("==", at % slice_.step, 0))
         at = at // slice_.step
     if slice_.pad is not None:
         guards.append(compare("<", extent.sym, slice_.hi))
-    product = picked(value, at) if apart else None
+    product = picked(value, at) if split else None
     return value.apply(Pick(axis=0, at_=at, zero=True), value) if product is None else product
 
 
 def _ended(value: Tensor) -> Tensor:
-    """`value` with no axis of negative length where it is not defined: f[B-t] is f[max(B-t,0)]."""
+    """Clamp axis lengths at 0 where `value` is not defined: f32[B-t] becomes f32[max(B-t,0)]."""
     dims = set(value.tracer.dim_names())
     for k, n in enumerate(value.type.shape):
         if symbols(n) & dims and (size := maximum(n, 0)) != n:
@@ -419,7 +422,7 @@ def _ended(value: Tensor) -> Tensor:
 
 
 def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
-    """`value` where `cond` holds, else zero, over all of the inverse's box."""
+    """`value` where `cond` holds, else zero, over the whole box of the inverse."""
     have = value.domain
     if cond == TRUE and all(r == inv.ranges[r.dim] for r in have):
         return value
@@ -431,14 +434,14 @@ def _guarded(tracer: Tracer, value: Tensor, cond: Expr, inv: Inverse) -> Tensor:
     return value.kind(tracer, Ref(node.name, node.domain.identity))
 
 
-def _total(value: Tensor, inv: Inverse, heard: Expr, apart: bool) -> Tensor:
+def _total(value: Tensor, inv: Inverse, nonzero: Expr, split: bool) -> Tensor:
     """Σ over the free dims, each over the tightest interval outside of which the value is 0."""
-    have, when = value.domain, both(inv.when, heard)
+    have, when = value.domain, both(inv.when, nonzero)
     varying = [r for r in inv.free if r.dim in have]
-    times: Expr | int = 1
+    count: Expr | int = 1
     for r in inv.free:
         if r not in varying:  # the value does not depend on it: count the points
-            times = mul(times, lin([(r.hi, 1), (r.lo, -1)]))
+            count = mul(count, lin([(r.hi, 1), (r.lo, -1)]))
     if varying:
         index = tuple(
             _interval(*readers(r, inv.free, inv.source, inv.ref.index, when))
@@ -446,13 +449,13 @@ def _total(value: Tensor, inv: Inverse, heard: Expr, apart: bool) -> Tensor:
             else r.sym
             for r in have
         )
-        value = _summed(value, index, apart)
-    return value if times == 1 else value * convert(value.kind, wrap(times), value.dtype)
+        value = _summed(value, index, split)
+    return value if count == 1 else value * convert(value.kind, wrap(count), value.dtype)
 
 
-def _summed(value: Tensor, index: tuple[Index, ...], apart: bool) -> Tensor:
-    """The sum over the ranges of an index; of a product that is taken `apart` a contraction."""
-    product = summed(value, index) if apart else None
+def _summed(value: Tensor, index: tuple[Index, ...], split: bool) -> Tensor:
+    """The sum over the ranges of an index; with `split`, a product becomes a contraction."""
+    product = summed(value, index) if split else None
     if product is not None:
         return product
     value = value.kind(value.tracer, Ref(_named(value).name, index), indexed=True)
@@ -461,12 +464,12 @@ def _summed(value: Tensor, index: tuple[Index, ...], apart: bool) -> Tensor:
 
 
 def _interval(lo: Expr | int, hi: Expr | int) -> Index:
-    """The points from `lo` to `hi`: a range, or the one point that it is."""
+    """The index lo:hi, or just lo if that is its only point."""
     return lo if lin([(hi, 1), (lo, -1)]) == 1 else Slice(lo, hi)
 
 
 def _named(value: Tensor) -> Tensor:
-    """The value as an equation of its own, read at the identity over its whole domain."""
+    """Return a read of an equation at the identity, adding an equation for any other read."""
     if value.graph.is_identity(value.ref):
         return value
     node = value.tracer.declare_choice("pulled", value.domain, value.type)

@@ -1,4 +1,4 @@
-"""Axes as one names them: from 0 on, or from the end."""
+"""Axis arguments: numbers that count axes from the first or, if negative, from the last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Axes = int | tuple[int, ...] | list[int] | None
 
 
 def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
-    """The axes that are meant, from 0 on, in order; raises ShapeError if there is none."""
+    """The axes as sorted, non-negative numbers; raises ShapeError for one that does not exist."""
     rank = len(x.shape)
     several = isinstance(axis, (tuple, list))
     every: Any = range(rank) if axis is None else axis if several else (axis,)
@@ -40,11 +40,11 @@ def axes_of(x: Operand, axis: Axes) -> tuple[int, ...]:
 
 
 def _read_over(operand: Operand, dim: str) -> str:
-    """The index, as written in brackets, that reads all points of a dim."""
+    """The text of the index that reads all points of a dim, for an error."""
     ranges = operand.domain if dim in operand.domain.dims else operand.tracer.domain({dim})
     return ", ".join(f"{r.lo}:{r.hi}" if r.dim == dim else r.dim for r in ranges)
 
 
 def axis_of(x: Operand, axis: Axes) -> int:
-    """One axis, from 0 on."""
+    """One axis as a non-negative number; raises ShapeError if it does not exist."""
     return axes_of(x, axis)[0]

@@ -1,4 +1,4 @@
-"""Index expressions as the methods of tensors take them: what is read, not computed with."""
+"""Index expressions without arithmetic, as the methods of tensors take them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from recurra.ir.expr import Expr
 
 
 class BareIndex(Opaque):
-    """An index expression without arithmetic, as tensors take it; users hold an `Index`.
+    """An index expression without arithmetic; users hold its subclass `Index`.
 
-    What folds to a number is an index, too: `(i % n == 0) & ~c` means the same for n = 1, where it
-    is no longer about i. Such a one is also a number or a truth value of Python.
+    Expressions that fold to a constant stay indices: `(i % n == 0) & ~c` also works for n = 1, when
+    it no longer depends on i. Such an index converts to a number or a truth value of Python.
     """
 
     __slots__ = ("expr",)
@@ -39,7 +39,7 @@ class BareIndex(Opaque):
 
     @property
     def constant(self) -> int | bool | None:
-        """The number or truth value that it has folded to, if it has."""
+        """The number or truth value to which the expression folded, or None."""
         if isinstance(self.expr, int):
             return self.expr
         return self.expr == ex.TRUE if self.expr in (ex.TRUE, ex.FALSE) else None
@@ -89,7 +89,7 @@ class BareIndex(Opaque):
         )
 
 
-Size = int | BareIndex | Expr  # of an axis: a number, or made of bounds
+Size = int | BareIndex | Expr  # the size of an axis: a number or an expression of bounds
 
 
 def wrap(expr: Expr | int) -> BareIndex | int:
@@ -101,7 +101,7 @@ def unwrap(expr: Size) -> Expr | int: ...
 @overload
 def unwrap(expr: object) -> object: ...
 def unwrap(expr: object) -> object:
-    """The index expression of a `BareIndex`; a whole number of NumPy becomes one of Python."""
+    """The expression of an index, a Python int for a NumPy integer, and anything else as it is."""
     if isinstance(expr, np.integer):
         return int(expr)
     return expr.expr if isinstance(expr, BareIndex) else expr

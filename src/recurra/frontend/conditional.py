@@ -1,4 +1,4 @@
-"""`rc.cond`: a choice between two values by one truth value, of which only one is computed.
+"""`rc.cond`: a conditional on one Boolean, of which only the chosen side is computed.
 
 y = rc.cond(done, env.reset(), o)      →      y = cond(done, reset_0, o)
                                               reset = call(token, done, if_=1)
@@ -21,10 +21,10 @@ from recurra.ops.elementwise import Cond
 
 
 def cond(cond: object, a: object, b: object) -> RecurrentTensor:
-    """`a` where the one truth value `cond` of a point holds, else `b`; the other is not computed.
+    """`a` if the Boolean `cond` of a point is true, else `b`; the other side is not computed.
 
-    Host calls that only the other side needs are not made. What costs little is computed all the
-    same, and so is what something else reads. Gradients through the side that is not taken are 0.
+    Host calls that only the other side needs are not made. Equations that cost little, or that
+    something else reads, are computed all the same. Gradients through the other side are 0.
     """
     if callable(a) or callable(b):
         raise RecurraError(
@@ -49,24 +49,24 @@ def cond(cond: object, a: object, b: object) -> RecurrentTensor:
 
 
 def calls_where_decided(graph: Graph) -> Graph:
-    """Return the graph with host calls made at those points only where somebody takes a result.
+    """Restrict host calls to the points at which one of their results is taken.
 
     x[0] = f;  x[t] = cond(d, f, x[t-1])      →      f = call(.., t == 0 | d[t], if_=..)
     """
-    apart = without_order(graph)
-    found, nodes = decided(apart, calls=True), dict(graph.nodes)
+    unordered = without_order(graph)
+    found, nodes = decided(unordered, calls=True), dict(graph.nodes)
     known = dict[str, frozenset[Taken]]()
     for call in graph.nodes.values():
         if not isinstance(call.op, Call) or call.op.if_ is not None:
             continue
-        items = [r.name for r, _ in apart.readers.get(call.name, ())]
-        read = [r for r in items if apart.readers[r] or r in graph.outputs]
-        taken = {x for r in read for x in takers(apart, r, found, known)}
-        if not is_decided(apart, call.name, taken):  # then by what decides all of them
+        items = [r.name for r, _ in unordered.readers.get(call.name, ())]
+        read = [r for r in items if unordered.readers[r] or r in graph.outputs]
+        taken = {x for r in read for x in takers(unordered, r, found, known)}
+        if not is_decided(unordered, call.name, taken):  # then by the conditions all have in common
             common = [frozenset.intersection(*(x.by for x in taken))] if taken else []
             taken = {Taken(by=x) for x in common if x}
         if taken:
             if_ = decision(call, taken, nodes)
-            only = replace(call.op, if_=len(call.args))
-            nodes[call.name] = replace(call, op=only, args=(*call.args, if_))
+            op = replace(call.op, if_=len(call.args))
+            nodes[call.name] = replace(call, op=op, args=(*call.args, if_))
     return replace(graph, nodes=nodes)

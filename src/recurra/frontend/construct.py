@@ -1,4 +1,4 @@
-"""Tensors from numbers, index expressions and arrays; operands brought to one shape and type."""
+"""Construction of tensors from Python values, broadcasting, and type promotion."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from recurra.ops.scan import CumSum
 from recurra.ops.source import Const, Data, Value
 from recurra.polyhedral import isl
 
-_NARROW = {"float64": "f32", "int64": "i32"}  # what arrays are unless a type is asked for
+_NARROW = {"float64": "f32", "int64": "i32"}  # the default types of arrays of 64 bits
 
 
 def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> Tensor:
-    """A tensor from a number, an index expression, or an array; of a tensor, itself."""
+    """Convert a number, an index expression or an array to a tensor; a tensor is returned as is."""
     if isinstance(x, kind):
         return x
     tracer, dtype = current(), dtype and dtype_name(dtype)
@@ -52,7 +52,7 @@ def convert(kind: type[Tensor], x: object, dtype: str | Dtype | None = None) -> 
 
 
 def _expect_no_list(value: object) -> None:
-    """Raises ShapeError for a list in which there are tensors."""
+    """Raise ShapeError for a list that contains tensors."""
     if isinstance(value, (list, tuple)) and any(isinstance(y, Read) for y in value):
         written = ", ".join(y.called if isinstance(y, Read) else str(y) for y in value)
         raise ShapeError(
@@ -66,12 +66,12 @@ def _expect_no_list(value: object) -> None:
 def _array(value: object, dtype: str | None) -> np.ndarray:
     no_number = value is None or array_of(value, "the constant", here()).dtype.kind in "OUSV"
     to = array_type(value) if dtype is None or no_number else dtype
-    # a copy: the caller may write to his array
+    # a copy, as the caller may write to the array later
     return np.array(fitted(value, to, "the constant", hint=_other_type(value, to), loc=here()))
 
 
 def array_type(x: object) -> str:
-    """The type of a tensor made of an array, unless one is asked for."""
+    """The default element type of a tensor made from an array; raises ShapeError if none fits."""
     if x is None:
         raise ShapeError(
             "None is no tensor",
@@ -98,7 +98,7 @@ def array_type(x: object) -> str:
 
 
 def _other_type(value: object, dtype: str) -> str:
-    """The way out for a constant that does not fit a type."""
+    """The hint for a constant that does not fit a type."""
     if array_of(value).dtype.kind in "fc":
         more = 'rc.constant(x, "f64") holds more'
         cut = '; what is to be cut off: rc.constant(x).cast("i32")'
@@ -119,7 +119,7 @@ def zeros(type_: Type) -> Const:
 
 
 def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
-    """`op` on operands that broadcast from the right and meet in one type."""
+    """Apply an elementwise op, with operands broadcast from the right and promoted to one type."""
     if issubclass(op, el.Where):
         tensors = [convert(kind, xs[0]), *promote(kind, *xs[1:])]
     elif issubclass(op, Floating):
@@ -142,7 +142,7 @@ def pointwise(kind: type[Tensor], op: type[Elementwise], *xs: object) -> Tensor:
 
 
 def dropped(x: Tensor, ones: tuple[int, ...]) -> Tensor:
-    """Without axes, each of size 1."""
+    """Drop axes of size 1."""
     if not ones:
         return x
     is_summed = accumulator(x.dtype) == x.dtype
@@ -151,12 +151,12 @@ def dropped(x: Tensor, ones: tuple[int, ...]) -> Tensor:
 
 
 def as_float(x: Tensor) -> Tensor:
-    """Integers and truth values as f32; floats as they are."""
+    """Cast integers and truth values to f32; leave floats as they are."""
     return x if is_float(x.dtype) else x.cast("f32")
 
 
 def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
-    """0, 1, .. size - 1, i32; of a size that is known later a running count."""
+    """The vector 0, 1, .. size - 1 (i32); for a symbolic size, a running sum of ones."""
     if isinstance(size, int):
         return convert(kind, np.arange(size))
     tracer, op = current(), Const(value=1, dtype="i32", shape=(size,))
@@ -169,7 +169,7 @@ def counted(kind: type[Tensor], size: Expr | int) -> Tensor:
 def logical(
     kind: type[Tensor], op: type[Elementwise], bits: type[Elementwise], *xs: object
 ) -> Tensor:
-    """`op` of truth values, `bits` of integers."""
+    """Apply `op` to truth values, `bits` to integers."""
     tensors = promote(kind, *xs)
     return pointwise(kind, op if all(x.dtype == "bool" for x in tensors) else bits, *tensors)
 
@@ -181,8 +181,8 @@ _ORDER: dict[type[Elementwise], Callable[[int, int], bool]] = {
 
 
 def comparison(kind: type[Tensor], op: type[Elementwise], a: object, b: object) -> Tensor:
-    """`op` of two operands; a number that the type of the other cannot hold is below or above all
-    that it can, as in NumPy."""
+    """Compare two operands; a number outside the range of the other's type compares as in NumPy:
+    it is less or greater than every value."""
     sides = _outside(a, b), _outside(b, a)
     if any(sides):
         x = b if sides[0] else a
@@ -191,7 +191,7 @@ def comparison(kind: type[Tensor], op: type[Elementwise], a: object, b: object) 
 
 
 def _outside(number: object, value: object) -> int:
-    """-1 or 1 for a whole number below or above all of a tensor's type."""
+    """-1 or 1 for an integer below or above the range of a tensor's type, else 0."""
     if (
         type(number) is not int
         or not isinstance(value, Read)
@@ -204,12 +204,13 @@ def _outside(number: object, value: object) -> int:
 
 
 def with_slope_of(x: Tensor, other: Callable[[], Tensor]) -> Tensor:
-    """`x` with the gradient of what `other` writes, where it has one."""
+    """`x` with the gradient of the tensor that `other` returns; integers have none."""
     return pointwise(x.kind, el.WithGradient, x, other()) if is_float(x.dtype) else x
 
 
 def promote(kind: type[Tensor], *xs: object) -> list[Tensor]:
-    """Operands in one type; numbers take that of the tensors, or make integers a float."""
+    """Convert operands to one type: that of the tensors, or f32 if those are integers and a number
+    is a float."""
     dtype = reduce(join, [t for x in xs if (t := _strong_type(x))] or ["bool"])
     weak = [_weak_kind(x) for x in xs if not _strong_type(x)]
     if "f32" in weak and not is_float(dtype):
@@ -220,14 +221,14 @@ def promote(kind: type[Tensor], *xs: object) -> list[Tensor]:
 
 
 def _strong_type(value: object) -> str | None:
-    """The type that a tensor or an array brings along; a number has none."""
+    """The element type of a tensor or an array; None for a number, whose type is weak."""
     if isinstance(value, Read):
         return value.dtype
     return array_type(value) if _is_array(value) else None
 
 
 def assigned(kind: type[Tensor], name: str, x: object, want: Type) -> Tensor:
-    """The value of a branch of `name`, as operands of its type are cast; none that is narrowed."""
+    """Cast the value of a branch of `name` to its type; raise ShapeError if that narrows it."""
     have = _strong_type(x) or _weak_kind(x)
     is_number = _strong_type(x) is None
     takes = is_number and (have != "f32" or is_float(want.dtype))
@@ -253,7 +254,7 @@ def _weak_kind(value: object) -> str:
 
 
 def always_equal(a: Expr | int, b: Expr | int) -> bool:
-    """Are two sizes one number at every point, as min(N, T-t) and min(N+t, T)-t are?"""
+    """Are two sizes equal at every point, as min(N, T-t) and min(N+t, T)-t are?"""
     if a == b or isinstance(a, int) or isinstance(b, int):
         return a == b
     tracer = current()
@@ -264,7 +265,7 @@ def always_equal(a: Expr | int, b: Expr | int) -> bool:
 
 
 def with_size(x: Tensor, axis: int, size: Expr | int) -> Tensor:
-    """`x`, whose axis has this size, with the size written like that."""
+    """Rewrite the size of an axis of `x` as the equal expression `size`."""
     if 1 in (size, x.shape[axis]) or x.shape[axis] == size:
         return x
     return x.apply(Cut(axis=axis, start=0, size=size), x)
@@ -291,7 +292,7 @@ def _common_shape(
 
 
 def points_for_elements(tensors: Sequence[Operand]) -> str:
-    """Suggest what to write where z[0:4] reads points of a dim but was meant to read elements."""
+    """The hint for z[0:4] read as points of a dim where elements of the value were meant."""
     todo = list(tensors)
     while todo:
         x = todo.pop()

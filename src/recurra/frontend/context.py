@@ -1,4 +1,4 @@
-"""Context: where a program is written, compiled and run."""
+"""Context: the block in which a program is written, and the methods that compile and run it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OPTIONS: ContextVar[Mapping[str, object]] = ContextVar("options", default={})  
 
 @contextmanager
 def compiling(**options: object) -> Generator[None]:
-    """Within, `ctx.compile` has these options where it is given none."""
+    """Set defaults for the options of `ctx.compile` within the block."""
     token = _OPTIONS.set({**_OPTIONS.get(), **options})
     try:
         yield
@@ -63,7 +63,7 @@ _COMPILE: ContextVar[Compile | None] = ContextVar("compile", default=None)
 
 @contextmanager
 def compiled_by(compile: Compile) -> Generator[None]:
-    """Within, `ctx.compile` gives what a function of the context and the bounds gives."""
+    """Replace `ctx.compile` within the block by a function of the context and the bounds."""
     token = _COMPILE.set(compile)
     try:
         yield
@@ -72,33 +72,32 @@ def compiled_by(compile: Compile) -> Generator[None]:
 
 
 class Context:
-    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — named as you name them.
+    """`with rc.Context(num_dims=3) as ((b, B), (i, I), (t, T)):` — dims have your variables' names.
 
-    Of one dim `as (t, T)` will do.
+    With one dim, `as (t, T)` is enough.
     """
 
     @partial(expecting, name="rc.Context", hint='write rc.Context(dims="b t")')
     def __init__(self, num_dims: int | None = None, dims: str | Sequence[str] | None = None):
-        given = dims.split() if isinstance(dims, str) else dims
-        self.names = None if given is None else list(given)
+        names = dims.split() if isinstance(dims, str) else dims
+        self.names = None if names is None else list(names)
         self.num_dims = num_dims if self.names is None else len(self.names)
         self.tracer = Tracer()
         self.pairs: Pairs = ()
-        self._graph: Graph | None = None
 
     def __enter__(self) -> Any:
         frame = caller()
         targets = _targets_in_source(frame)
         if self.num_dims is None:
-            self.num_dims = _pairs_taken(frame)
-        is_pair = self.num_dims == 1 and _takes(frame) == [2]
+            self.num_dims = _pairs_unpacked(frame)
+        is_pair = self.num_dims == 1 and _unpacked(frame) == [2]
         if is_pair and targets is not None:
             targets = [ast.Tuple(list(targets))]
         names = [(d, _bound(d)) for d in self.names or _DEFAULT[self.num_dims]]
         if targets is not None:
             _expect_pairs([*map(ast.unparse, targets)], names, self.names is not None)
-        elif not is_pair and (taken := _takes(frame)):
-            _expect_pairs([f"name {k + 1}" for k in range(taken[0])], names, True)
+        elif not is_pair and (counts := _unpacked(frame)):
+            _expect_pairs([f"name {k + 1}" for k in range(counts[0])], names, True)
         if self.names is None and targets is not None:
             names = _pairs(targets, self.num_dims) or names
         if self.pairs:
@@ -111,11 +110,11 @@ class Context:
         return self.pairs[0] if is_pair else self.pairs
 
     def _expect_same(self, names: list[tuple[str, str]], are_read: bool) -> None:
-        """A program may be written in several blocks, with the names of the first."""
-        mine = [(str(d), str(n)) for d, n in self.pairs]
-        if names != mine and are_read:
+        """Raise RecurraError if a second block of the program names the dims otherwise."""
+        own = [(str(d), str(n)) for d, n in self.pairs]
+        if names != own and are_read:
             raise RecurraError(
-                f"the dims of this context are called {', '.join(d for d, _ in mine)}",
+                f"the dims of this context are called {', '.join(d for d, _ in own)}",
                 facts=f"this block calls them {', '.join(d for d, _ in names)}",
                 hint="write `with ctx:` to go on with the program, or make a context of its own",
                 loc=here(),
@@ -156,24 +155,26 @@ class Context:
         tuning: Tuning | None = None,
         **knobs: Unpack[Knobs],
     ) -> Executable:
-        """The program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`. Reusable.
+        """Compile the program for these bounds: `ctx.compile({B: 64, I: 100, T: 200})`.
 
-        A bound is a number, made of other bounds, `N: B * T`, or what the data set: `T: d` ends
-        rows where `d` holds, and `T: rc.until(d, max=200)` at 200 points at most.
+        A bound is a number, an expression of other bounds (`N: B * T`), or set by the data: `T: d`
+        ends rows where `d` holds, `T: rc.until(d, max=200)` does so after at most 200 points. The
+        result can be run any number of times.
 
         Args:
             backend: "jax", "numpy", "torch", "jax+nest" or "torch+nest".
-            memory: "2GiB", the most that is held at once; more is computed twice where it has to
-                be, and what does not fit even so is refused.
-            check: with "nan", a run that makes a NaN or inf is refused with the op, the point and
-                the line that made it; launches are then short, and slower. With "bounds", a read
-                by data that leaves its axis is.
-            workers: devices that share the rows of a dim that orders nothing.
-            groups: groups of rows of host environments, which take turns.
-            offload: "host" or "disk", where large stores lie; or an `rc.Offload`.
+            memory: the peak memory allowed, such as "2GiB"; values are recomputed to stay below it,
+                and a program that does not fit even so is refused.
+            check: with "nan", a run stops at the first NaN or inf and reports the op, the point and
+                the line; launches are then short, and slower. With "bounds", it stops at an index
+                by data that is outside its axis.
+            workers: the number of devices that share the rows of a dim that imposes no order.
+            groups: the number of groups into which rows of host environments are split, so that
+                one group steps while others compute.
+            offload: the place of large stores, "host" or "disk", or an `rc.Offload`.
             placement: the solver that places stores in one block of memory.
             scheduler: "own", or "isl" for the order that isl's scheduler finds.
-            tuning: knobs for experts; each of them is a keyword, too (docs/options.md).
+            tuning: knobs for experts; each is also a keyword of its own (docs/options.md).
 
         Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
         it runs.
@@ -200,10 +201,10 @@ class Context:
         )
         options = options.but(more).filled(_OPTIONS.get())
         with at_the_users_line():
-            return fitted(lambda asked: Executable(self.tracer, sizes, asked), options)
+            return fitted(lambda chosen: Executable(self.tracer, sizes, chosen), options)
 
     def _known(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options; raises RecurraError if one of them is none, perhaps a bound or an input."""
+        """Return the options; raise RecurraError for one that does not exist, such as a bound."""
         from recurra.compiler.options import expect_known
 
         inputs = [n.name for n in self.tracer.nodes.values() if isinstance(n.op, Input)]
@@ -213,7 +214,7 @@ class Context:
     def _sizes(self, bounds: object) -> dict[str, object]:
         """The bounds by name; raises DomainError if one of them is a dim.
 
-        Truth values end rows where they hold, {T: d}, and a bound may be made of others,
+        A Boolean tensor ends rows where it holds, {T: d}; a bound may be an expression of others,
         {N: B * T}.
         """
         if not isinstance(bounds, Mapping):
@@ -268,7 +269,7 @@ class Context:
         tuning: Tuning | None = None,
         **knobs: Unpack[Knobs],
     ) -> dict[str, Any]:
-        """Compile with the options, then run with the others, those of `program.run`."""
+        """Compile, then run: takes the options of `compile` and those of `program.run`."""
         program = self.compile(
             bounds,
             backend=backend,
@@ -329,7 +330,7 @@ def _targets_in_source(frame: FrameType) -> Sequence[ast.expr] | None:
 
 
 def _expect_names(names: list[str]) -> None:
-    """Dims and bounds are words, each its own, that mean nothing else in an index."""
+    """Raise RecurraError unless the names of dims and bounds are distinct and not reserved."""
     for k, name in enumerate(names):
         if is_word(name) and name not in names[:k]:
             continue
@@ -344,7 +345,7 @@ def _expect_names(names: list[str]) -> None:
 
 
 def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> None:
-    """`with ctx as (b, B), (t, T):` has two context managers, ctx and (t, T)."""
+    """Raise RecurraError for `with ctx as (b, B), (t, T):`, which has two context managers."""
     if not all(isinstance(x, ast.Tuple) for x in more):
         return
     pairs = ", ".join(map(ast.unparse, (first, *more)))
@@ -356,25 +357,25 @@ def _expect_brackets(ctx: ast.expr, first: ast.expr, more: list[ast.expr]) -> No
     )
 
 
-def _takes(frame: FrameType) -> list[int]:
-    """Count the values that __enter__ is unpacked into, and those of the first of them.
+def _unpacked(frame: FrameType) -> list[int]:
+    """The numbers of values to which the result of __enter__, and its first item, are unpacked.
 
-    The counts are [3, 2] for `as ((b, B), (i, I), (t, T))` and [2] for `as (t, T)`. They are read
-    from the bytecode, so that no source is needed.
+    [3, 2] for `as ((b, B), (i, I), (t, T))`, [2] for `as (t, T)`: read from bytecode, as there may
+    be no source.
     """
     after = (x for x in dis.get_instructions(frame.f_code) if x.offset > frame.f_lasti)
     unpacked = takewhile(lambda x: x.opname == "UNPACK_SEQUENCE", after)
     return [x.arg or 0 for x in unpacked][:2]
 
 
-def _pairs_taken(frame: FrameType) -> int:
-    """The number of dims that is meant where none is given: one for each pair."""
-    taken = _takes(frame)
-    return 1 if taken == [2] else taken[0] if taken else 0
+def _pairs_unpacked(frame: FrameType) -> int:
+    """The number of (dim, bound) pairs to which the context is unpacked."""
+    counts = _unpacked(frame)
+    return 1 if counts == [2] else counts[0] if counts else 0
 
 
 def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given: bool) -> None:
-    """There must be as many pairs as dims."""
+    """Raise RecurraError unless there are as many targets as dims."""
     n = len(dims)
     if len(targets) == n or any(x.startswith("*") for x in targets):
         return
@@ -393,7 +394,7 @@ def _expect_pairs(targets: Sequence[str], dims: list[tuple[str, str]], are_given
 
 
 def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | None:
-    """Dim and bound as they are named; a bound that has no name of its own is named by its dim."""
+    """The names of dims and bounds in the targets; a bound named `_` is named after its dim."""
     found: list[list[str]] = [
         [e.id if isinstance(e, ast.Name) else "" for e in p.elts]
         for p in targets
@@ -406,17 +407,17 @@ def _pairs(targets: Sequence[ast.expr], count: int) -> list[tuple[str, str]] | N
 
 
 def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> None:
-    """Equations take the names of the user's variables that hold them.
+    """Rename equations after the user's variables that hold them.
 
-    One that has such a name and is held by no variable makes room; of those that are, only for an
-    input, which a run is given by its name.
+    An equation in no variable gives up its name to one that needs it. An equation in a variable
+    does so only for an input, because runs refer to inputs by name.
     """
-    held = _held(tracer, variables)
-    fixed = tracer.final | {x.name for k, x in held.items() if x.name == k}
-    others = tracer.nodes.keys() - {x.name for x in held.values()} - fixed
+    by_variable = _by_variable(tracer, variables)
+    fixed = tracer.final | {x.name for k, x in by_variable.items() if x.name == k}
+    others = tracer.nodes.keys() - {x.name for x in by_variable.values()} - fixed
     names: dict[str, str] = {}
     taken = set(tracer.nodes)
-    for name, x in [*held.items()] * 2:  # the second time, names that others have given up
+    for name, x in [*by_variable.items()] * 2:  # the second pass uses names given up in the first
         makes_room = name in others or isinstance(tracer.nodes[x.name].op, Input)
         is_free = name not in taken or makes_room
         if is_free and x.name not in fixed | names.keys() and name not in fixed:
@@ -428,8 +429,8 @@ def _name_after_variables(tracer: Tracer, variables: Mapping[str, object]) -> No
     tracer.rename(names)
 
 
-def _held(tracer: Tracer, variables: Mapping[str, object]) -> dict[str, RecurrentTensor]:
-    """The program's tensors by the variables that hold them, and its inputs by keys of dicts."""
+def _by_variable(tracer: Tracer, variables: Mapping[str, object]) -> dict[str, RecurrentTensor]:
+    """The program's tensors by the variables that hold them, and inputs by their keys in dicts."""
     dicts = [cast("dict[object, object]", x) for x in variables.values() if isinstance(x, dict)]
     found = {
         k: x
@@ -446,11 +447,11 @@ def _held(tracer: Tracer, variables: Mapping[str, object]) -> dict[str, Recurren
     hint="write y = rc.jax_fn(lambda x: x * jax.numpy.sin(x))(x)",
 )
 def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-    """A pure function written in jax.numpy, as part of the program: traced into its regions.
+    """Use a pure function written in jax.numpy in the program; it is traced into a region.
 
-    Operands and results are arrays of one point; results come back as `fn` returns them (a tree).
-    Gradients pass, by JAX; rc.import_jax takes a function apart instead. Sizes may be bounds, as of
-    x[0:B, t], but may not change from point to point, as that of x[b, 0:t+1].
+    Operands and results are arrays of one point; results have the tree structure that `fn` returns.
+    JAX computes gradients through it; rc.import_jax instead translates the function to equations.
+    Sizes may be bounds, as of x[0:B, t], but must not vary between points, as that of x[b, 0:t+1].
     """
     from recurra.backends.jax.function import Traced, untraceable
     from recurra.frontend.jax.jaxpr import expect_one_size
@@ -466,8 +467,8 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
             results, tree = traced.result_types(types)
         except Exception as e:
             raise untraceable(stem, e, types, "jax_fn") from None
-        held: Resource[Traceable] = current().function(Resource, stem, traced)
-        return traced.unflatten(tree, foreign(held, results, tensors))
+        resource: Resource[Traceable] = current().function(Resource, stem, traced)
+        return traced.unflatten(tree, foreign(resource, results, tensors))
 
     return apply
 

@@ -1,4 +1,4 @@
-"""Tensors made of a shape: constants, counts, and draws that are not numbers from [0, 1)."""
+"""Creation of tensors from a shape: constants, ranges, and random integers and Booleans."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 
 Shape = Size | Sequence[Size]
-DISTINCT_DRAWS = 2**23  # numbers that a draw of `uniform` tells apart
+DISTINCT_DRAWS = 2**23  # the number of distinct values of `uniform`
 
 
 @operator("rc.full(shape=(2, 3), value=1.0)", "np.full", "torch.full")
 def full(shape: Shape, value: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
-    """One number in every element, the same at every point; a size may be a bound."""
+    """A tensor filled with one number, the same at every point; a size may be a bound."""
     sizes = tuple(shape) if isinstance(shape, Sequence) else (shape,)
     y = as_tensor(value, dtype)
     for n in reversed(sizes):
@@ -35,13 +35,13 @@ def full(shape: Shape, value: object, dtype: str | Dtype | None = None) -> Recur
 
 @operator("rc.zeros(shape=(2, 3))", "np.zeros", "torch.zeros")
 def zeros(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
-    """0 in every element."""
+    """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
 @operator("rc.ones(shape=(2, 3))", "np.ones", "torch.ones")
 def ones(shape: Shape, dtype: str | Dtype = "f32") -> RecurrentTensor:
-    """1 in every element."""
+    """A tensor of ones."""
     return full(shape, 1, dtype)
 
 
@@ -52,7 +52,7 @@ def arange(
     step: float | Size = 1,
     dtype: str | Dtype | None = None,
 ) -> RecurrentTensor:
-    """start, start + step, .. before stop; of one number from 0. Ends may be bounds."""
+    """The vector start, start + step, .., below stop; arange(n) starts at 0. Ends may be bounds."""
     if stop is None:
         start, stop = 0, start
     ends: tuple[Any, ...] = (unwrap(start), unwrap(stop), unwrap(step))
@@ -85,7 +85,7 @@ def randint(
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "i32",
 ) -> RecurrentTensor:
-    """Whole numbers from low .. high - 1, at most 2²³; without a domain one draw for the run."""
+    """Random integers in low .. high - 1, of at most 2²³ values; without a domain, drawn once."""
     if type(low) is int and type(high) is int and not 0 < high - low <= DISTINCT_DRAWS:
         raise RecurraError(
             f"randint cannot draw from {low} .. {high - 1}",
@@ -101,7 +101,7 @@ def randint(
 def bernoulli(
     p: object, domain: Dims | None = None, shape: int | tuple[int, ...] | None = None
 ) -> RecurrentTensor:
-    """Truth values that hold with probability p; of a tensor over its domain, in its shape."""
+    """Random Booleans, true with probability p; for a tensor p, with its domain and shape."""
     chance = as_tensor(p)
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
         raise ShapeError(

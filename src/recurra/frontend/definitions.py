@@ -1,4 +1,4 @@
-"""Brackets that define: x[b, i, t+1] = e is a branch of what was declared."""
+"""Assignment to brackets: x[b, i, t+1] = e adds a branch to the definition of x."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recurra.polyhedral import isl
 
 
 def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
-    """x[keys] = value: a branch of x, where the conditions among the keys hold."""
+    """Add the branch x[keys] = value, under the conditions among the keys."""
     _name_after_variable(x)
     node = x.graph[x.name]
     if x.indexed:
@@ -59,36 +59,36 @@ def define(x: Operand, keys: tuple[object, ...], value: object) -> None:
     value = _of_shape(x, value, node.type)
     _no_other_dims(x.name, node.domain, value)
     where: list[Expr] = []
-    back: dict[str, Expr | int] = {}
+    inverse: dict[str, Expr | int] = {}  # the point of the value, in dims of x
     for r, e in zip(node.domain, places, strict=True):
         c = None if isinstance(e, slice) else is_shift(e, r.dim)
         if c is None:
             where.append(ex.compare("==", r.sym, _fixed_place(x, e, r)))
         elif c:
-            back[r.dim] = r.sym - c
+            inverse[r.dim] = r.sym - c
     quasi_affine("the condition", ex.both(*conditions), here())
-    where += [ex.substitute(e, back) for e in conditions]
+    where += [ex.substitute(e, inverse) for e in conditions]
     for r in node.domain:
-        where += _edges(r, back.get(r.dim, r.sym), value.domain, node.domain, where)
+        where += _edges(r, inverse.get(r.dim, r.sym), value.domain, node.domain, where)
     folded = ex.TRUE in conditions
-    x.tracer.define(x.name, ex.both(*where), value.ref.at(back), folded)
+    x.tracer.define(x.name, ex.both(*where), value.ref.at(inverse), folded)
 
 
-def _name_after_variable(operand: Operand) -> None:
-    """Name a declared tensor after the user's variable, if that name is free."""
-    name, tracer = operand.called, operand.tracer
-    is_new = operand.name not in tracer.final and tracer.branches.get(operand.name) == []
-    if is_new and not operand.indexed and name.isidentifier() and name not in tracer.nodes:
-        tracer.rename({operand.name: name})
+def _name_after_variable(target: Operand) -> None:
+    """Rename a declared tensor without branches after the user's variable, if that name is free."""
+    name, tracer = target.called, target.tracer
+    is_new = target.name not in tracer.final and tracer.branches.get(target.name) == []
+    if is_new and not target.indexed and name.isidentifier() and name not in tracer.nodes:
+        tracer.rename({target.name: name})
 
 
-def _of_shape(operand: Operand, value: Tensor, declared: Type) -> Tensor:
-    """A value repeated along the axes that it lacks in front, and along those of size 1."""
+def _of_shape(target: Operand, value: Tensor, declared: Type) -> Tensor:
+    """Broadcast a value to the declared shape; raise ShapeError if that does not fit."""
     lead = declared.rank - len(value.shape)
     sizes = zip(value.shape, declared.shape[max(lead, 0) :], strict=False)
     if lead < 0 or any(a not in (1, b) for a, b in sizes):
         raise ShapeError(
-            f"{operand.called} is {declared} at every point, and this value {value.type}",
+            f"{target.called} is {declared} at every point, and this value {value.type}",
             facts=f"the value is {value!r}",
             hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
             loc=here(),
@@ -97,11 +97,14 @@ def _of_shape(operand: Operand, value: Tensor, declared: Type) -> Tensor:
 
 
 def _ranges(
-    operand: Operand, places: list[Any], value: Tensor
+    target: Operand, places: list[Any], value: Tensor
 ) -> tuple[Tensor, list[Any], list[Expr]]:
-    """x[lo:hi] = v is x[t] = v where lo <= t < hi; of a v with an axis for the range, v[t - lo]."""
-    node = operand.graph[operand.name]
-    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - operand.type.rank)
+    """Rewrite x[lo:hi] = v as x[t] = v where lo <= t < hi, or v[t - lo] if v has an axis for it.
+
+    Return the value, the places with dims for ranges, and the conditions.
+    """
+    node = target.graph[target.name]
+    without = sum(isinstance(e, slice) for e in places) - (len(value.shape) - target.type.rank)
     conditions: list[Expr] = []
     out: list[Any] = []
     for r, e in zip(node.domain, places, strict=True):
@@ -109,23 +112,23 @@ def _ranges(
         if not isinstance(e, slice):
             continue
         s = range_of(e, r)
-        if (symbols(s.lo) | symbols(s.hi)) & set(operand.tracer.dim_names()):
-            _fixed_place(operand, e, r)
+        if (symbols(s.lo) | symbols(s.hi)) & set(target.tracer.dim_names()):
+            _fixed_place(target, e, r)
         inside = [ex.compare(">=", r.sym, s.lo), ex.compare("<", r.sym, s.hi)]
         inside += [ex.compare("==", (r.sym - s.lo) % s.step, 0)] if s.step != 1 else []
         conditions += [c for c in inside if not isl.always(c, node.domain)]
-        value = _row(operand, value, s, r) if without <= 0 else value
+        value = _row(target, value, s, r) if without <= 0 else value
         without -= 1
     return value, out, conditions
 
 
-def _row(operand: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
-    """The element of the first axis of a value that goes to a point of a range."""
+def _row(target: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tensor:
+    """Pick the element of the value's first axis that belongs to each point of a range."""
     if value.shape[0] not in (1, slice_.count):
         raise ShapeError(
-            f"{operand.name} is defined over {slice_}, which are {slice_.count} points, "
+            f"{target.name} is defined over {slice_}, which are {slice_.count} points, "
             f"by {value.shape[0]} values",
-            facts=f"{operand.name} is {operand.graph[operand.name].type} at every point, "
+            facts=f"{target.name} is {target.graph[target.name].type} at every point, "
             f"the value is {value!r}",
             hint="give as many rows as points, or one value for all of them",
             loc=here(),
@@ -133,36 +136,39 @@ def _row(operand: Operand, value: Tensor, slice_: Slice, extent: Range) -> Tenso
     at = 0 if value.shape[0] == 1 else (extent.sym - slice_.lo) // slice_.step
     part = Range(extent.dim, ex.minimum(slice_.hi, extent.hi), slice_.lo)
     ranges = {d.dim: d for d in value.domain} | {extent.dim: part}
-    box = operand.tracer.domain(set(ranges), ranges)
-    node = operand.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
-    return value.kind(operand.tracer, Ref(node.name, node.domain.identity))
+    box = target.tracer.domain(set(ranges), ranges)
+    node = target.tracer.emit(indexing.Pick(axis=0, at_=at), (value.ref,), box, "row")
+    return value.kind(target.tracer, Ref(node.name, node.domain.identity))
 
 
 def _edges(extent: Range, expr: Any, have: Domain, box: Domain, where: list[Expr]) -> list[Expr]:
-    """x[t+1] = v is x[t] = v[t-1] where t-1 is a point of v: what says so, if nothing else does."""
+    """The conditions, not implied otherwise, that `expr` is a point of the value.
+
+    x[t+1] = v means x[t] = v[t-1] where t-1 is a point of v.
+    """
     edge = next((x for x in have if x.dim == extent.dim), extent)
     inside = (ex.compare(">=", expr, edge.lo), ex.compare("<", expr, edge.hi))
     return [c for c in inside if not isl.always(c, box, tuple(where))]
 
 
-def _fixed_place(operand: Operand, expr: Any, extent: Range) -> Expr | int:
-    """A place free of dims: x[b, i, 0] = ..."""
-    if isinstance(expr, slice) or symbols(expr) & set(operand.tracer.dim_names()):
+def _fixed_place(target: Operand, expr: Any, extent: Range) -> Expr | int:
+    """A place that mentions no dims, as in x[b, i, 0] = ..; raises DomainError for others."""
+    if isinstance(expr, slice) or symbols(expr) & set(target.tracer.dim_names()):
         raise DomainError(
-            f"{operand.name} cannot be defined at {written(expr)}",
+            f"{target.name} cannot be defined at {written(expr)}",
             facts=f"the place of dim {extent.dim} must be {extent.dim}, {extent.dim}+c, "
             "or free of dims",
-            hint=_other_place(operand, expr, extent),
+            hint=_other_place(target, expr, extent),
             loc=here(),
         )
     return place_of(expr, extent)
 
 
-def _other_place(operand: Operand, expr: Any, extent: Range) -> str:
-    """Suggest the right order of dims if that is what is wrong; else a condition."""
-    if str(expr) in operand.domain.dims:
-        return f"the order of its dims is {operand.name}[{', '.join(operand.domain.dims)}]"
-    return f"give a condition: {operand.name}[..., {extent.dim} >= 1] = ..."
+def _other_place(target: Operand, expr: Any, extent: Range) -> str:
+    """The hint for a bad place: dims in the right order, or a condition instead."""
+    if str(expr) in target.domain.dims:
+        return f"the order of its dims is {target.name}[{', '.join(target.domain.dims)}]"
+    return f"give a condition: {target.name}[..., {extent.dim} >= 1] = ..."
 
 
 def _no_other_dims(name: str, domain: Domain, value: Operand) -> None:

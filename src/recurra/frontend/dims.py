@@ -1,4 +1,4 @@
-"""Dims and bounds as the user writes them in brackets, with arithmetic; numbers where read."""
+"""Index: dims and bounds with symbolic arithmetic, which become tensors in other arithmetic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Join = Callable[[RecurrentTensor, RecurrentTensor], RecurrentTensor]
 
 
 class Index(BareIndex):
-    """An index expression. Quasi-affine arithmetic stays symbolic; all else makes it a tensor."""
+    """An index expression. Quasi-affine arithmetic stays symbolic; anything else gives a tensor."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Index(BareIndex):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *operands: object, **_: object
     ) -> object:
-        """Numbers and arrays of NumPy beside a dim are what they are on its right."""
+        """Apply a NumPy operator, with NumPy's scalars as Python numbers and arrays as tensors."""
         return operator_of(ufunc, method)(*map(_of_numpy, operands))
 
     @overload
@@ -147,7 +147,7 @@ class Index(BareIndex):
         return self._compare(">=", other, lambda a, b: a >= b)
 
     def _compare(self, op: str, other: object, read: Join) -> Any:
-        """A condition, of whole numbers; of others a truth value at each point."""
+        """A symbolic condition for integers; for other operands a Boolean tensor."""
         if _is_int(other):
             return Index(ex.compare(op, self.expr, unwrap(other)))
         named = op in ("==", "!=") and not isinstance(other, (Number, np.ndarray))
@@ -155,9 +155,9 @@ class Index(BareIndex):
             return NotImplemented
         return self._read(other, read)
 
-    def _joined(self, o: object, join: Callable[[Expr, Expr], Expr]) -> Index:
-        mine, other = condition(self), condition(o)
-        return NotImplemented if mine is None or other is None else Index(join(mine, other))
+    def _joined(self, other: object, join: Callable[[Expr, Expr], Expr]) -> Index:
+        left, right = condition(self), condition(other)
+        return NotImplemented if left is None or right is None else Index(join(left, right))
 
     def __and__(self, other: Index | bool) -> Index:
         return self._joined(other, ex.both)
@@ -168,15 +168,15 @@ class Index(BareIndex):
     __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Index:
-        mine = condition(self)
-        if mine is None:
+        own = condition(self)
+        if own is None:
             raise DomainError(
                 f"~ of {self}, which is no condition",
                 facts="~ says where a condition does not hold",
                 hint=f"compare it first: ~({self} == 0)",
                 loc=here(),
             )
-        return Index(ex.negate(mine))
+        return Index(ex.negate(own))
 
     def __hash__(self) -> int:
         return hash(self.expr)
@@ -185,9 +185,9 @@ class Index(BareIndex):
         return self._read(0, lambda a, _: a.abs())
 
 
-Place = Index | Expr | str  # a dim, by itself or by its name
+Place = Index | Expr | str  # a dim, or its name
 Dims = Sequence[Place]
-Steps = Sequence[Place | tuple[Place, ...]]  # those in brackets count one in the other
+Steps = Sequence[Place | tuple[Place, ...]]  # dims in a tuple are nested counters
 
 
 def _is_int(other: object) -> TypeGuard[Index | int]:
@@ -209,7 +209,7 @@ def minimum(*args: int) -> int: ...
 @overload
 def minimum(*args: Index | int) -> Index | int: ...
 def minimum(*args: Index | int) -> Index | int:
-    """min of index expressions: `r[t:rc.min(t + 5, T)]`."""
+    """The minimum of index expressions: `r[t:rc.min(t + 5, T)]`."""
     _only_indices("min", args)
     return _like(args, ex.minimum(*map(unwrap, args)))
 
@@ -219,13 +219,13 @@ def maximum(*args: int) -> int: ...
 @overload
 def maximum(*args: Index | int) -> Index | int: ...
 def maximum(*args: Index | int) -> Index | int:
-    """max of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
+    """The maximum of index expressions: `k[rc.max(t - w, 0):t + 1]`."""
     _only_indices("max", args)
     return _like(args, ex.maximum(*map(unwrap, args)))
 
 
 def _like(args: tuple[Index | int, ...], expr: Expr | int) -> Index | int:
-    """An index if one of the operands is, else a number."""
+    """Wrap an expression as an index if it is symbolic or one of the operands is an index."""
     return (
         Index(expr) if isinstance(expr, Expr) or any(isinstance(x, Index) for x in args) else expr
     )

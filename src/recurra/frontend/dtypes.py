@@ -1,4 +1,4 @@
-"""`rc.f32[4]`: the type of one point of a tensor."""
+"""Element types such as rc.f32; `rc.f32[4]` is the type of a tensor at each point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Dtype:
 
     @property
     def type(self) -> Type:
-        """A scalar of it: where a type is asked for, `rc.f32` means `rc.f32[()]`."""
+        """The scalar type: where a type is expected, `rc.f32` means `rc.f32[()]`."""
         return Type(self.name)
 
     def __call__(self, *_: object) -> NoReturn:
@@ -42,7 +42,7 @@ boolean = Dtype("bool")
 
 
 def dtype_name(of: object) -> str:
-    """The name of an element type, "f32", given as that, as rc.f32, or as NumPy, torch and JAX do.
+    """The name of an element type, "f32", from the name, rc.f32, or a dtype of NumPy, torch or JAX.
 
     Raises RecurraError for anything else.
     """

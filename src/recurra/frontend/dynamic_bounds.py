@@ -1,7 +1,7 @@
-"""rc.until: a bound that the data set, row by row, while the program runs.
+"""rc.until: a bound that the data determine, row by row, while the program runs.
 
 {T: rc.until(d, max=500)}    T[b,i] = 1 + the first t at which d[b,i,t] holds, at most 500
-{T: rc.until(d)}             without a limit, where no tensor has to be kept at every t
+{T: rc.until(d)}             without a limit, if no tensor has to be kept at every t
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def until(
     """A bound for `compile`: rows end after the first point at which `done` (bool[]) holds.
 
     Points before `from_` do not end a row; no row has more than `max` points. In the program, T is
-    then the length of the row that it stands in (TimeRL §5.1). Without `max` a run goes on until
-    the data end every row; the program is refused if a tensor is kept at every point of its dim,
-    as reads of all the past are, and gradients.
+    then the length of the current row (TimeRL §5.1). Without `max`, a run goes on until the data
+    have ended every row; the program is refused if a tensor is kept at every point of the dim, as
+    for reads of the whole past and for gradients.
 
-    A loop asks after `every` steps whether any row goes on: a device has to be waited for then. The
-    steps past the last end that this makes, less than `every`, are in no result. Without it a CPU
-    is asked after each step, another device by cost (`transforms/early_exit/poll_interval.py`).
-    Host functions are never called past the end: a loop with one asks after each step.
+    A loop checks after `every` steps whether any row goes on, which synchronizes with the device.
+    Up to `every` - 1 steps past the last end may run; no result contains them. By default a CPU
+    checks after each step, another device by cost (`transforms/early_exit/poll_interval.py`). Host
+    functions are never called past the end: a loop with one checks after each step.
 
     Raises DomainError.
     """
@@ -58,8 +58,8 @@ def until(
             hint="from_=0 is what is taken if none is named",
             loc=here(),
         )
-    asks = 0 if every is None else _whole(every)
-    if every is not None and asks < 1:
+    steps = 0 if every is None else _whole(every)
+    if every is not None and steps < 1:
         raise DomainError(
             f"a loop cannot ask every {every!r} steps whether rows go on",
             facts="every is the number of steps between two questions, 1 or more",
@@ -67,7 +67,7 @@ def until(
             loc=here(),
         )
     if max is None:
-        return Until(done, done.tracer, first, NEVER, here(), asks)
+        return Until(done, done.tracer, first, NEVER, here(), steps)
     most = _whole(max)
     if not 1 <= most < NEVER:
         raise DomainError(
@@ -76,21 +76,21 @@ def until(
             hint="max=100",
             loc=here(),
         )
-    return Until(done, done.tracer, first, most, here(), asks)
+    return Until(done, done.tracer, first, most, here(), steps)
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Bounds, with numbers for those that are made of others: {B: 2, T: 3, N: B * T}.
+    """Evaluate bounds that are expressions of others: {B: 2, T: 3, N: B * T}.
 
-    Raises DomainError where what one is made of has no number, and for one that is too large.
+    Raises DomainError if a bound depends on one without a number, or is too large.
     """
     out = {name: v for name, v in given.items() if not isinstance(v, Index)}
     numbers = {name: n for name, v in out.items() if (n := _whole(v)) > 0}
-    left = {name: v.expr for name, v in given.items() if isinstance(v, Index)}
-    while ready := [name for name, e in left.items() if symbols(e) <= numbers.keys()]:
+    pending = {name: v.expr for name, v in given.items() if isinstance(v, Index)}
+    while ready := [name for name, e in pending.items() if symbols(e) <= numbers.keys()]:
         for name in ready:
-            out[name] = numbers[name] = evaluate(left.pop(name), numbers)
-    for name, e in left.items():
+            out[name] = numbers[name] = evaluate(pending.pop(name), numbers)
+    for name, e in pending.items():
         lacking = sorted(symbols(e) - numbers.keys())
         ended = [x for x in lacking if isinstance(given.get(x), Until)]
         raise DomainError(
@@ -113,7 +113,7 @@ def resolved(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> int:
-    """A number, or -1 for what is none."""
+    """Return the value as an int, or -1 if it is no integer."""
     try:
         return -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

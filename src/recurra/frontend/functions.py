@@ -1,4 +1,4 @@
-"""The functions a program is written with, beside the methods of a tensor."""
+"""The functions of the language, besides the methods of tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from recurra.ops.source import Input
 
 
 def dims_of(domain: object) -> Domain:
-    """The box over dims given as the user holds them: (b, i, t)."""
+    """The domain over the user's dims, (b, i, t); raises RecurraError for anything else."""
     tracer = current()
     if not isinstance(domain, Sequence) or isinstance(domain, str):
         raise RecurraError(
@@ -69,9 +69,9 @@ def dims_of(domain: object) -> Domain:
 
 
 def box_of(domain: Dims) -> Domain:
-    """The box that a tensor is made over.
+    """The domain of a new tensor.
 
-    Raises RecurraError if dims stand in another order than they have in brackets and in arrays.
+    Raises RecurraError if the dims are not in the context's order, that of brackets and arrays.
     """
     box, known = dims_of(domain), current().dim_names()
     names, ordered = ", ".join(map(str, domain)), ", ".join(box.dims)
@@ -87,7 +87,7 @@ def box_of(domain: Dims) -> Domain:
 
 
 def type_of(of: object) -> Type:
-    """A type, or that of a dtype (a scalar) or of a space."""
+    """The type that is given, or that of a dtype (a scalar) or a space; raises RecurraError."""
     found = of if isinstance(of, Type) else getattr(of, "type", None)
     if not isinstance(found, Type):
         raise RecurraError(
@@ -101,18 +101,18 @@ def type_of(of: object) -> Type:
 
 @partial(expecting, name="rc.like", hint="write x = rc.like(rc.f32[3], (t,))")
 def like(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
-    """A tensor of a type (or a space with a `.type`) that is yet to be defined: x[b, i, 0] = ...
+    """Declare a tensor of a type (or a space with a `.type`), to be defined by x[b, i, 0] = ...
 
-    For a space of several parts it is a tree of such tensors, which is defined in the same way.
-    Without a `name` it has the variable's.
+    A space of several parts gives a tree of such tensors, which is defined in the same way. The
+    default `name` is that of the variable.
     """
-    if not isinstance(of, Type) and (made := getattr(of, "like", None)) is not None:
-        return made(domain, name)
+    if not isinstance(of, Type) and (declare := getattr(of, "like", None)) is not None:
+        return declare(domain, name)
     return declared(of, domain, "x") if name is None else named(of, domain, name)
 
 
 def named(of: object, domain: Dims, name: str) -> RecurrentTensor:
-    """A tensor that is yet to be defined, with a name that is final; a second one is x_2."""
+    """Declare a tensor with a final name; a second one of that name is called x_2."""
     tracer = current()
     if name not in tracer.final:
         tracer.free(name)
@@ -122,18 +122,18 @@ def named(of: object, domain: Dims, name: str) -> RecurrentTensor:
 
 
 def declared(of: object, domain: Dims, stem: str) -> RecurrentTensor:
-    """A tensor that is yet to be defined, called like `stem` until a variable holds it."""
+    """Declare a tensor, named after `stem` until a variable holds it."""
     tracer = current()
     node = tracer.declare(stem, box_of(domain), type_of(of))
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
 def bound(name: str) -> Index:
-    """A number that `compile` is given beside the dims' bounds: N = rc.bound("N"), {.., N: 5}."""
+    """Declare a bound of no dim, a number for `compile`: N = rc.bound("N"), then {.., N: 5}."""
     tracer = current()
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
-    given: Any = name
-    if not isinstance(given, str) or not is_word(name) or name in taken:
+    argument: Any = name
+    if not isinstance(argument, str) or not is_word(name) or name in taken:
         raise RecurraError(
             f"a bound cannot be called {name!r}",
             facts=f"{name} is a word of Python or of the language of sets"
@@ -149,34 +149,34 @@ def bound(name: str) -> Index:
 
 @operator("rc.constant([1.0, 2.0])", "np.asarray", "torch.as_tensor")
 def constant(x: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
-    """A tensor that is the same everywhere, from a number or an array."""
+    """A constant tensor, from a number or an array; it is the same at every point."""
     return as_tensor(x, dtype)
 
 
 def value(x: object, dtype: str | Dtype = "f32") -> RecurrentTensor:
-    """An index expression as a number: value(t), value(i + 1)."""
+    """The value of an index expression as a tensor: value(t), value(i + 1)."""
     return as_tensor(x, dtype)
 
 
 @partial(expecting, name="rc.input", hint='write x = rc.input(rc.f32[3], (t,), name="x")')
 def input(of: object, domain: Dims = (), name: str | None = None) -> RecurrentTensor:
-    """A tensor that the caller gives at every point of its domain.
+    """Declare an input: a tensor whose values at all points the caller passes to `run(inputs=..)`.
 
-    A `name`, any text, is the one that `run(inputs=..)` is given it by; without one it has the
-    variable's. Raises RecurraError if another input has it.
+    The key there is `name`, any text; by default the name of the variable. Raises RecurraError if
+    another input has it.
     """
-    tracer, given = current(), type_of(of)
+    tracer, type_ = current(), type_of(of)
     if name is not None:
         _expect_input_name(tracer, name)
         tracer.free(name)
-    op = Input(dtype=given.dtype, shape=given.shape)
+    op = Input(dtype=type_.dtype, shape=type_.shape)
     node = tracer.emit(op, (), box_of(domain), "input" if name is None else name)
     tracer.final |= set() if name is None else {node.name}
     return RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
 
 
 def _expect_input_name(tracer: Tracer, name: str) -> None:
-    """Raises RecurraError where an array could not be given by this name."""
+    """Raise RecurraError for an empty name, or one that another input has."""
     if not name:
         raise RecurraError(
             "an input cannot be called ''",
@@ -197,7 +197,7 @@ def _expect_input_name(tracer: Tracer, name: str) -> None:
 
 @operator("rc.where(x > 0.0, x, y)", "np.where", "torch.where")
 def where(cond: object, a: object, b: object) -> RecurrentTensor:
-    """`a` where `cond` holds, else `b`. Of a condition on dims, only the chosen side is read."""
+    """`a` where `cond` holds, else `b`. With a condition on dims, only the chosen side is read."""
     when = condition(cond) if isinstance(cond, Index) else None
     if when is not None:
         a, b = promote(RecurrentTensor, a, b)
@@ -215,32 +215,32 @@ def where(cond: object, a: object, b: object) -> RecurrentTensor:
 
 @operator("rc.maximum(x, y)", "np.maximum", "torch.maximum")
 def maximum(a: object, b: object, *more: object) -> RecurrentTensor:
-    """The greatest of tensors, element by element; `rc.max` is for index expressions."""
+    """The elementwise maximum of tensors; `rc.max` is for index expressions."""
     return reduce(partial(elementwise, el.Maximum), more, elementwise(el.Maximum, a, b))
 
 
 @operator("rc.minimum(x, y)", "np.minimum", "torch.minimum")
 def minimum(a: object, b: object, *more: object) -> RecurrentTensor:
-    """The least of tensors, element by element; `rc.min` is for index expressions."""
+    """The elementwise minimum of tensors; `rc.min` is for index expressions."""
     return reduce(partial(elementwise, el.Minimum), more, elementwise(el.Minimum, a, b))
 
 
 @operator("rc.concat([x, y], axis=0)", "np.concatenate", "torch.cat")
 def concat(xs: Sequence[object], axis: int = 0) -> RecurrentTensor:
-    """The tensors one after another along an axis, in the type in which they meet."""
+    """Concatenate tensors along an axis, promoted to one type."""
     xs = promote(RecurrentTensor, *_several("concat", xs))
     return xs[0].apply(movement.Concat(axis=axis_of(xs[0], axis)), *xs)
 
 
 @operator("rc.stack([x, y], axis=0)", "np.stack", "torch.stack")
 def stack(xs: Sequence[object], axis: int = 0) -> RecurrentTensor:
-    """The tensors one after another along a new axis."""
+    """Stack tensors along a new axis."""
     tensors = map(as_tensor, _several("stack", xs))
     return concat([x.expand(1, axis=axis % (len(x.shape) + 1)) for x in tensors], axis=axis)
 
 
 def _several(name: str, xs: Sequence[object]) -> Sequence[object]:
-    """The tensors of a list. Raises ShapeError for one tensor, and where there is none."""
+    """Return the list; raise ShapeError if it is a tensor instead, or empty."""
     if isinstance(xs, RecurrentTensor) or not len(xs):
         raise ShapeError(
             f"rc.{name} takes a list of tensors",
@@ -255,13 +255,13 @@ def _several(name: str, xs: Sequence[object]) -> Sequence[object]:
 def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
     """Σ over the labels that the result lacks: einsum("hk,k->h", w, x).
 
-    Sums have the type that `sum` gives them, and so have the products in them. A label that an
-    operand has twice is its diagonal.
+    Products and sums are computed in the type that `sum` has. A label that occurs twice in one
+    operand takes its diagonal.
     """
     from recurra.ops.contraction import Einsum
 
-    given: Any = labels
-    if not isinstance(given, str) or not xs:
+    argument: Any = labels
+    if not isinstance(argument, str) or not xs:
         raise ShapeError(
             "rc.einsum takes labels, then the tensors",
             facts=f"it was given {', '.join(map(repr, (labels, *xs)))}",
@@ -269,11 +269,11 @@ def einsum(labels: str, *xs: RecurrentTensor) -> RecurrentTensor:
             loc=here(),
         )
     labels = labels.replace(" ", "")
-    if "->" not in labels:  # as in NumPy: those that stand once, in the order of the alphabet
+    if "->" not in labels:  # as in NumPy: the labels that occur once, in alphabetical order
         labels += f"->{''.join(sorted(c for c in set(labels) - {','} if labels.count(c) == 1))}"
-    if strange := set(labels.replace("->", "").replace(",", "")) - set(ascii_letters):
+    if invalid := set(labels.replace("->", "").replace(",", "")) - set(ascii_letters):
         raise ShapeError(
-            f"einsum: {labels!r} has labels that are no letters: {' '.join(sorted(strange))}",
+            f"einsum: {labels!r} has labels that are no letters: {' '.join(sorted(invalid))}",
             facts="each axis of each operand has one letter; axes that others lack broadcast in "
             "x * y and x @ y",
             hint='write rc.einsum("ab,bc->ac", x, y)',
@@ -296,10 +296,10 @@ def uniform(
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
-    """Draws from [0, 1), independent of schedule, tiling and backend.
+    """Uniform random numbers from [0, 1), the same for any schedule, tiling and backend.
 
-    The first coordinate (of domain and element) and the last are counters; the rest is in the key,
-    so that one key serves a whole batch of rows.
+    The first and the last coordinate (of domain and element) are the counter of the generator; the
+    others form its key, so that one key serves a whole batch of rows.
     """
     tracer = current()
     box = domain if isinstance(domain, Domain) else box_of(domain)
@@ -315,10 +315,10 @@ def uniform(
         )
     tracer.draws += 1
     dims = list(box.identity)
-    room = 1 if prod(shape) > 1 or shape else 2
-    if len(dims) <= room:
+    counters = 1 if prod(shape) > 1 or shape else 2
+    if len(dims) <= counters:
         key, counter = [], dims
-    elif room == 1:
+    elif counters == 1:
         key, counter = dims[1:], dims[:1]
     else:
         key, counter = dims[1:-1], [dims[0], dims[-1]]
@@ -335,10 +335,11 @@ def uniform(
 
 @operator("rc.permutation(size=3, at=t % 3)", "rng.permutation", "torch.randperm")
 def permutation(size: Size, at: Size, domain: Dims = ()) -> RecurrentTensor:
-    """i32: where element `at` goes when `size` of them are shuffled, anew at points of `domain`.
+    """Position (i32) of element `at` in a random permutation of 0 .. size - 1, one per point.
 
-    Computed for each element by itself: rc.permutation(B * T, at=m * N + n, domain=(i, e)) is
-    minibatch m of epoch e, of N samples. All `at` from 0 to size - 1 give every place once.
+    The points are those of `domain`. Each element is computed independently:
+    rc.permutation(B * T, at=m * N + n, domain=(i, e)) is minibatch m of epoch e, of N samples. All
+    `at` from 0 to size - 1 give every position once.
     """
     tracer = current()
     key = dims_of(domain)
@@ -356,7 +357,7 @@ def normal(
     shape: int | tuple[int, ...] = (),
     dtype: str | Dtype = "f32",
 ) -> RecurrentTensor:
-    """Standard normal draws (Box and Muller)."""
+    """Random numbers of the standard normal distribution (Box and Muller)."""
     u, v = uniform(domain, shape, dtype), uniform(domain, shape, dtype)
     return ((1.0 - u).log() * -2.0).sqrt() * (v * 6.283185307179586).cos()
 
@@ -364,7 +365,7 @@ def normal(
 def foreign(
     fn: Resource[Traceable], types: Sequence[Type], xs: Sequence[RecurrentTensor]
 ) -> tuple[RecurrentTensor, ...]:
-    """The results of a traceable function `fn`, one equation each."""
+    """Add an equation for each result of a traceable function, and return them as tensors."""
     return tuple(
         xs[0].apply(Foreign(fn=fn, out=k, dtype=t.dtype, shape=t.shape), *xs)
         for k, t in enumerate(types)
@@ -381,11 +382,12 @@ def call(
     token: RecurrentTensor | None = None,
     stem: str = "call",
 ) -> tuple[RecurrentTensor, ...]:
-    """The results of the host function `fn`, run once per point of `domain` without `batch`.
+    """Call the host function `fn` once per point of `domain` without `batch`; return its results.
 
-    Dims in `batch` are taken whole: operands that vary with them are read over all of them, and
-    results, whose types are those of one row, are given back per row. With a `token` (i32[],
-    without the dims in `batch`) it takes that last and returns, last, the token of the next call.
+    A call takes all points of the dims in `batch`: operands that vary with them are read over all
+    of them, and results, whose types are those of one row, are split into rows. A `token` (i32[],
+    without the dims in `batch`) is the last argument, and the token of the next call the last
+    result.
     """
     tracer = current()
     whole = tuple(str(unwrap(d)) for d in batch)
@@ -410,7 +412,7 @@ def call(
 
 
 def _over_all(tensor: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
-    """A read of `tensor` over the whole of some dims, which become its leading axes."""
+    """The read of `tensor` over the whole of some dims, which become its leading axes."""
     varying = [r for r in ranges if r.dim in tensor.domain]
     if not varying:
         return tensor.ref
@@ -421,7 +423,7 @@ def _over_all(tensor: RecurrentTensor, ranges: Sequence[Range]) -> Ref:
 
 
 def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
-    """Keeps tensors: after a run, their values at every point are at `result[name]`."""
+    """Keep tensors as outputs: after a run, `result[name]` has their values at all points."""
     tracer = current()
     if unnamed:
         raise RecurraError(
@@ -431,8 +433,8 @@ def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
             loc=here(),
         )
     taken = {str(e) for d in tracer.dims for e in (d.name, d.hi)}
-    for name, given in tensors.items():
-        x = as_tensor(given)
+    for name, tensor in tensors.items():
+        x = as_tensor(tensor)
         if name in tracer.logs:
             first = tracer.nodes[tracer.logs[name]]
             raise RecurraError(
@@ -448,7 +450,7 @@ def output(*unnamed: RecurrentTensor, **tensors: RecurrentTensor) -> None:
 
 
 def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
-    """Metrics of the run: scalars, one per point of their domain; they go to metrics.jsonl."""
+    """Log metrics of the run: scalars, one per point of their domain, written to metrics.jsonl."""
     if unnamed:
         raise RecurraError(
             "rc.log keeps metrics, and each has a name",
@@ -456,8 +458,8 @@ def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
             hint="write x.log() for the logarithm, rc.log(loss=x.mean()) for a metric",
             loc=here(),
         )
-    given = {name: as_tensor(x) for name, x in metrics.items()}
-    for name, x in given.items():
+    scalars = {name: as_tensor(x) for name, x in metrics.items()}
+    for name, x in scalars.items():
         if x.shape:
             raise RecurraError(
                 f"the metric {name} is no scalar",
@@ -465,7 +467,7 @@ def log(*unnamed: RecurrentTensor, **metrics: RecurrentTensor) -> None:
                 hint="log a mean or a sum of it, or rc.output it",
                 loc=here(),
             )
-    output(**given)
+    output(**scalars)
 
 
 def _equation_of(tensor: RecurrentTensor, name: str) -> str:

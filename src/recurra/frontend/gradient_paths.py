@@ -1,4 +1,4 @@
-"""The equations, and their points, that a gradient goes through from a loss to leaves."""
+"""The equations, and their points, through which a gradient passes from a loss to leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recurra.transforms.rewriter.rewriting import Rewriting
 
 
 def written_from(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> set[str]:
-    """The equations that branches are computed from, up to those of `stop`."""
+    """The equations that branches are computed from, up to and including those in `stop`."""
     found: set[str] = set()
     todo = [b.value.name for b in branches]
     while todo:
@@ -32,12 +32,12 @@ def written_from(graph: Graph, branches: Sequence[Branch], stop: set[str]) -> se
 
 
 def passing(graph: Graph) -> set[str]:
-    """The equations that gradients go through."""
+    """The equations through which gradients pass."""
     return {name for name, node in graph.nodes.items() if _differentiable(node)}
 
 
 def snapshot(tracer: Tracer) -> Graph:
-    """The graph with the branches written so far."""
+    """The graph of the program, with the branches written so far."""
     nodes = dict(tracer.nodes)
     for name, branches in tracer.branches.items():
         op = Merge(when=disjoint([b.when for b in branches]))
@@ -46,9 +46,9 @@ def snapshot(tracer: Tracer) -> Graph:
 
 
 def as_defined(graph: Graph, stop: Collection[str]) -> Graph:
-    """The graph where x[T-1] is read as the one branch of x that defines it, but not of `stop`.
+    """Replace reads of one point, x[T-1], by the branch of x that defines it, except for `stop`.
 
-    The gradient then goes straight there, and not through all of the recurrence that x may be.
+    The gradient then goes straight to that branch, not through the whole recurrence of x.
     """
     g = Rewriting.of(graph, {})
 
@@ -60,12 +60,12 @@ def as_defined(graph: Graph, stop: Collection[str]) -> Graph:
         return branch_read(node, index, x, g) or ref
 
     every = graph.nodes.values()
-    read_so = (replace(n, args=tuple(read(n, k, a) for k, a in enumerate(n.args))) for n in every)
-    return replace(graph, nodes={n.name: n for n in read_so})
+    nodes = (replace(n, args=tuple(read(n, k, a) for k, a in enumerate(n.args))) for n in every)
+    return replace(graph, nodes={n.name: n for n in nodes})
 
 
 def paths_between(graph: Graph, loss: str, leaves: set[str], passed: set[str]) -> set[str]:
-    """The equations on some path from a leaf to the loss, which leads through `passed` only."""
+    """The equations on paths from a leaf to the loss that lead through `passed` only."""
     above: set[str] = set()
     todo = [loss]
     while todo:
@@ -90,18 +90,19 @@ def _has_gradient(node: Node) -> bool:
 
 
 def _differentiable(node: Node) -> bool:
-    """Is there a gradient, and does it go on to what the equation reads?"""
+    """Does the equation have a gradient and pass it on to its operands?"""
     return _has_gradient(node) and node.op.pure and not isinstance(node.op, Detach)
 
 
-def heard(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Expr]:
-    """The conditions on dims outside of which a loss does not depend on an equation.
+def dependence_conditions(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Expr]:
+    """The conditions on dims outside of which a loss does not depend on an equation of `through`.
 
-    Those of `through` are followed. There the cotangent is 0, and stays so whatever the slope.
+    Only dependences through these equations count. Outside, the cotangent is 0, even where a slope
+    is infinite.
     """
     nodes = {k: n if k in through else replace(n, args=()) for k, n in graph.nodes.items()}
-    asked = demanded(Graph(nodes, (loss,), graph.dims), {})
-    return {k: untold(c, graph[k].domain) for k, c in asked.items() if k in through}
+    demand = demanded(Graph(nodes, (loss,), graph.dims), {})
+    return {k: without_implied(c, graph[k].domain) for k, c in demand.items() if k in through}
 
 
 def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, Decided]:
@@ -110,8 +111,8 @@ def decided_paths(graph: Graph, loss: str, through: set[str]) -> Mapping[str, De
     return decided(Graph(nodes, (loss,), graph.dims))
 
 
-def untold(condition: Expr, domain: Domain) -> Expr:
-    """The parts of a condition that do not hold everywhere in a domain."""
+def without_implied(condition: Expr, domain: Domain) -> Expr:
+    """Drop the parts of a condition that hold everywhere in a domain."""
     parts = (condition,)
     if isinstance(condition, Logic) and condition.op == "&":
         parts = condition.args
@@ -119,14 +120,17 @@ def untold(condition: Expr, domain: Domain) -> Expr:
 
 
 def has_slope(cotangent: Operand, read: Operand, operands: Sequence[Operand]) -> bool:
-    """Is the cotangent of an operand made of more than `read`, of what may be infinite?"""
+    """Does a cotangent depend on one of the operands, and not only on the cotangent `read`?
+
+    Only then may its slope be infinite.
+    """
     stop, tracer = {x.name for x in operands}, read.tracer
-    todo, seen = [cotangent.name], {read.name}
+    todo, visited = [cotangent.name], {read.name}
     while todo:
         name = todo.pop()
         if name in stop - {read.name}:
             return True
-        if name not in seen:
-            seen.add(name)
+        if name not in visited:
+            visited.add(name)
             todo += [a.name for a in tracer.nodes[name].args]
     return False

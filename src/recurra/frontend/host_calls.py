@@ -1,10 +1,10 @@
 """Host calls: functions of the user's that run outside the program, once per point and in order.
 
     y[t<T] = call(x, token, fn='f')
-    token[t<T] = merge(0, after[t-1], when=(t == 0, t > 0)), after being what y returned of it
+    token[t<T] = merge(0, after[t-1], when=(t == 0, t > 0)), where after is the token y returned
 
-The calls of a function hang on one string, an i32 token that each reads and returns: by the dims of
-the context, the first outermost. A pure function needs none.
+An i32 token orders the calls of a function: each call reads it and returns it for the next. The
+order is that of nested loops over the dims, in the context's order. A pure function needs no token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recurra.ops.source import Const
 
 @dataclass(frozen=True)
 class Host:
-    """A function as the program calls it: arrays in, arrays of the promised types out."""
+    """A host function, wrapped to take arrays and to check the types of the arrays it returns."""
 
     fn: Callable[..., Any]
     name: str
@@ -46,7 +46,7 @@ class Host:
     pure: bool
     batch: int
     loc: Loc | None = field(default=None, compare=False)  # where the program calls it
-    rows: str = field(default="x[0:B, t]", compare=False)  # the first operand with its rows whole
+    rows: str = field(default="x[0:B, t]", compare=False)  # text: the first operand over all rows
 
     def __call__(self, *xs: object) -> tuple[np.ndarray, ...]:
         arrays = [np.asarray(x) for x in xs]
@@ -63,11 +63,11 @@ class Host:
             )
         return *(self.result(y, t) for y, t in zip(ys, self.results, strict=True)), *token
 
-    def result(self, given: object, want: Type) -> np.ndarray:
-        """One result as an array of its type; raises ShapeError where it is not what it should."""
+    def result(self, value: object, want: Type) -> np.ndarray:
+        """Convert one result to an array of its type; raise ShapeError if it does not fit."""
         hint = f'return an array of "{NUMPY_NAME[want.dtype]}", or name another type in rc.call'
         what = f"what {self.name} gives"
-        array = fitted(given, want.dtype, what, hint=hint, loc=self.loc)
+        array = fitted(value, want.dtype, what, hint=hint, loc=self.loc)
         shape = array.shape[self.batch :]
         rank = self.batch + want.rank
         if array.ndim != rank or any(
@@ -98,15 +98,15 @@ def call(
     domain: Dims = (),
     pure: bool = False,
 ) -> Any:
-    """Call `fn` on the host with NumPy arrays of one point; `results` is its type, or several.
+    """Call `fn` on the host with NumPy arrays of one point; `results` is a type, or several.
 
-    It is called once per point of the operands' domain and of `domain`; the dims in `batch` are
-    taken whole, as leading axes of every operand and result. A function may have state: its calls
-    are made in order. With `pure` they are not, and no call waits for another. No gradient passes.
+    It is called once per point of the operands' domain and of `domain`; all points of the dims in
+    `batch` go into one call, as leading axes of every operand and result. A function may have
+    state, so calls are made in order; with `pure`, no call waits for another. No gradient passes.
     """
-    given: Any = results
-    one = isinstance(given, str) or not isinstance(given, Sequence)
-    types = tuple(type_of(t) for t in ((given,) if one else given))
+    argument: Any = results
+    one = isinstance(argument, str) or not isinstance(argument, Sequence)
+    types = tuple(type_of(t) for t in ((argument,) if one else argument))
     _expect_fitting(fn, len(xs))
     tensors = [as_tensor(x) for x in xs]
     tracer, extra = current(), dims_of((*domain, *batch))
@@ -127,14 +127,14 @@ def call(
 
 
 def _read_whole(tensor: RecurrentTensor, dims: Sequence[str]) -> str:
-    """The read of a tensor in which some dims are whole: x[0:B, t]."""
+    """The text of a read of a tensor over all points of some dims: x[0:B, t]."""
     index = (f"{r.lo}:{r.hi}" if r.dim in dims else r.dim for r in tensor.domain)
     called = tensor.called
     return f"{called if called.isidentifier() else 'x'}[{', '.join(index)}]"
 
 
 def _expect_fitting(fn: object, count: int) -> None:
-    """Raises RecurraError for what is no function, or none of so many arrays."""
+    """Raise RecurraError unless `fn` is a function that can take this many arrays."""
     if not callable(fn):
         raise RecurraError(
             f"rc.call is given a {type(fn).__name__} for a function",
@@ -144,7 +144,7 @@ def _expect_fitting(fn: object, count: int) -> None:
         )
     try:
         arguments = signature(fn)
-    except (TypeError, ValueError):  # one of C has none that is known
+    except (TypeError, ValueError):  # a function of C, with no signature
         return
     try:
         arguments.bind(*range(count))
@@ -171,7 +171,7 @@ def _name_of(fn: object) -> str:
 
 
 def _host_function(host: Host) -> HostFunction:
-    """A function as the program holds it; it is called at one place if it has state."""
+    """The resource of a host function; raises RecurraError for a second call of one with state."""
     for n in current().nodes.values():
         if isinstance(n.op, Call) and not host.pure and _fn(n.op) is host.fn:
             raise RecurraError(
@@ -188,7 +188,7 @@ def _fn(op: Call) -> Any:
 
 
 def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
-    """Declare the token that calls at points of `outer` wait for; the first waits for nothing."""
+    """Declare the token that the call at each point of `outer` reads; the first reads 0."""
     zero = as_tensor(0, "i32")
     if not len(outer):
         return zero
@@ -200,9 +200,9 @@ def first_token(outer: Domain, name: str = "token") -> RecurrentTensor:
 
 
 def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> None:
-    """Each point of `outer` but the first waits for the one before it: the last dim counts fastest.
+    """Let each point of `outer` but the first read the token of the point before it.
 
-    `after` may have more dims: it is waited for at the end of those.
+    The last dim varies fastest. `after` may have more dims: it is read at their last point.
     """
     within: dict[str, Expr | int] = {r.dim: r.hi - 1 for r in after.domain if r.dim not in outer}
     for k, r in enumerate(outer):
@@ -214,13 +214,13 @@ def in_order(token: RecurrentTensor, after: RecurrentTensor, outer: Domain) -> N
 
 
 def where_taken(graph: Graph) -> Graph:
-    """Return the graph with calls made at those points only at which a branch takes their results.
+    """Restrict host calls to the points at which a branch takes their results.
 
         y[i<I] = merge(f_0[i], y[i-1], when=(i % 50 == 0, ..))
         token[i<I] = merge(0, f_1[i-1], ..)    →    token[i<I] = merge(0, f_passed[i-1], ..)
                                     f_passed[i<I] = merge(f_1[i], token[i], when=(i % 50 == 0, ..))
 
-    Between them the token is handed on. A call whose results nobody reads is made everywhere.
+    In between, the token is passed on. A call whose results nobody reads is made everywhere.
     """
     tokens = {n.args[0].name: n for n in graph.nodes.values() if _is_token(graph, n)}
     if not tokens:
@@ -242,13 +242,13 @@ def where_taken(graph: Graph) -> Graph:
 
 
 def without_order(graph: Graph) -> Graph:
-    """Return the graph in which no call waits for another: who reads a token reads 0."""
+    """Remove the order of host calls: reads of tokens become 0."""
     tokens = [n for n in graph.nodes.values() if _is_token(graph, n)]
     return graph.update(replace(n, args=(), op=Const(value=0, dtype="i32")) for n in tokens)
 
 
 def _is_token(graph: Graph, node: Node) -> bool:
-    """Is it what a call hands on to the next?"""
+    """Is it the token that a call returns for the next one?"""
     if not isinstance(node.op, Item):
         return False
     op = graph[node.args[0].name].op

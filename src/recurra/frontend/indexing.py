@@ -1,4 +1,4 @@
-"""Brackets that read: x[b, i, t:T] over the dims, and more brackets index the value."""
+"""Indexing by brackets: x[b, i, t:T] reads over dims, and further brackets index the value."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from recurra.polyhedral import isl
 
 
 def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
-    """x[keys]: over its domain if it is not indexed yet, else inside of its value.
+    """Evaluate x[keys]: index its dims if it is not indexed yet, else its value.
 
-    x[..., 0] leaves all dims as they are.
+    x[..., 0] indexes the value and leaves all dims as they are.
     """
     source = x.graph[x.name].domain
     if x.indexed or not len(source) or keys[0] is ...:
         out = inner(x, keys)
         out.chained = x.indexed and len(source) > 0
         return out
-    if x.chained and all(map(_is_constant, keys)) and not _is_held(x):
+    if x.chained and all(map(_is_constant, keys)) and not _is_in_variable(x):
         raise DomainError(
             f"{_written_keys(keys)} stands behind brackets that chose elements",
             facts="brackets of the result are points of its dims again, as of every tensor",
@@ -64,7 +64,7 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
 
 
 def _reversed(key: object, extent: Range) -> slice | None:
-    """The range that `x[t::-1]` has in the other order: 0 : t + 1."""
+    """The forward range, 0 : t + 1, of a reversed one, `x[t::-1]`; None for other keys."""
     if not isinstance(key, slice) or type(key.step) is not int or key.step != -1:
         return None
     lo = extent.lo if key.stop is None else place_of(key.stop, extent) + 1
@@ -73,7 +73,7 @@ def _reversed(key: object, extent: Range) -> slice | None:
 
 
 def _ring(key: object) -> tuple[Expr | int, Expr | int] | None:
-    """An index and the bound it is taken by, of `(i - 1) % I`: a place on a ring."""
+    """The index and the bound of a ring read, (i - 1, I) for `(i - 1) % I`; None for other keys."""
     if not isinstance(key, Read) or key.indexed or not isinstance(key.graph[key.name].op, Mod):
         return None
     index, size = (key.graph[a.name].op for a in key.graph[key.name].args)
@@ -88,28 +88,30 @@ def _on_rings(
     source: Domain,
     rings: Mapping[int, tuple[Expr | int, Expr | int]],
 ) -> Tensor:
-    """x[(i - 1) % I, (j + 1) % J]: y[(i - 1) % I, j] of y = x[i, (j + 1) % J], turned once for all
-    that read it with another i."""
+    """Read on several rings at once: x[(i - 1) % I, (j + 1) % J].
+
+    It becomes y[(i - 1) % I, j] of y = x[i, (j + 1) % J], so that y serves reads at any i.
+    """
     place, (e, size) = max(rings.items())
     own = source.ranges[place]
     alone = symbols(e) & frozenset(tensor.tracer.dim_names()) == frozenset((own.dim,))
     if len(rings) == 1 or not alone or source != tensor.tracer.domain(source.dims):
         return _around(tensor, keys, place, e, size)
     dims = tuple(wrap(sym) for sym in source.identity)
-    turned = _around(tensor, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
-    if turned.name == tensor.name:  # it is never beyond the end
-        at = turned.ref.index[place]
+    rolled = _around(tensor, (*dims[:place], keys[place], *dims[place + 1 :]), place, e, size)
+    if rolled.name == tensor.name:  # the index never wraps around
+        at = rolled.ref.index[place]
         return read(
             tensor, (*keys[:place], at if isinstance(at, Slice) else wrap(at), *keys[place + 1 :])
         )
-    whole = tensor.kind(tensor.tracer, turned.ref)
+    whole = tensor.kind(tensor.tracer, rolled.ref)
     return read(whole, (*keys[:place], wrap(own.sym), *keys[place + 1 :]))
 
 
 def _around(
     tensor: Tensor, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> Tensor:
-    """x[(i - 1) % I]: x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
+    """Read on one ring: x[(i - 1) % I] is x[i - 1] from i = 1 on, and x[i - 1 + I] before."""
     box = tensor.tracer.domain(symbols(expr) & set(tensor.tracer.dim_names()))
     early, late = ex.compare("<", expr, 0), ex.compare(">=", expr, size)
     near = (ex.compare(">=", expr + size, 0), ex.compare("<", expr - size, size))
@@ -117,7 +119,7 @@ def _around(
         raise DomainError(
             f"({expr}) % {size} may lie more than once around",
             facts=f"it is {expr}, {expr + size} or {expr - size}, for every {size} of at least 1",
-            hint=_turned(tensor, keys, place, expr, size),
+            hint=_roll_hint(tensor, keys, place, expr, size),
             loc=here(),
         )
     cases = ((early, expr + size), (late, expr - size), (ex.negate(ex.either(early, late)), expr))
@@ -129,10 +131,10 @@ def _around(
     return tensor.kind(tensor.tracer, Ref(chosen.name, chosen.domain.identity), indexed=True)
 
 
-def _turned(
+def _roll_hint(
     operand: Operand, keys: tuple[object, ...], place: int, expr: Expr | int, size: Expr | int
 ) -> str:
-    """The same read of the whole ring, turned."""
+    """The hint for a ring read: to read the whole ring, and roll it."""
     dim = min(symbols(expr) & set(operand.tracer.dim_names()), default="")
     steps = is_shift(expr, dim)
     if steps is None:
@@ -145,7 +147,7 @@ def _turned(
 
 
 def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
-    """Tensors of one type, each at the points where its condition on dims holds, and read there."""
+    """Merge tensors of one type, each read only where its condition on dims holds."""
     tracer = cases[0][1].tracer
     mentioned = set[str]().union(*(symbols(when) for when, _ in cases))
     dims = {r.dim for _, x in cases for r in x.domain} | mentioned & set(tracer.dim_names())
@@ -158,18 +160,18 @@ def choose(*cases: tuple[Expr, Tensor]) -> Tensor:
 
 
 def _is_constant(key: object) -> bool:
-    """Is it a number, or a range between numbers? A point is mostly said by a dim or a bound."""
+    """Is it a number, or a range between numbers, as indices of dims seldom are?"""
     parts = (key.start, key.stop) if isinstance(key, slice) else (key,)
     return all(k is None or type(k) is int for k in parts)
 
 
-def _is_held(operand: Operand) -> bool:
-    """Does the user hold a tensor by a variable, in one of his frames, or in what these hold?"""
+def _is_in_variable(operand: Operand) -> bool:
+    """Is a tensor the value of a variable in one of the user's frames, or inside of one?"""
     return any(v is operand or any(y is operand for y in _contents(v)) for v in _variables())
 
 
 def _variables() -> Iterator[object]:
-    """Yield the values of the user's variables, from the frame that is run outward."""
+    """The values of all variables in the user's frames, innermost first."""
     frame = users_frame()
     while frame is not None:
         yield from frame.f_locals.values()
@@ -190,7 +192,7 @@ def _written_keys(keys: tuple[object, ...]) -> str:
 
 
 def _brackets(operand: Operand, keys: tuple[object, ...], source: Domain) -> str:
-    """The same in two pairs of brackets: one for the dims, one for the axes of the value."""
+    """The hint to use two pairs of brackets: one for the dims, one for the axes of the value."""
     outer, rest = keys[: len(source)], keys[len(source) :]
     if not rest:
         return f"index every dim: {operand.called}[{', '.join(source.dims)}]"
@@ -202,15 +204,15 @@ def _brackets(operand: Operand, keys: tuple[object, ...], source: Domain) -> str
 
 
 def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
-    """Indexing inside the value, as NumPy's: numbers, index expressions, ranges, integer tensors,
-    `...` for the axes that are not named, None for a new axis."""
+    """Index the value as in NumPy: by numbers, index expressions, ranges, integer tensors, `...`
+    for the remaining axes, None for a new axis."""
     out, axis = x, 0
     named = sum(k is not None and k is not ... for k in keys)
     if named > len(x.shape):
         raise ShapeError(
             f"{named} expression{'s index' if named > 1 else ' indexes'} {len(x.shape)} axes",
             facts=f"{x.called} is {x!r}",
-            hint=_over(x, keys),
+            hint=_hint_without_axes(x, keys),
             loc=here(),
         )
     for k in keys:
@@ -232,7 +234,7 @@ def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
 
 
 def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tensor:
-    """Positions along an axis, whole numbers."""
+    """Convert positions along an axis to a tensor; raise ShapeError unless they are integers."""
     places = convert(kind, k)
     if is_float(places.dtype) or places.dtype == "bool":
         raise ShapeError(
@@ -244,8 +246,8 @@ def _places(kind: type[Tensor], k: Sequence[object] | np.ndarray | Read) -> Tens
     return places
 
 
-def _over(operand: Operand, keys: tuple[object, ...]) -> str:
-    """Suggest how to read a value without axes at other points: a read, or a number such as T."""
+def _hint_without_axes(operand: Operand, keys: tuple[object, ...]) -> str:
+    """The hint to read a value without axes at other points: a read, or a number such as T."""
     read = ", ".join(map(written, keys))
     if operand.domain:
         over = operand.indexed and len(keys) == len(operand.domain)
@@ -282,7 +284,7 @@ def cut(x: Tensor, slice_: slice, axis: int) -> Tensor:
 
 
 def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
-    """Every so many elements of an axis of known size, x[..][::2]; backwards, of any."""
+    """Slice an axis of known size with a step, x[..][::2]; an axis of any size with step -1."""
     n = tensor.shape[axis]
     parts: list[Any] = [unwrap(e) for e in (slice_.start, slice_.stop, slice_.step)]
     if parts == [None, None, -1]:
@@ -301,19 +303,17 @@ def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
         return layouts.cut(tensor, 0, 0, axis)
     if at.step < 0:
         tensor, at = layouts.flip(tensor, axis), range(n - 1 - at[0], n - at[-1], -at.step)
-    part = layouts.cut(
-        tensor, at[0], at[-1] + 1, axis
-    )  # up to the last one, and what would follow it
-    part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)
+    part = layouts.cut(tensor, at[0], at[-1] + 1, axis)
+    part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)  # whole steps
     whole = layouts.reshape(part, *tensor.shape[:axis], len(at), at.step, *tensor.shape[axis + 1 :])
     return layouts.index(whole, 0, axis + 1)
 
 
-def _end(size: Size | None, divisor: Expr | int, default: Expr | int) -> Expr | int:
-    """One end of a range on an axis of size n; constants as in Python."""
-    if size is None:
+def _end(end: Size | None, length: Expr | int, default: Expr | int) -> Expr | int:
+    """One end of a range on an axis of size `length`; constants are clipped as in Python."""
+    if end is None:
         return default
-    at = unwrap(size)
+    at = unwrap(end)
     if isinstance(at, int) and at < 0:
-        at = divisor + at
-    return min(max(at, 0), divisor) if isinstance(at, int) and isinstance(divisor, int) else at
+        at = length + at
+    return min(max(at, 0), length) if isinstance(at, int) and isinstance(length, int) else at

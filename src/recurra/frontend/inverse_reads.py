@@ -1,4 +1,4 @@
-"""Invert reads for gradients: find the points of an equation that read a point of its source.
+"""Inverse reads, for gradients: the points of an equation that read a given point of its source.
 
 y[u<U] = f(x[2*u])        x[t] is read at u = t // 2, where t == 2 * (t // 2)
 y[t<T] = f(x[t//2])       x[q] is read at t = 2 * q and at t = 2 * q + 1
@@ -12,7 +12,7 @@ from itertools import product
 
 from recurra.analysis.tracer import Tracer
 from recurra.cost.thresholds import MAX_READERS
-from recurra.frontend.gradient_paths import untold
+from recurra.frontend.gradient_paths import without_implied
 from recurra.ir.dims import Role
 from recurra.ir.expr import (
     TRUE,
@@ -33,15 +33,15 @@ from recurra.polyhedral.dependence import readers
 
 @dataclass(frozen=True)
 class Inverse:
-    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and its free dims."""
+    """(φ∩ψ)⁻¹ of one read: the reader's point, given the source's point q and the free dims."""
 
     source: Domain
-    free: tuple[Range, ...]  # dims of the reader that q leaves open, by names that q has not
+    free: tuple[Range, ...]  # dims of the reader that q leaves free, named unlike dims of q
     fixed: dict[str, Expr | int]  # dims of the reader that q determines: p = q - c
-    by: dict[str, Expr | int]  # every dim of the reader
+    by: dict[str, Expr | int]  # the value of every dim of the reader
     ref: Ref  # the read at that point
-    when: Expr  # does the reader read there at all
-    inside: Expr = TRUE  # is it a point along the dims that q determines otherwise
+    when: Expr  # the condition under which the reader reads there
+    inside: Expr = TRUE  # the condition that the reader has the point, along dims not in `fixed`
 
     @property
     def ranges(self) -> dict[str, Range]:
@@ -49,15 +49,15 @@ class Inverse:
 
 
 def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> list[Inverse]:
-    """The inverse of operand `index` of `node`, of the points of `node` where a condition holds.
+    """Invert operand `index` of `node`, at the points of `node` where a condition holds.
 
-    Of a point that is read at a few points along a dim there is an inverse for each of them; one
-    that is not read so often has none there.
+    If at most a few points along a dim can read a point of the source, there is an inverse for each
+    of them, with conditions under which it exists; otherwise the dim is free.
     """
     ref, source = node.args[index], graph[node.args[index].name].domain
     fixed = _fixed(node.domain, ref, source)
     left = (r for r in node.domain if r.dim not in fixed)
-    free = {r.dim: _apart(tracer, r, source, node.domain) for r in left}
+    free = {r.dim: _distinct(tracer, r, source, node.domain) for r in left}
     by: dict[str, Expr | int] = {**fixed, **{p: r.sym for p, r in free.items()}}
     chosen = both(when, merge_condition(node, index) or TRUE)
     whole = Inverse(source, tuple(free.values()), fixed, by, ref.at(by), substitute(chosen, by))
@@ -67,15 +67,15 @@ def invert(tracer: Tracer, graph: Graph, node: Node, index: int, when: Expr) -> 
         at = {**by, **dict(zip(few, (e for e, _ in points), strict=True))}
         rest = tuple(r for p, r in free.items() if p not in few)
         there, inside = substitute(chosen, at), both(*(c for _, c in points))
-        there = untold(there, source) if few else there
+        there = without_implied(there, source) if few else there
         out.append(Inverse(source, rest, fixed, at, ref.at(at), there, inside))
     return out
 
 
 def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
-    """The points along a dim that may read a point of the source, and where these are points.
+    """The points along a dim that may read a point of the source, with conditions that they exist.
 
-    Empty if they are more than a few.
+    Empty if there may be more than MAX_READERS.
     """
     lo, hi = readers(extent, inverse.free, inverse.source, inverse.ref.index, inverse.when)
     lo = _unclamped(lo, extent)
@@ -86,7 +86,7 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
     def holds(condition: Expr) -> bool:
         return isl.always(condition, inverse.source, bounds)
 
-    limit = 1 if inverse.ref.slices else MAX_READERS  # elements of ranges are summed as ranges
+    limit = 1 if inverse.ref.slices else MAX_READERS  # reads by slices stay sums over ranges
     found = next((n for n in range(1, limit + 1) if holds(compare("<=", count, n))), 0)
     points = [lin([(lo, 1), (k, 1)]) for k in range(found)]
     ends = [(compare(">=", e, extent.lo), compare("<", e, extent.hi)) for e in points]
@@ -95,7 +95,10 @@ def _few(inverse: Inverse, extent: Range) -> list[tuple[Expr | int, Expr]]:
 
 
 def _unclamped(lo: Expr | int, extent: Range) -> Expr | int:
-    """t-2 of max(t-2,0): where it is no point nothing is read, and order goes by the distance."""
+    """Drop the clamp of a lower end: t-2 of max(t-2,0), since nothing reads outside the range.
+
+    The scheduler then sees a constant distance.
+    """
     rest = [a for a in lo.args if a not in (extent.lo, extent.hi)] if isinstance(lo, Ext) else []
     return _unclamped(rest[0], extent) if len(rest) == 1 else lo
 
@@ -113,17 +116,17 @@ def _fixed(domain: Domain, ref: Ref, source: Domain) -> dict[str, Expr | int]:
     return out
 
 
-def _apart(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
-    """The range of a dim of the reader, of a second dim where the source has the same one."""
+def _distinct(tracer: Tracer, extent: Range, source: Domain, reader: Domain) -> Range:
+    """The range of a dim of the reader, renamed to an adjoint dim if the source has the dim too."""
     if extent.dim not in source:
         return extent
     for d in tracer.dims:
-        mine = d.role is Role.ADJOINT and d.parent == extent.dim
+        is_adjoint = d.role is Role.ADJOINT and d.parent == extent.dim
         same = (d.range.lo, d.range.hi) == (extent.lo, extent.hi)
-        if mine and same and d.name not in source and d.name not in reader:
+        if is_adjoint and same and d.name not in source and d.name not in reader:
             return d.range
     graph = Graph(tracer.nodes, (), tuple(tracer.dims))
-    made = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
-    made = replace(made, range=replace(made.range, lo=extent.lo))
-    tracer.dims.append(made)
-    return made.range
+    adjoint = graph.fresh_dim(Role.ADJOINT, extent.dim, extent.hi, taken=tracer.bounds)
+    adjoint = replace(adjoint, range=replace(adjoint.range, lo=extent.lo))
+    tracer.dims.append(adjoint)
+    return adjoint.range

@@ -1,4 +1,4 @@
-"""Methods of tensors that move elements: the order of axes, their shape, copies, triangles."""
+"""Methods of tensors that move elements: transpose, reshape, broadcast, repeat, triangles."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from recurra.ops import indexing, movement
 
 
 def _unpacked(sizes: tuple[Any, ...]) -> tuple[Size, ...]:
-    """Arguments one by one, or as one tuple."""
+    """The sizes of a variadic call: several arguments, or one tuple or list."""
     one = sizes[0] if len(sizes) == 1 else None
     return tuple(one) if isinstance(one, (tuple, list)) else sizes
 
 
 @operator("x.transpose(1, 0)", "np.transpose", "torch.permute")
 def transpose(x: Tensor, *order: int | Sequence[int]) -> Tensor:
-    """The axes in an order, `2, 0, 1` or `(2, 0, 1)`; reversed without one."""
+    """Permute the axes to the given order, `2, 0, 1` or `(2, 0, 1)`; reversed by default."""
     rank = len(x.shape)
     axes = _unpacked(order) or tuple(range(rank))[::-1]
-    turned: Any = tuple(
+    normalized: Any = tuple(
         int(a) % rank if isinstance(a, int | np.integer) and -rank <= a < rank else a for a in axes
     )
-    if sorted(map(str, turned)) != sorted(map(str, range(rank))):
+    if sorted(map(str, normalized)) != sorted(map(str, range(rank))):
         raise ShapeError(
             f"{axes} is no order of the axes of {x.type}",
             facts=f"it has {rank} axes, and each stands in the order once",
-            hint=_full_order(turned, rank),
+            hint=_full_order(normalized, rank),
             loc=here(),
         )
-    return x.apply(movement.Transpose(order=turned), x)
+    return x.apply(movement.Transpose(order=normalized), x)
 
 
 def _full_order(axes: tuple[Any, ...], rank: int) -> str:
-    """Two axes are what torch's transpose swaps."""
+    """The hint with a full order; two axes are swapped, as by torch's transpose."""
     every = list(range(rank))
     if len(axes) == 2 and set(axes) <= set(every):
         a, b = axes
@@ -55,13 +55,13 @@ def _full_order(axes: tuple[Any, ...], rank: int) -> str:
 
 @operator("x.permute(1, 0)", "np.permute_dims", "torch.permute")
 def permute(x: Tensor, *order: int | Sequence[int]) -> Tensor:
-    """The same as `transpose`."""
+    """Permute the axes: the same as `transpose`."""
     return transpose(x, *order)
 
 
 @operator("x.reshape(3, -1)", "np.reshape", "torch.reshape")
 def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
-    """Row-major, as `2, 3` or `(2, 3)`; one -1 stands for what is left."""
+    """Reshape in row-major order, to `2, 3` or `(2, 3)`; one size may be -1 for the rest."""
     sizes = [unwrap(n) for n in _unpacked(shape)]
     if -1 in sizes:
         sizes[sizes.index(-1)] = _size_left(x, sizes)
@@ -69,10 +69,10 @@ def reshape(x: Tensor, *shape: Size | Sequence[Size]) -> Tensor:
 
 
 def _size_left(operand: Operand, sizes: list[Any]) -> Any:
-    """The size that -1 stands for: that of all elements, divided by the sizes that are given."""
-    given, of, by = list(sizes), list(operand.shape), 1
-    given.remove(-1)
-    for n in given:
+    """The size that -1 stands for: the number of elements divided by the other sizes."""
+    known, of, by = list(sizes), list(operand.shape), 1
+    known.remove(-1)
+    for n in known:
         if isinstance(n, Expr) and n in of:
             of.remove(n)
         else:
@@ -91,7 +91,7 @@ def _size_left(operand: Operand, sizes: list[Any]) -> Any:
 
 @operator("x.squeeze()", "np.squeeze", "torch.squeeze")
 def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
-    """Without axes of size 1: those named, or all."""
+    """Drop axes of size 1: the given ones, or all."""
     ones = tuple(a for a, n in enumerate(x.shape) if n == 1)
     axes = ones if axis is None else axes_of(x, axis)
     for a in axes:
@@ -107,7 +107,7 @@ def squeeze(x: Tensor, axis: Axes = None) -> Tensor:
 
 @operator("x.flip(axis=0)", "np.flip", "torch.flip")
 def flip(x: Tensor, axis: Axes = None) -> Tensor:
-    """Reversed along axes, all of them if none is named."""
+    """Reverse the elements along axes, by default all of them."""
     for a in axes_of(x, axis):
         x = x.apply(movement.Flip(axis=a), x)
     return x
@@ -115,7 +115,7 @@ def flip(x: Tensor, axis: Axes = None) -> Tensor:
 
 @operator("x.repeat(times=3, axis=0)", "np.repeat", "torch.repeat_interleave")
 def repeat(x: Tensor, times: Size, *more: object, axis: int | None = None) -> Tensor:
-    """Each element `times` times along an axis; torch's `repeat` is `tile`."""
+    """Repeat each element `times` times along an axis; torch's `repeat` is `tile`."""
     if axis is None or more or isinstance(times, bool) or not _is_size(times):
         raise ShapeError(
             "repeat takes one number and an axis",
@@ -133,7 +133,7 @@ def _is_size(value: object) -> bool:
 
 @operator("x.tile(2, 3)", "np.tile", "torch.tile")
 def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
-    """The whole tensor again and again along its last axes, or new ones before them."""
+    """Repeat the whole tensor along its last axes, or along new axes before them."""
     counts = _unpacked(times)
     for _ in range(len(counts) - len(x.shape)):
         x = expand(x, 1)
@@ -145,7 +145,7 @@ def tile(x: Tensor, *times: Size | Sequence[Size]) -> Tensor:
 
 
 def _copies(tensor: Tensor, times: Size, axis: int, new: int) -> Tensor:
-    """Copies along a new axis, which becomes one with `axis`."""
+    """Expand along a new axis at `new`, and merge it with `axis`."""
     size = mul(unwrap(times), tensor.shape[axis])
     return reshape(
         expand(tensor, times, new), *tensor.shape[:axis], size, *tensor.shape[axis + 1 :]
@@ -154,20 +154,20 @@ def _copies(tensor: Tensor, times: Size, axis: int, new: int) -> Tensor:
 
 @operator("x.tril(k=0)", "np.tril", "torch.tril")
 def tril(x: Tensor, k: object = 0) -> Tensor:
-    """Zero above the k-th diagonal of the last two axes."""
+    """The lower triangle: zero above the k-th diagonal of the last two axes."""
     zero = convert(x.kind, 0, x.dtype)
     return pointwise(x.kind, el.Where, _diagonal(x) <= k, x, zero)
 
 
 @operator("x.triu(k=0)", "np.triu", "torch.triu")
 def triu(x: Tensor, k: object = 0) -> Tensor:
-    """Zero below the k-th diagonal of the last two axes."""
+    """The upper triangle: zero below the k-th diagonal of the last two axes."""
     zero = convert(x.kind, 0, x.dtype)
     return pointwise(x.kind, el.Where, _diagonal(x) >= k, x, zero)
 
 
 def _diagonal(tensor: Tensor) -> Tensor:
-    """Column minus row, of the last two axes."""
+    """The matrix of column minus row, for the last two axes."""
     if len(tensor.shape) < 2:
         raise ShapeError(
             f"{tensor.type} has no diagonal",
@@ -181,14 +181,14 @@ def _diagonal(tensor: Tensor) -> Tensor:
 
 @operator("x.outer(y)", "np.outer", "torch.outer")
 def outer(x: Tensor, y: object) -> Tensor:
-    """x[j] · y[k], of vectors; other tensors are read row by row."""
+    """The outer product x[j] · y[k] of vectors; other tensors are flattened."""
     x, y = (v if len(v.shape) == 1 else reshape(v, -1) for v in (x, convert(x.kind, y)))
     return expand(x, 1, 1) * y
 
 
 @operator("x.index(at=0, axis=0)", "x[at]", "torch.select")
 def index(x: Tensor, at: Size, axis: int = 0) -> Tensor:
-    """Element `at` (a number or an index expression) of an axis, proved to be on it."""
+    """Element `at` (a number or an index expression) of an axis; compile proves it in range."""
     at, axis = unwrap(at), axis_of(x, axis)
     if type(at) is not int and not isinstance(at, Expr):
         raise ShapeError(
@@ -204,14 +204,14 @@ def index(x: Tensor, at: Size, axis: int = 0) -> Tensor:
 
 @operator("x.cut(lo=0, hi=2, axis=0)", "x[lo:hi]", "torch.narrow")
 def cut(x: Tensor, lo: Size, hi: Size, axis: int = 0) -> Tensor:
-    """Elements lo..hi-1 of an axis, of any tensor (brackets index the dims first)."""
+    """Elements lo .. hi-1 of an axis; unlike brackets, it never indexes dims."""
     start, end = unwrap(lo), unwrap(hi)
     return x.apply(movement.Cut(axis=axis_of(x, axis), start=start, size=end - start), x)
 
 
 @operator("x.expand(size=4, axis=0)", "np.broadcast_to", "torch.Tensor.expand")
 def expand(x: Tensor, size: Size, axis: int = 0) -> Tensor:
-    """Copies along a new axis of (possibly symbolic) size."""
+    """Copy along a new axis, whose size may be symbolic."""
     full = LETTERS[: len(x.shape) + 1]
     axis %= len(full)
     kept = full[:axis] + full[axis + 1 :]
@@ -220,7 +220,7 @@ def expand(x: Tensor, size: Size, axis: int = 0) -> Tensor:
 
 @operator("x.broadcast_to(shape=(4, *x.shape))", "np.broadcast_to", "torch.broadcast_to")
 def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """Copies along new axes before the others, and along axes of size 1."""
+    """Broadcast to a shape: copy along new leading axes, and along axes of size 1."""
     sizes = tuple(map(unwrap, shape))
     lead = len(sizes) - len(x.shape)
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, sizes[lead:], strict=True)):
@@ -240,15 +240,15 @@ def broadcast_to(x: Tensor, shape: Sequence[Size]) -> Tensor:
 
 
 def diagonal(x: Tensor, labels: str) -> tuple[Tensor, str]:
-    """The diagonal of axes that have one label, and the labels that are left."""
+    """Take the diagonal of axes that share a label; return it with the remaining labels."""
     twice = next((c for c in labels if labels.count(c) > 1), None)
     if twice is None or len(labels) != len(x.shape):
         return x, labels
-    kept, gone = labels.index(twice), labels.rindex(twice)
-    if x.shape[kept] != x.shape[gone]:
-        return x, labels  # it is refused with the rest
+    first, second = labels.index(twice), labels.rindex(twice)
+    if x.shape[first] != x.shape[second]:
+        return x, labels  # the einsum refuses it later
     axes = LETTERS[: len(labels)]
-    c, rest = axes[gone], axes[:gone] + axes[gone + 1 :]
-    op = indexing.Take(labels=f"{axes},{axes[kept]}->{rest}", axis=c)
-    y = x.apply(op, x, counted(x.kind, x.shape[gone]))
-    return diagonal(y, labels[:gone] + labels[gone + 1 :])
+    c, rest = axes[second], axes[:second] + axes[second + 1 :]
+    op = indexing.Take(labels=f"{axes},{axes[first]}->{rest}", axis=c)
+    y = x.apply(op, x, counted(x.kind, x.shape[second]))
+    return diagonal(y, labels[:second] + labels[second + 1 :])

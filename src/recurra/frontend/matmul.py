@@ -1,4 +1,4 @@
-"""Products of matrices, whose batches broadcast, as one contraction."""
+"""Matrix products with broadcast batch axes, as one contraction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROW, _INNER, _COLUMN = LETTERS[-3:]
 
 
 def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
-    """[.., m, k] @ [.., k, n] → [.., m, n]; an operand of one axis is a row or a column."""
+    """The product [.., m, k] @ [.., k, n] → [.., m, n]; a vector is a row or a column."""
     a, b = (x.cast(accumulator(x.dtype)) for x in promote(kind, a, b))
     if not a.shape or not b.shape:
         raise ShapeError("@ needs axes", facts=f"{a!r} @ {b!r}", hint="use *", loc=here())
@@ -40,11 +40,11 @@ def matmul(kind: type[Tensor], a: object, b: object) -> Tensor:
 
 
 def _batch_sizes(left: Operand, right: Operand) -> list[Expr | int]:
-    """The axes before the matrices, of both together: they meet one by one from the right."""
-    mine, other = list(left.shape[:-2]), list(right.shape[:-2])
-    rank = max(len(mine), len(other))
-    mine, other = [1] * (rank - len(mine)) + mine, [1] * (rank - len(other)) + other
-    for m, n in zip(mine, other, strict=True):
+    """The broadcast batch shape; raises ShapeError if the operands' batches do not match."""
+    first, second = list(left.shape[:-2]), list(right.shape[:-2])
+    rank = max(len(first), len(second))
+    first, second = [1] * (rank - len(first)) + first, [1] * (rank - len(second)) + second
+    for m, n in zip(first, second, strict=True):
         if m != n and 1 not in (m, n):
             raise ShapeError(
                 f"{left.type} @ {right.type}: batches of {m} and {n} do not match",
@@ -52,13 +52,13 @@ def _batch_sizes(left: Operand, right: Operand) -> list[Expr | int]:
                 hint="expand or transpose one of them; rc.einsum contracts any axes",
                 loc=here(),
             )
-    return [n if m == 1 else m for m, n in zip(mine, other, strict=True)]
+    return [n if m == 1 else m for m, n in zip(first, second, strict=True)]
 
 
 def _without_ones(
     tensor: Tensor, own: tuple[Expr | int, ...], batches: list[Expr | int]
 ) -> tuple[Tensor, str]:
-    """`tensor` less the axes of size 1 that the other operand widens, and labels for the rest."""
+    """Drop batch axes of size 1 that broadcast; return the tensor and labels of the others."""
     lead = len(batches) - len(own)
     ones = tuple(k for k, n in enumerate(own) if n == 1 and batches[lead + k] != 1)
     labels = "".join(LETTERS[lead + k] for k in range(len(own)) if k not in ones)

@@ -1,4 +1,4 @@
-"""Opaque: dims, bounds and tensors have no number while a program is written, and say so."""
+"""Opaque: dims, bounds and tensors refuse conversion to numbers while a program is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.analysis.arguments import names_unpacked
 from recurra.errors import DomainError, caller, here
 from recurra.frontend.words import hint, unknown
 
-# NumPy's name → Python's: array + tensor is NumPy's to begin with
+# NumPy's name → Python's, since NumPy handles array + tensor first
 _OPERATORS = {
     "add": "add",
     "subtract": "sub",
@@ -40,7 +40,7 @@ _IN_JAX = (
 
 
 class Opaque:
-    """A value that is not known yet: Python and NumPy may not turn it into a number or an array."""
+    """A base class that refuses every conversion to a number or an array, with a hint."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Opaque:
 
 
 class OpaqueTensor(Opaque):
-    """A tensor: NumPy's operators are its own, NumPy's other functions are refused."""
+    """A base class of tensors, which takes NumPy's operators and refuses its other functions."""
 
     def __len__(self) -> NoReturn:
         raise _no_number(self, "a length", "write x.shape[0]; the length of a dim is its bound")
@@ -117,14 +117,14 @@ class OpaqueTensor(Opaque):
     if not TYPE_CHECKING:  # a type checker knows the names
 
         def __str__(self) -> str:
-            if _is_of_jax(sys._getframe(1)):  # its compiled part asks for words of what it refuses
+            if _is_of_jax(sys._getframe(1)):  # JAX formats an operand that it is about to refuse
                 raise _not_taken_by_jax()
             return repr(self)
 
         def __getattr__(self, name: str) -> NoReturn:
             if name == "__jax_array__" and not _is_operand(sys._getframe(1)):
                 raise _not_taken_by_jax()
-            if name.startswith("__"):  # Python and NumPy ask for these
+            if name.startswith("__"):  # Python and NumPy look these up
                 raise AttributeError(name)
             raise unknown("a recurrent tensor", name, dir(type(self)))
 
@@ -139,7 +139,7 @@ class OpaqueTensor(Opaque):
 
 
 def operator_of(ufunc: np.ufunc, method: str) -> Callable[..., object]:
-    """Python's operator that a function of NumPy is. Raises DomainError if there is none."""
+    """The Python operator of a NumPy ufunc. Raises DomainError if there is none."""
     name = _OPERATORS.get(ufunc.__name__)
     if name is None or method != "__call__":
         raise _not_taken(f"np.{ufunc.__name__}")
@@ -147,7 +147,7 @@ def operator_of(ufunc: np.ufunc, method: str) -> Callable[..., object]:
 
 
 def _is_operand(frame: FrameType) -> bool:
-    """Tell whether an operator of a JAX array asks, which leaves what it does not know to us."""
+    """Is the frame an operator of a JAX array, which defers to operands that it does not know?"""
     return frame.f_globals.get("__name__", "").endswith(".array_methods")
 
 
@@ -160,7 +160,7 @@ def _not_taken_by_jax() -> DomainError:
 
 
 def _not_taken(name: str, instead: str = "") -> DomainError:
-    """A function of another library, and what stands for it here."""
+    """The error for a tensor passed to another library's function, with what to write instead."""
     return DomainError(
         f"{name} does not take recurrent tensors",
         facts="a recurrent tensor has no values while the program is written",

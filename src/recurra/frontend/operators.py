@@ -1,4 +1,4 @@
-"""The table of operators: a row stands where one is defined, with its names elsewhere."""
+"""The table of operators; each definition adds its row, with the names in NumPy and torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from recurra.errors import here
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator: how it is written here, what it is called elsewhere, and what it does."""
+    """A row of the table: the notation here, the names in NumPy and torch, and a description."""
 
     ours: str  # a line that works, of tensors x and y, integers i, and a dim t
     numpy: str
     torch: str
-    says: str
-    module: str  # where it is defined
+    says: str  # the first line of its docstring
+    module: str  # the module that defines it
 
     @property
     def key(self) -> str:
@@ -27,7 +27,7 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
-ELSEWHERE = {  # arguments by their names in torch, or in older NumPy
+ELSEWHERE = {  # names of arguments in torch or older NumPy -> here
     "dim": "axis",
     "dims": "axis",
     "keepdim": "keepdims",
@@ -44,11 +44,11 @@ ELSEWHERE = {  # arguments by their names in torch, or in older NumPy
 def operator(
     ours: str, numpy: str = "", torch: str = "", positions: str | None = None
 ) -> Callable[[F], F]:
-    """Enter a function into the table; its arguments may be given by their names elsewhere.
+    """Add a function to the table; callers may use the argument names of other libraries.
 
     Args:
-        positions: how the second result is written that torch's function gives with `dim=`, "" if
-            there is none here; None where torch gives one result, too.
+        positions: the call that gives the second result of torch's function with `dim=`, "" if
+            there is none here; None if torch's function has one result, too.
     """
 
     def enter(function: F) -> F:
@@ -67,28 +67,28 @@ def operator(
 
 
 def _one_result(function: F, row: Operator, positions: str) -> F:
-    """Refuse `dim=` where torch gives a pair of it: its first element would be another one."""
+    """Refuse `dim=` where torch returns a pair: `[0]` of the result would mean something else."""
 
     @wraps(function)
-    def single(*args: object, **given: object) -> object:
-        if "dim" in given:
-            more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in given.items())
+    def single(*args: object, **kwargs: object) -> object:
+        if "dim" in kwargs:
+            more = ", ".join(f"{ELSEWHERE.get(k, k)}={v!r}" for k, v in kwargs.items())
             values = f"{row.key}({more})"
             raise WrongCall(
                 f"{row.key} with dim= is a pair in torch",
                 facts=f"torch.{function.__name__} gives values and positions, "
                 f"{row.key} the values alone",
                 hint=f"write {values} for the values"
-                + (f", {positions}(axis={given['dim']!r}) for the positions" if positions else ""),
+                + (f", {positions}(axis={kwargs['dim']!r}) for the positions" if positions else ""),
                 loc=here(),
             )
-        return function(*args, **given)
+        return function(*args, **kwargs)
 
     return single  # pyright: ignore[reportReturnType]
 
 
 def _by_any_name(function: F, call: F) -> F:
-    """`call`, which is `function` as it is called, with the words of others, too."""
+    """Let `call`, the wrapper of `function`, accept the argument names of other libraries."""
     code = function.__code__
     takes = set(code.co_varnames[: code.co_argcount])
     words = {other: own for other, own in ELSEWHERE.items() if own in takes and other not in takes}
@@ -96,9 +96,9 @@ def _by_any_name(function: F, call: F) -> F:
         return call
 
     @wraps(function)
-    def named(*args: object, **given: object) -> object:
-        own = dict(given)
-        for other in given:  # the second of two that mean the same keeps its word, and is refused
+    def named(*args: object, **kwargs: object) -> object:
+        own = dict(kwargs)
+        for other in kwargs:  # the second of two synonyms keeps its name, and is refused
             if words.get(other, other) not in own:
                 own[words[other]] = own.pop(other)
         return call(*args, **own)

@@ -1,4 +1,4 @@
-"""Methods of tensors along one axis: order, running results, elements by their positions."""
+"""Methods of tensors along one axis: sorting, scans, gather and scatter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from recurra.ops.softmax import LogSoftmax, Softmax
 
 @operator("x.sort(axis=-1)", "np.sort", "torch.sort", positions="x.argsort")
 def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
-    """The elements in ascending order, NaN last; torch's also gives `argsort`."""
+    """Sort in ascending order, NaN last; torch's also returns `argsort`."""
     axis = axis_of(x, axis)
     if descending:
         return flip(sort(flip(x, axis), axis), axis)
@@ -32,16 +32,16 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
 
 @operator("x.argsort(axis=-1)", "np.argsort", "torch.argsort")
 def argsort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
-    """Positions in ascending order; of equals the first comes first."""
+    """The positions that sort the elements; the sort is stable."""
     axis = axis_of(x, axis)
-    if descending:  # from the end, so that of equals the first comes first
+    if descending:  # reversed twice, which keeps it stable
         last = convert(x.kind, wrap(x.shape[axis] - 1))
         return last - flip(argsort(flip(x, axis), axis), axis)
     return x.apply(indexing.ArgSort(axis=axis), x)
 
 
 class TopElements(NamedTuple, Generic[Tensor]):
-    """Elements, and their positions along the axis."""
+    """The top elements, and their positions along the axis."""
 
     values: Tensor
     indices: Tensor
@@ -49,7 +49,7 @@ class TopElements(NamedTuple, Generic[Tensor]):
 
 @operator("x.topk(k=2, axis=-1)", "", "torch.topk")
 def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> TopElements[Tensor]:
-    """The k largest, or smallest, in order, and their positions; of equals the first."""
+    """The k largest or smallest elements, sorted, and their positions; ties go to the first."""
     axis = axis_of(x, axis)
     if largest:
         places = x.apply(ordering.TopK(axis=axis, size=unwrap(k)), x)
@@ -60,21 +60,21 @@ def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> TopElement
 
 @operator("x.cumsum(axis=0)", "np.cumsum", "torch.cumsum")
 def cumsum(x: Tensor, axis: int = 0) -> Tensor:
-    """Running sums along an axis, of the type that `sum` has."""
+    """The running sums along an axis, of the type that `sum` has."""
     x = x.cast(accumulator(x.dtype))
     return x.apply(scan.CumSum(axis=axis_of(x, axis)), x)
 
 
 @operator("x.cumprod(axis=0)", "np.cumprod", "torch.cumprod")
 def cumprod(x: Tensor, axis: int = 0) -> Tensor:
-    """Running products along an axis, of the type that `sum` has."""
+    """The running products along an axis, of the type that `sum` has."""
     x = x.cast(accumulator(x.dtype))
     return x.apply(scan.CumProd(axis=axis_of(x, axis)), x)
 
 
 @operator("x.cummax(axis=0)", "np.maximum.accumulate", "torch.cummax", positions="")
 def cummax(x: Tensor, axis: int = 0) -> Tensor:
-    """The largest so far along an axis; torch's also gives where it was found."""
+    """The running maximum along an axis; torch's also returns positions."""
     y = x.cast("u8") if x.dtype == "bool" else x
     return y.apply(ordering.CumMax(axis=axis_of(x, axis)), y).cast(x.dtype)
 
@@ -82,8 +82,8 @@ def cummax(x: Tensor, axis: int = 0) -> Tensor:
 @operator("x.discounted_sum(gamma=0.99, axis=0)")
 def discounted_sum(x: Tensor, gamma: float, axis: int = 0) -> Tensor:
     """Σₖ γᵏ x[k] along an axis."""
-    given: Any = gamma
-    if not isinstance(given, int | float | np.integer | np.floating):
+    argument: Any = gamma
+    if not isinstance(argument, int | float | np.integer | np.floating):
         raise ShapeError(
             f"discounted_sum discounts by one number, not by {gamma!r}",
             facts="element k counts γᵏ; what differs from step to step, and is 0 where an episode "
@@ -112,9 +112,9 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 
 @operator("x.take(i, axis=0)", "np.take", "torch.index_select")
 def take(x: Tensor, indices: object, axis: int = 0) -> Tensor:
-    """Elements along an axis by data; the axes of `indices` take its place.
+    """The elements at positions given by data; the axes of `indices` replace the axis.
 
-    A position that is not on the axis takes the nearest element: -1 the first one.
+    Positions outside the axis are clamped to it: -1 takes the first element.
     """
     axis, indices = axis_of(x, axis), convert(x.kind, indices)
     full = LETTERS[: len(x.shape)]
@@ -125,7 +125,7 @@ def take(x: Tensor, indices: object, axis: int = 0) -> Tensor:
 
 @operator("x.gather(axis=0, index=i)", "np.take_along_axis", "torch.gather")
 def gather(x: Tensor, axis: int, index: object) -> Tensor:
-    """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; off the axis the nearest, as `take`."""
+    """y[.., k, ..] = x[.., i[.., k, ..], ..] along an axis; positions are clamped, as in `take`."""
     axis, i = _axis_and_places("gather(axis, i)", x, axis, index)
     return ordering.along(x, i, axis)
 
@@ -134,17 +134,17 @@ def gather(x: Tensor, axis: int, index: object) -> Tensor:
 def scatter(
     x: Tensor, axis: int, index: object, value: object, reduce: ordering.Reduce = ""
 ) -> Tensor:
-    """x, but v[.., k, ..] at i[.., k, ..] along an axis; by reduce="add", "min" or "max" all.
+    """Write v[.., k, ..] to x[.., i[.., k, ..], ..] along an axis, or reduce: "add", "min", "max".
 
-    Of several at one place it is the last; with `reduce` x is joined to all of them, and of equals
-    each has its share of the gradient, as in torch.
-    One place, or a row of them, is the same for all other axes: x.scatter(0, k, row) replaces row k
-    of a matrix. What is off the axis is left out.
+    If several values have one position, the last is kept; with `reduce`, x is combined with all of
+    them, and equal extrema share the gradient, as in torch. A single position, or one row of them,
+    applies to all other axes: x.scatter(0, k, row) replaces row k of a matrix. Positions outside
+    the axis are ignored.
     """
     x, v = promote(x.kind, x, value)
     one = convert(x.kind, index)
-    given: object = axis
-    if not isinstance(given, Read) and len(one.shape) < min(2, len(x.shape)):
+    argument: object = axis
+    if not isinstance(argument, Read) and len(one.shape) < min(2, len(x.shape)):
         k = axis_of(x, axis)
         count = one.shape[0] if one.shape else 1
         index = _everywhere(one, k, [count if j == k else n for j, n in enumerate(x.shape)])
@@ -157,7 +157,7 @@ def scatter(
 
 
 def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:
-    """A row of places along an axis, the same for all others."""
+    """Broadcast a row of positions along an axis to all other axes."""
     row = reshape(places, tuple(n if k == axis else 1 for k, n in enumerate(shape)))
     return broadcast_to(row, tuple(shape))
 
@@ -165,7 +165,7 @@ def _everywhere(places: Tensor, axis: int, shape: Sequence[Size]) -> Tensor:
 def _axis_and_places(
     call: str, tensor: Tensor, axis: int | Read, index: object
 ) -> tuple[int, Tensor]:
-    """Check an axis and the places of elements along it; all other axes are those of the tensor."""
+    """Return the axis and the positions along it; raise ShapeError if their shapes do not fit."""
     if isinstance(axis, Read):
         raise ShapeError(
             "the axis comes first, then the places",
@@ -189,7 +189,7 @@ def _axis_and_places(
 
 @operator("x.roll(shift=1, axis=0)", "np.roll", "torch.roll")
 def roll(x: Tensor, shift: Size | Read | Sequence[Size | Read], axis: Axes = None) -> Tensor:
-    """y[k] = x[k - shift] round the axis; without an axis, of the elements in one row."""
+    """y[k] = x[k - shift], cyclic along an axis; without an axis, of the flattened tensor."""
     if axis is None and len(x.shape) != 1:
         return reshape(roll(reshape(x, -1), shift, 0), x.shape)
     axes = (0,) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -213,5 +213,5 @@ def _rolled(tensor: Tensor, shift: object, axis: int) -> Tensor:
 
 @operator("i.one_hot(size=3)", "", "torch.nn.functional.one_hot")
 def one_hot(x: Tensor, size: Size, dtype: str | Dtype = "f32") -> Tensor:
-    """1 at position i of a new last axis, else 0; all zeros where i is not on it."""
+    """The one-hot vector with 1 at position i of a new last axis; zeros if i is outside of it."""
     return x.apply(indexing.OneHot(size=unwrap(size), axis=len(x.shape), to=dtype_name(dtype)), x)

@@ -1,11 +1,11 @@
-"""Cotangents that are products: taken apart before an element of them is picked, or a range summed.
+"""Cotangents that are products: apply a pick or a sum to the factors instead of the product.
 
     o[t] = einsum("n,d->nd", ds[t], q[t])
     pick(o[s], at=t)               →   einsum(",d->d", pick(ds[s], at=t), q[s])
     sum(einsum(",d->d", p[t,s], q[s])[t,t:T])   →   einsum("n,nd->d", p[t,t:T], q[t:T])
 
-So the gradient of what reads `k[0:t+1]` in a contraction is a contraction, and no product of all
-points by all points is made.
+The gradient of a contraction that reads `k[0:t+1]` is then a contraction, too, and the product of
+all points by all points is never materialized.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from recurra.ops.movement import Expand
 
 
 def picked(value: Tensor, at: Expr | int) -> Tensor | None:
-    """The element `at` of the first axis of a value, if it is a product: that of elements.
+    """Pick element `at` of the first axis of a product, by picking from its factors.
 
-    It is zero where the axis has none.
+    It is zero if `at` is outside the axis. Return None if the value is no product.
     """
     found = _product(value)
     if found is None or value.ref.slices:
@@ -43,10 +43,12 @@ def picked(value: Tensor, at: Expr | int) -> Tensor | None:
 
 
 def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
-    """The sum of a value over ranges of its dims, if it is a product: the contraction of them.
+    """Sum a product over ranges of its dims, by a contraction of its factors.
+
+    Return None if the value is no product, or if it cannot be written as a contraction.
 
     Args:
-        ranges: of each of its dims, where it is read; a `Slice` is a range that is summed.
+        ranges: the index of each dim of the value; a `Slice` is a range to sum over.
     """
     found = _product(value)
     if found is None:
@@ -62,13 +64,13 @@ def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
             return None
         source = value.graph[ref.name]
         for r, e in zip(source.domain, ref.index, strict=True):
-            mine = symbols(e) & letters.keys() if not isinstance(e, Slice) else set()
-            if not mine:
+            summed_dims = symbols(e) & letters.keys() if not isinstance(e, Slice) else set()
+            if not summed_dims:
                 index.append(e)
                 continue
             if not isinstance(e, Sym) or letters[e.name] in front:
                 return None
-            if r.dim in source.type.mentions():  # rows of several lengths
+            if r.dim in source.type.mentions():  # ragged rows
                 return None
             index.append(dims[e.name])
             front += letters[e.name]
@@ -80,34 +82,34 @@ def summed(value: Tensor, ranges: tuple[Index, ...]) -> Tensor | None:
 
 
 def rows_bend(graph: Graph, node: Node) -> bool:
-    """Do rows of several lengths that an equation takes part in go through what is not linear?
+    """Do the ragged rows connected to an equation pass through a nonlinear operator?
 
-    Else they are sums of products of what is read, of which recurrences are made.
+    If not, they are sums of products of reads, which passes turn into recurrences.
     """
-    todo, seen = [node], {node.name}
+    todo, visited = [node], {node.name}
     while todo:
         n = todo.pop()
-        taken = [graph[a.name] for a in n.args if not a.slices]
-        rows = [x for x in taken if x.type.mentions()]
+        operands = [graph[a.name] for a in n.args if not a.slices]
+        rows = [x for x in operands if x.type.mentions()]
         if n.type.mentions() and not _is_linear(n, len(rows)):
             return True
-        beside = [r for r, _ in graph.readers[n.name]] if n.type.mentions() else []
-        for x in (*rows, *(r for r in beside if r.type.mentions())):
-            if x.name not in seen:
-                seen.add(x.name)
+        readers = [r for r, _ in graph.readers[n.name]] if n.type.mentions() else []
+        for x in (*rows, *(r for r in readers if r.type.mentions())):
+            if x.name not in visited:
+                visited.add(x.name)
                 todo.append(x)
     return False
 
 
 def _is_linear(node: Node, rows: int) -> bool:
-    """Is an equation linear in rows of several lengths, of which it takes so many?"""
+    """Is an equation linear in its ragged operands, `rows` in number?"""
     if isinstance(node.op, (Mul, Div)):
         return rows <= 1
     return isinstance(node.op, (Einsum, Expand, Add, Sub, Neg))
 
 
 def _product(value: Operand) -> tuple[Node, Einsum] | None:
-    """The equation of a value that is a product, or a contraction."""
+    """The equation and the op of a value that is a product or a contraction, or None."""
     node = value.graph.nodes.get(value.name)
     if node is None or not isinstance(node.op, Einsum) or isinstance(node.type, Tuple):
         return None
@@ -115,7 +117,7 @@ def _product(value: Operand) -> tuple[Node, Einsum] | None:
 
 
 def _operands(value: Operand, node: Node) -> list[Ref]:
-    """The operands of a product, at the point where it is read."""
+    """The factors of a product, as reads at the point at which the product is read."""
     by = {
         r.dim: e
         for r, e in zip(node.domain, value.ref.index, strict=True)

@@ -1,4 +1,4 @@
-"""Points and ranges of a dim, as they stand in brackets."""
+"""Conversion of the keys in brackets to points and ranges of a dim."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def range_of(key: slice, extent: Range) -> Slice:
 
 
 def place_of(key: object, extent: Range) -> Expr | int:
-    """A quasi-affine position; a negative constant counts from the end."""
+    """The quasi-affine position that a key denotes; a negative constant counts from the end."""
     e = unwrap(key)
     if type(e) is not int and not (
         isinstance(e, Expr) and not any(is_condition(x) for x in ex.walk(e))
@@ -35,15 +35,15 @@ def place_of(key: object, extent: Range) -> Expr | int:
         raise DomainError(
             f"{key!r} is no index for dim {extent.dim}",
             facts="indices are quasi-affine: dims, bounds, constants, + - * // %, min, max, ranges",
-            hint=_by_data(key, extent),
+            hint=_hint_for_key(key, extent),
             loc=here(),
         )
     quasi_affine("the index", e, here())
     return extent.hi + e if isinstance(e, int) and e < 0 else e
 
 
-def _by_data(key: object, extent: Range) -> str:
-    """Suggest how to choose elements that no index expression names."""
+def _hint_for_key(key: object, extent: Range) -> str:
+    """The hint for a key that is no index expression, such as positions given by data."""
     if key is ...:
         return f"write {extent.dim} for every point of it at itself"
     if key is None:

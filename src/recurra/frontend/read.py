@@ -1,4 +1,4 @@
-"""Read: a read of an equation, what it is, and how a new equation is made from several."""
+"""Read: the base class of tensors, a read of an equation; and the union of their domains."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from recurra.report.html import code_html
 
 
 class Read:
-    """A value at every point of `domain`."""
+    """A read of an equation, which has a value at every point of `domain`."""
 
     def __init__(self, tracer: Tracer, ref: Ref, indexed: bool = False):
         self.tracer, self._ref, self.indexed = tracer, ref, indexed
-        self._seen = len(tracer.renamed)
-        self.chained = False  # elements of a read, which may have no name of the user's
-        self.mean_of_nothing = False  # a mean of what has no axis
+        self._renames = len(tracer.renamed)  # the number of renames applied to `_ref`
+        self.chained = False  # an element of a read, x[t][1], which no variable may hold
+        self.mean_of_nothing = False  # a mean of a tensor without axes
 
     @property
     def ref(self) -> Ref:
-        """The read, by the name that the equation has now."""
-        for names in self.tracer.renamed[self._seen :]:
+        """The read, by the current name of the equation."""
+        for names in self.tracer.renamed[self._renames :]:
             if self._ref.name in names:
                 self._ref = Ref(names[self._ref.name], self._ref.index)
-        self._seen = len(self.tracer.renamed)
+        self._renames = len(self.tracer.renamed)
         return self._ref
 
     @property
@@ -45,19 +45,19 @@ class Read:
 
     @property
     def called(self) -> str:
-        """The variable of the user's that holds it, if there is one, else what it reads: "(..)"
-        for an equation that he has not named."""
+        """The user's variable that holds it, else the text of the read: "(..)" for an equation
+        without a name."""
         frame = users_frame()
-        mine = {k: v for k, v in (frame.f_locals if frame else {}).items() if isinstance(v, Read)}
-        held = next((k for k, v in mine.items() if v is self), None)
-        if held is not None or not self.indexed:
-            return held or self._own_name
-        whole = (k for k, v in mine.items() if not v.indexed and v.name == self.name)
+        reads = {k: v for k, v in (frame.f_locals if frame else {}).items() if isinstance(v, Read)}
+        variable = next((k for k, v in reads.items() if v is self), None)
+        if variable is not None or not self.indexed:
+            return variable or self._own_name
+        whole = (k for k, v in reads.items() if not v.indexed and v.name == self.name)
         return str(Ref(next(whole, self._own_name), self.ref.index))
 
     @property
     def _own_name(self) -> str:
-        """The name of the equation, if it has one of the user's."""
+        """The name that the user gave the equation, or "(..)"."""
         named = self.tracer.final | set(self.tracer.logs.values())
         return self.name if self.name in named else "(..)"
 
@@ -81,7 +81,7 @@ class Read:
 
     @property
     def domain(self) -> Domain:
-        """The dims it varies with, where the read falls into its source: x[t-1] is over 1 <= t."""
+        """The points at which the read is inside its source: x[t-1] is over 1 <= t."""
         return self._domain
 
     @cached_property
@@ -102,7 +102,7 @@ class Read:
         return f"{self.type} over ({dims})" if dims else str(self.type)
 
     def _repr_html_(self) -> str:
-        """The equation or its branches so far, and the lines that wrote them."""
+        """The read, its equation or its branches so far, and their source lines, as HTML."""
         node, branches = self.tracer.nodes[self.name], self.tracer.branches.get(self.name)
         if branches is None:
             lines = [(node.text(self.graph.is_identity), node.loc)]
@@ -117,7 +117,7 @@ class Read:
 
 
 def _within(extent: Range, source: Range, index: Index) -> Range:
-    """The part of `extent` where `index` is a point of `source`, as far as constants can tell."""
+    """The part of `extent` where `index` lies within `source`, for indices that are shifts."""
     first, last = (index.lo, index.hi) if isinstance(index, Slice) else (index, index)
     lo, hi = extent.lo, extent.hi
     if (c := is_shift(first, extent.dim)) is not None:
@@ -136,7 +136,7 @@ def _tighter(pick: Callable[..., Expr | int], left: Expr | int, right: Expr | in
 
 
 def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
-    """The dims of an equation over `args`; where they have several ranges, a point lies in all."""
+    """The domain of an equation of `args`: the union of their dims, the intersection of ranges."""
     dims = op.mentions() & set(tracer.dim_names())
     ranges: dict[str, Range] = {}
     for a in args:
@@ -156,7 +156,7 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
 
 
 class Operand(arrays.Tensor, Protocol):
-    """A tensor as its methods use it, which are written before its class is."""
+    """The interface of tensors for their methods, which modules below the class implement."""
 
     chained: bool
     mean_of_nothing: bool

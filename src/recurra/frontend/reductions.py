@@ -1,6 +1,6 @@
-"""Methods of tensors that fold axes: sums, extremes, and what is made of them.
+"""Methods of tensors that reduce axes: sums, means, norms, extrema.
 
-`axis` is one axis, several, or None for all; `keepdims` leaves axes of size 1 in their places.
+`axis` is one axis, several, or None for all; `keepdims` keeps reduced axes with size 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _reduced(tensor: Tensor, op: type[reduction.Reduction], axis: Axes, keepdims
 
 @operator("x.sum(axis=0)", "np.sum", "torch.sum")
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Σ along axes; of truth values and integers below 32 bits it is i32."""
+    """Σ along axes; i32 for truth values and integers below 32 bits."""
     return _reduced(x.cast(accumulator(x.dtype)), reduction.Sum, axis, keepdims)
 
 
@@ -44,7 +44,7 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @operator("x.mean(axis=0)", "np.mean", "torch.mean")
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over the count, in f32 at least; f32 for integers, else of the operand's type."""
+    """The mean, computed in f32 at least; of the operand's type, f32 for integers."""
     y = _at_least_f32(x)
     out = _narrowed(sum(y, axis, keepdims) / convert(y.kind, _count(x, axis), y.dtype), x)
     out.mean_of_nothing = not x.shape
@@ -53,13 +53,13 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @operator("x.var(axis=0, correction=0)", "np.var", "torch.var")
 def var(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
-    """The sum of squares around the mean over n - correction; torch's own correction is 1."""
+    """The variance: squared deviations over n - correction; torch's default correction is 1."""
     return _narrowed(_variance(x, axis, correction, keepdims), x)
 
 
 @operator("x.std(axis=0, correction=0)", "np.std", "torch.std")
 def std(x: Tensor, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
-    """The root of `var`; where that is 0, so is its slope."""
+    """The standard deviation, the square root of `var`; its slope at 0 is 0."""
     return _narrowed(_root(_variance(x, axis, correction, keepdims)), x)
 
 
@@ -81,7 +81,7 @@ def _variance(tensor: Tensor, axis: Axes, correction: float, keepdims: bool) -> 
 
 @operator("x.norm(ord=2, axis=0)", "np.linalg.vector_norm", "torch.linalg.vector_norm")
 def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """(Σ |x|ᵖ)^(1/p) for p = ord; inf is the largest |x|, 0 counts; the slope at 0 is 0."""
+    """The norm (Σ |x|ᵖ)^(1/p), p = ord; inf: the largest |x|, 0: the count; slope 0 at 0."""
     y = _at_least_f32(x)
     if ord == 0:
         return _narrowed(sum((y != 0.0).cast(y.dtype), axis, keepdims), x)
@@ -97,7 +97,7 @@ def norm(x: Tensor, ord: float = 2, axis: Axes = None, keepdims: bool = False) -
 
 @operator("x.logsumexp(axis=0)", "np.logaddexp.reduce", "torch.logsumexp")
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """ln Σ eˣ along axes, also where eˣ is beyond its type."""
+    """ln Σ eˣ along axes, without overflow of eˣ."""
     y = _at_least_f32(x)
     top = max(y, axis, True).detach()
     top = pointwise(y.kind, el.Where, top.abs() < inf, top, 0.0)
@@ -107,43 +107,43 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @operator("x.max(axis=0)", "np.max", "torch.amax", positions="x.argmax")
 def max(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest; equal ones share the slope."""
+    """The largest element; equal ones share the gradient."""
     return _reduced(x, reduction.Max, axis, keepdims)
 
 
 @operator("x.min(axis=0)", "np.min", "torch.amin", positions="x.argmin")
 def min(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest; equal ones share the slope."""
+    """The smallest element; equal ones share the gradient."""
     return _reduced(x, reduction.Min, axis, keepdims)
 
 
 @operator("x.any(axis=0)", "np.any", "torch.any")
 def any(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Is one of them true, or not 0?"""
+    """Is any element true, or not 0?"""
     return _reduced(_truth(x), reduction.Any_, axis, keepdims)
 
 
 @operator("x.all(axis=0)", "np.all", "torch.all")
 def all(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Are all of them true, or not 0?"""
+    """Are all elements true, or not 0?"""
     return _reduced(_truth(x), reduction.All, axis, keepdims)
 
 
 @operator("x.argmax(axis=-1)", "np.argmax", "torch.argmax")
 def argmax(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
-    """The first position of the largest along an axis, i32."""
+    """The first position of the largest element along an axis, i32."""
     return _reduced(x, reduction.ArgMax, axis, keepdims)
 
 
 @operator("x.argmin(axis=-1)", "np.argmin", "torch.argmin")
 def argmin(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
-    """The first position of the smallest along an axis, i32."""
-    turned = -x if is_float(x.dtype) else ~x  # of any integer, also the smallest
-    return argmax(turned, axis, keepdims)
+    """The first position of the smallest element along an axis, i32."""
+    negated = -x if is_float(x.dtype) else ~x  # -x of the smallest integer would overflow
+    return argmax(negated, axis, keepdims)
 
 
 def _count(operand: Operand, axis: Axes) -> BareIndex | int:
-    """The number of elements that are folded."""
+    """The number of elements that are reduced to one."""
     count: Expr | int = 1
     for a in axes_of(operand, axis):
         count = ex.mul(count, operand.shape[a])
@@ -155,12 +155,12 @@ def _truth(tensor: Tensor) -> Tensor:
 
 
 def _at_least_f32(tensor: Tensor) -> Tensor:
-    """Cast to floats of 32 bits at least, in which sums of halves are right."""
+    """Cast to a float of at least 32 bits, in which sums of f16 are accurate."""
     return tensor.cast(join(tensor.dtype, "f32"))
 
 
 def _narrowed(result: Tensor, operand: Operand) -> Tensor:
-    """`result`, made of `_wide(x)`, in the type that x has as a float."""
+    """Cast a result that was computed in f32 back to the operand's float type."""
     return result.cast(as_float(operand).dtype)
 
 
@@ -169,7 +169,7 @@ def _root(tensor: Tensor) -> Tensor:
 
 
 def _off_zero(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """f x, of which f 0 = 0 with an infinite slope: there it is 0, as in torch."""
-    nothing = tensor == 0.0
-    found = function(pointwise(tensor.kind, el.Where, nothing, 1.0, tensor))
-    return pointwise(tensor.kind, el.Where, nothing, 0.0, found)
+    """Apply f, where f(0) = 0 with an infinite slope, so that the slope at 0 is 0, as in torch."""
+    is_zero = tensor == 0.0
+    found = function(pointwise(tensor.kind, el.Where, is_zero, 1.0, tensor))
+    return pointwise(tensor.kind, el.Where, is_zero, 0.0, found)

@@ -1,4 +1,4 @@
-"""Numbers rounded to so many decimals, which may be an index expression."""
+"""Rounding to a number of decimals, which may be an index expression."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from recurra.ir.types import accumulator, is_float
 from recurra.ops import elementwise as el
 
 MOST_DIGITS = {
-    **{"u8": 2, "i8": 2, "u32": 9, "i32": 9, "i64": 18},  # of powers of ten that a type holds
+    **{"u8": 2, "i8": 2, "u32": 9, "i32": 9, "i64": 18},  # the largest power of ten in each type
     **{"bf16": 38, "f16": 4, "f32": 38, "f64": 308},
 }
 
 
 def rounded(x: Tensor, decimals: int | BareIndex) -> Tensor:
-    """Round to the nearest of so many decimals; of two that are as near, to the even one."""
+    """Round to this many decimals; ties go to the even digit."""
     digits = _digits(decimals)
     if isinstance(digits, int) and digits >= 0 and not is_float(x.dtype):
         return x
@@ -32,10 +32,10 @@ def rounded(x: Tensor, decimals: int | BareIndex) -> Tensor:
 
 
 def _digits(decimals: Any) -> Expr | int:
-    """The number of decimals; refuses what is none."""
-    given: Any = unwrap(decimals)
+    """The number of decimals; raises RecurraError unless it is an integer or index expression."""
+    digits: Any = unwrap(decimals)
     try:
-        return given if _is_index(given) else operator.index(given)
+        return digits if _is_index(digits) else operator.index(digits)
     except TypeError:
         raise RecurraError(
             f"x.round({decimals!r}) does not say to how many decimals",
@@ -66,7 +66,7 @@ def _of_float(tensor: Tensor, digits: Expr | int) -> Tensor:
 
 
 def _of_integer(tensor: Tensor, digits: Expr | int) -> Tensor:
-    """The quotient by a power of ten, up by one where more than half is left, or half and odd."""
+    """Round an integer to a multiple of a power of ten, half to even."""
     y = tensor.cast(accumulator(tensor.dtype))
     if isinstance(digits, int) and -digits > MOST_DIGITS[y.dtype]:
         return tensor * 0
@@ -78,7 +78,7 @@ def _of_integer(tensor: Tensor, digits: Expr | int) -> Tensor:
 
 
 def _power_of_ten(kind: type[Tensor], digits: Expr | int, dtype: str) -> Tensor:
-    """10 to so many digits, exactly; 1 if they are fewer than none."""
+    """The power 10^digits, from a table for index expressions; 1 for negative digits."""
     most = MOST_DIGITS[dtype]
     table = np.array([10**k for k in range(most + 1)], np.float64 if is_float(dtype) else np.int64)
     if isinstance(digits, int):

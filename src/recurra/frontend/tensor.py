@@ -35,19 +35,19 @@ R = TypeVar("R")
 
 
 def as_tensor(x: object, dtype: str | Dtype | None = None) -> RecurrentTensor:
-    """A recurrent tensor from a number, an index expression, or an array; of a tensor, itself."""
+    """Convert a number, an index expression or an array to a tensor; a tensor is returned as is."""
     return convert(RecurrentTensor, x, dtype)
 
 
 def elementwise(op: type[Elementwise], *xs: object) -> RecurrentTensor:
-    """`op` on operands that broadcast from the right and meet in one type."""
+    """Apply an elementwise op, with operands broadcast from the right and promoted to one type."""
     return pointwise(RecurrentTensor, op, *xs)
 
 
 def _method(
     function: Callable[Concatenate[RecurrentTensor, P], R],
 ) -> Callable[Concatenate[RecurrentTensor, P], R]:
-    """A function of tensors, as the type checker sees it of this class and those below it."""
+    """Give a function of tensors, for the type checker, the type of a method of this class."""
     return function
 
 
@@ -56,7 +56,7 @@ def _where(cond: RecurrentTensor, left: object, right: object) -> RecurrentTenso
 
 
 class RecurrentTensor(Read, OpaqueTensor):
-    """A value at every point of `domain`; see the module for what brackets mean."""
+    """A tensor with a value at every point of `domain`; brackets read other points and ranges."""
 
     __hash__ = Read.__hash__
 
@@ -64,11 +64,11 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @property
     def kind(self) -> type[RecurrentTensor]:
-        """The class of what operators make of it."""
+        """The class of the results of operators."""
         return RecurrentTensor
 
     def apply(self, op: Op, *args: Read) -> RecurrentTensor:
-        """A new equation over the union of the operands' domains."""
+        """Add an equation over the union of the operands' domains, and return it as a tensor."""
         domain = union(self.tracer, args, op)
         node = self.tracer.emit(op, tuple(a.ref for a in args), domain, op.name)
         return RecurrentTensor(self.tracer, self.graph.read(node.name))
@@ -111,19 +111,19 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x ** y", "np.power", "torch.pow")
     def __pow__(self, other: object) -> RecurrentTensor:
-        """The power; of integers without its fraction."""
+        """The power; for integers, truncated to an integer."""
         return (
             self.square() if type(other) is int and other == 2 else self._elementwise(el.Pow, other)
         )
 
     @operator("x % y", "np.mod", "torch.remainder")
     def __mod__(self, other: object) -> RecurrentTensor:
-        """The rest of `x // y`, with the sign of y; of integers 0 where y is 0."""
+        """The remainder of `x // y`, with the sign of y; for integers 0 where y is 0."""
         return self._elementwise(el.Mod, other)
 
     @operator("x // y", "np.floor_divide", "torch.floor_divide")
     def __floordiv__(self, other: object) -> RecurrentTensor:
-        """The quotient, rounded down; of integers 0 where y is 0."""
+        """The quotient, rounded down; for integers 0 where y is 0."""
         return self._elementwise(el.FloorDivide, other)
 
     def __rfloordiv__(self, other: object) -> RecurrentTensor:
@@ -149,7 +149,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("-x", "np.negative", "torch.neg")
     def __neg__(self) -> RecurrentTensor:
-        """The number with the other sign."""
+        """The negative."""
         return self._elementwise(el.Neg)
 
     def __abs__(self) -> RecurrentTensor:
@@ -197,17 +197,17 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x & y", "np.bitwise_and", "torch.bitwise_and")
     def __and__(self, other: object) -> RecurrentTensor:
-        """Both, of truth values; bit by bit, of integers."""
+        """The logical and of truth values, or the bitwise and of integers."""
         return logical(RecurrentTensor, el.And, bitwise.BitAnd, self, other)
 
     @operator("x | y", "np.bitwise_or", "torch.bitwise_or")
     def __or__(self, other: object) -> RecurrentTensor:
-        """One or both, of truth values; bit by bit, of integers."""
+        """The logical or of truth values, or the bitwise or of integers."""
         return logical(RecurrentTensor, el.Or, bitwise.BitOr, self, other)
 
     @operator("x ^ y", "np.bitwise_xor", "torch.bitwise_xor")
     def __xor__(self, other: object) -> RecurrentTensor:
-        """One but not both, of truth values; bit by bit, of integers."""
+        """The exclusive or of truth values, or bitwise of integers."""
         return self._elementwise(bitwise.BitXor, other)
 
     def __rand__(self, other: object) -> RecurrentTensor:
@@ -221,12 +221,12 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x << y", "np.left_shift", "torch.bitwise_left_shift")
     def __lshift__(self, other: object) -> RecurrentTensor:
-        """The bits of an integer moved up by y."""
+        """The bits of an integer shifted left by y."""
         return self._elementwise(bitwise.ShiftLeft, other)
 
     @operator("x >> y", "np.right_shift", "torch.bitwise_right_shift")
     def __rshift__(self, other: object) -> RecurrentTensor:
-        """The bits of an integer moved down by y; the sign stays."""
+        """The bits of an integer shifted right by y; the sign is kept."""
         return self._elementwise(bitwise.ShiftRight, other)
 
     def __rlshift__(self, other: object) -> RecurrentTensor:
@@ -237,12 +237,12 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("~x", "np.invert", "torch.bitwise_not")
     def __invert__(self) -> RecurrentTensor:
-        """Invert truth values, or the bits of integers."""
+        """The logical not of truth values, or the bitwise complement of integers."""
         return logical(RecurrentTensor, el.Not, bitwise.BitNot, self)
 
     @operator("x @ y", "np.matmul", "torch.matmul")
     def __matmul__(self, other: object) -> RecurrentTensor:
-        """The product of matrices in the last two axes, as np.matmul; the others broadcast."""
+        """The matrix product over the last two axes, as np.matmul; the others broadcast."""
         return matmul(RecurrentTensor, self, other)
 
     def __rmatmul__(self, other: object) -> RecurrentTensor:
@@ -252,13 +252,13 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator('x.cast("f32")', "np.astype", "torch.Tensor.to")
     def cast(self, dtype: str | Dtype) -> RecurrentTensor:
-        """The same numbers in another type; floats are cut off to integers."""
+        """Convert to another element type; floats are truncated to integers."""
         to = dtype_name(dtype)
         return self if to == self.dtype else self.apply(el.Cast(to=to), self)
 
     @operator("x.detach()", "", "torch.Tensor.detach")
     def detach(self) -> RecurrentTensor:
-        """The same value; no gradient passes."""
+        """The same value, through which no gradient passes."""
         return self._elementwise(el.Detach)
 
     @operator("x.exp()", "np.exp", "torch.exp")
@@ -313,12 +313,12 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x.floor()", "np.floor", "torch.floor")
     def floor(self) -> RecurrentTensor:
-        """The next whole number below."""
+        """The largest integer not above x."""
         return self._elementwise(el.Floor) if is_float(self.dtype) else self
 
     @operator("x.round(decimals=0)", "np.round", "torch.round")
     def round(self: RecurrentTensor, decimals: int | BareIndex = 0) -> RecurrentTensor:
-        """Round to the nearest of so many decimals; of two that are as near, to the even one."""
+        """Round to this many decimals; ties go to the even digit."""
         return rounded(self, decimals)
 
     @operator("x.erf()", "scipy.special.erf", "torch.erf")
@@ -333,7 +333,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x.gelu()", "", "torch.nn.functional.gelu")
     def gelu(self, approximate: Literal["none", "tanh"] = "none") -> RecurrentTensor:
-        """x Φ(x), Φ the distribution of normal draws; with "tanh" nearly so, as in GPT-2."""
+        """x Φ(x), Φ the standard normal CDF; "tanh" approximates it, as in GPT-2."""
         if approximate == "none":
             return self * ((self * 2**-0.5).erf() + 1.0) * 0.5
         if approximate != "tanh":
@@ -348,7 +348,7 @@ class RecurrentTensor(Read, OpaqueTensor):
 
     @operator("x.clip(lo=0.0, hi=1.0)", "np.clip", "torch.clamp")
     def clip(self, lo: object = None, hi: object = None) -> RecurrentTensor:
-        """min(max(x, lo), hi); the slope at both ends is that of x. An end may be left out."""
+        """min(max(x, lo), hi), with the slope of x at both ends; either end may be omitted."""
         raised = self if lo is None else elementwise(el.Maximum, self, lo)
 
         def sloped() -> RecurrentTensor:
@@ -407,7 +407,7 @@ class RecurrentTensor(Read, OpaqueTensor):
         return self.transpose()
 
     def reduce_to(self, have: str, want: str) -> RecurrentTensor:
-        """Sums the labels of `have` that `want` lacks, and orders the rest as in `want`."""
+        """Sum over the labels of `have` that `want` lacks, and order the axes as in `want`."""
         axes = tuple(k for k, c in enumerate(have) if c not in want)
         out = self.apply(reduction.Sum(axes=axes), self) if axes else self
         left = "".join(c for c in have if c in want)
@@ -424,5 +424,5 @@ class RecurrentTensor(Read, OpaqueTensor):
     def backward(
         self: RecurrentTensor, wrt: object = None, *, through_updates: bool = False
     ) -> None:
-        """Gradients of (the sum over its domain of) this tensor; each of `wrt` gets a `.grad`."""
+        """Compute gradients of this scalar, summed over its domain, as `.grad` of each of `wrt`."""
         autodiff.backward(self, wrt, through_updates)

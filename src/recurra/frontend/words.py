@@ -1,8 +1,8 @@
-"""Words of NumPy, torch and JAX that are none of ours: each is refused with a line to write.
+"""Names of NumPy, torch and JAX that do not exist here, each with the line to write instead.
 
     x.unsqueeze(0)      hint: write x.reshape(1, *x.shape)
 
-Words of operators that are only called otherwise here are found in their table.
+Operators that only have another name here are looked up in the table of operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from recurra.errors import NoSuchName, here
 from recurra.frontend.operators import OPERATORS, Operator
 
-ALIKE = (  # words, and the line that each of them is written as
+ALIKE = (  # names, and the line that does the same here
     (
         "A2C PPO",
         'from recurra.rl.recipes import Ppo; ctx, bounds = Ppo(env="CartPole-v1").program()',
@@ -247,7 +247,7 @@ WORDS = {
 }
 
 
-OF_MODULES = {  # words of torch's modules that mean something else of a tensor, or nothing
+OF_MODULES = {  # names of torch's modules that tensors do not have, or with another meaning
     **dict.fromkeys(
         ("to", "cuda"), 'ctx.compile({T: 3}, backend="jax")  # a program is made for a device'
     ),
@@ -266,24 +266,24 @@ OF_MODULES = {  # words of torch's modules that mean something else of a tensor,
         "rc.nn.Categorical(net(x)).sample()  # of a policy: pi = dnn(o), pi.log_prob(a)",
     ),
 }
-"""The line that each of them is written as."""
+"""The line to write instead of each."""
 
 
 def hint(
     name: str, known: Iterable[str] = (), own: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Suggest what to write for a word, or for a function such as np.sum or torch.cat; may be "".
+    """The hint for a name that does not exist here, such as unsqueeze, np.sum or torch.cat.
 
     Args:
-        known: the words that there are, of which one may be meant.
-        own: lines for words that mean something of their own here.
+        known: the names that exist, one of which may be meant.
+        own: the lines for names with a particular meaning in this place.
     """
     word = name.rpartition(".")[2]
     if word in own:
         return f"write {own[word]}"
-    mine = (o for o in OPERATORS.values() if name in (o.numpy, o.torch))
+    exact = (o for o in OPERATORS.values() if name in (o.numpy, o.torch))
     near = (o for o in OPERATORS.values() if word in _last_words(o))
-    found = next(mine, None) or next(near, None)
+    found = next(exact, None) or next(near, None)
     line = found.ours if found else WORDS.get(word)
     alike = {x.lower(): x for x in known if not x.startswith("_")}
     if line is None and word.endswith("_") and not word.startswith("_"):
@@ -304,7 +304,7 @@ def unknown(
 
     Args:
         known: the names that it has.
-        own: lines for words that mean something of their own there.
+        own: the lines for names with a particular meaning there.
     """
     return NoSuchName(
         f"{what} has no {name!r}",
@@ -317,9 +317,9 @@ def unknown(
 def no_attribute(
     what: str, owner: object, name: str, own: Mapping[str, str] = MappingProxyType({})
 ) -> AttributeError:
-    """The error for a name that an object of ours, such as "the module" Linear, does not have."""
+    """The error for a name that an object of the package, such as "the module" Linear, lacks."""
     kind = type(owner)
-    if name.startswith("_"):  # Python asks for these
+    if name.startswith("_"):  # Python looks these up
         return AttributeError(f"{kind.__name__} has no attribute {name!r}")
     return unknown(f"{what} {kind.__name__}", name, dir(kind), own)
 
@@ -331,30 +331,30 @@ def only(
     home: str = "",
     inside: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], object]:
-    """The `__getattr__` of a module that has these names and no others.
+    """Return a `__getattr__` for a module that has these names and no others.
 
-    Names that were `renamed` give what they are called now, in the module `home`, and a
+    Old names in `renamed` return the object of the new name, in the module `home`, with a
     DeprecationWarning.
 
     Args:
-        inside: lines for names that are those of modules in this one.
+        inside: the lines for names that submodules of this module have.
     """
 
     def find(name: str) -> object:
-        if name.startswith("_"):  # Python asks for these
+        if name.startswith("_"):  # Python looks these up
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if renamed is None or name not in renamed:
             raise unknown(module, name, names, {} if name in WORDS else inside)
         now = renamed[name]
-        told = (
+        message = (
             f"{module}.{name} is called {module}.{now} now; the old name goes with the next release"
         )
-        warnings.warn(told, DeprecationWarning, stacklevel=2)
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(home), now)
 
     return find
 
 
 def _last_words(operator: Operator) -> set[str]:
-    """The last words of its names."""
+    """The last parts of the operator's names: sum of x.sum, np.sum and torch.sum."""
     return {x.rpartition(".")[2] for x in (operator.key, operator.numpy, operator.torch)}

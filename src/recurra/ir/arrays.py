@@ -1,4 +1,4 @@
-"""Arrays of any library, and tensors of a program, as operators see them."""
+"""The interfaces that operators see: arrays of any library, and tensors of a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FunctionsByName(Protocol):
-    """Functions of the array API that are not a module: they record a program, or count bytes."""
+    """An object with the functions of the array API, which records a program or counts bytes."""
 
     def __getattr__(self, name: str, /) -> Any: ...
 
@@ -24,7 +24,7 @@ ArrayNamespace = ModuleType | FunctionsByName
 
 
 class LibraryArray(Protocol):
-    """An array of any library: of NumPy, JAX or PyTorch, or one that is still to come."""
+    """An array of NumPy, JAX, PyTorch, or any other library."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -43,7 +43,7 @@ def is_array(value: object) -> TypeGuard[LibraryArray]:
 
 
 class Tensor(Protocol):
-    """A tensor of a program, as gradient rules use it: each operator gives another equation."""
+    """A tensor of a program, as gradient rules use it: each operator adds an equation."""
 
     @property
     def type(self) -> Type: ...
@@ -53,7 +53,7 @@ class Tensor(Protocol):
     def dtype(self) -> str: ...
 
     def apply(self, op: Any, /, *args: Any) -> Self:
-        """The tensor that an operator (`ir.op.Op`) gives, of `args`."""
+        """Apply an operator (`ir.op.Op`) to this tensor and `args`."""
         ...
 
     def reduce_to(self, have: str, want: str, /) -> Self:

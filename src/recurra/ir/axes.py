@@ -1,4 +1,4 @@
-"""Axes: how an output of a program lies, whose dims became axes, and how it is put back."""
+"""The layout of an output whose dims became axes, and the way back to the layout users see."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from recurra.ir.graph import Graph
 
 A = TypeVar("A", bound=LibraryArray)
 
-Axes = tuple[tuple[str, ...], tuple[str, ...]]  # of an output: dims left, and what its axes were
+Axes = tuple[tuple[str, ...], tuple[str, ...]]
+"""The layout of an output: its remaining dims, and the dim that each axis was ("" for none)."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """The reordering of an array [*dims, *axes] to [*before, *spatial]."""
+    """A callable that lays out an array [*dims, *axes] as [*before, *spatial]."""
 
     order: tuple[int, ...]
     groups: tuple[int, ...]
-    """How many axes each dim of `before` is in."""
+    """The number of axes that each dim of `before` was split into."""
 
     def __call__(self, array: A, xp: ArrayNamespace) -> A:
         array = turned(array, self.order, xp)
@@ -33,7 +34,10 @@ class Restored:
 
 
 def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
-    """Find the reordering of [*dims, *axes] to [*before, *spatial]; groups join to one dim."""
+    """Return the callable that lays out an array [*dims, *axes] as [*before, *spatial].
+
+    A dim that `graph` splits into groups becomes one axis again.
+    """
     have = [*axes[0], *axes[1]]
     split = [[d] if d in have else _halves(graph, d) for d in before]
     order = [have.index(d) for parts in split for d in parts]
@@ -42,7 +46,7 @@ def restored(graph: Graph, before: tuple[str, ...], axes: Axes) -> Restored:
 
 
 def turned(array: A, order: tuple[int, ...], xp: ArrayNamespace) -> A:
-    """An array with its axes in an order; the same one where they are."""
+    """Permute the axes of an array; return the array itself if they are in order."""
     return array if order == tuple(range(len(order))) else xp.permute_dims(array, order)
 
 

@@ -1,4 +1,4 @@
-"""Numbers for bounds that belong to no dim, such as the n of an n-step return.
+"""Substitute numbers for bounds that belong to no dim, such as the n of an n-step return.
 
 g[t<T] = sum(r[t:min(t+N,T)])   N=5   →   g[t<T] = sum(r[t:min(t+5,T)])
 """
@@ -14,7 +14,7 @@ from recurra.ir.types import Domain, Range
 
 
 def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph as if it had been written with the numbers."""
+    """Return the graph with numbers in place of bounds."""
 
     def ranges(domain: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(
@@ -35,9 +35,9 @@ def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
 
 
 def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for bounds with which some ranges end before they begin: those are of no point.
+    """Make ranges that would end before they begin empty, for bounds of the given sizes.
 
-    So is a read of the whole of such a range.
+    Reads of such a whole range become empty as well.
     """
 
     def empty(extent: Range) -> bool:
@@ -56,13 +56,13 @@ def without_negative(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             ),
         )
 
-    gone = {n.name for n in graph.nodes.values() if any(map(empty, n.domain))}
+    empty_nodes = {n.name for n in graph.nodes.values() if any(map(empty, n.domain))}
     return graph.update(
         replace(
             n,
             domain=Domain(tuple(replace(r, hi=r.lo) if empty(r) else r for r in n.domain)),
-            args=tuple(read(a) if a.name in gone else a for a in n.args),
+            args=tuple(read(a) if a.name in empty_nodes else a for a in n.args),
         )
         for n in graph.nodes.values()
-        if n.name in gone or any(a.name in gone for a in n.args)
+        if n.name in empty_nodes or any(a.name in empty_nodes for a in n.args)
     )

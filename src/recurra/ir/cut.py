@@ -1,4 +1,4 @@
-"""Minimum cuts: which side of a choice costs least."""
+"""Minimum cuts of flow networks: the cheapest way to divide choices between two sides."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ UNBOUNDED = 10**18
 
 @dataclass
 class Network:
-    """Directed edges, with what each costs if it leads from the one side to the other.
+    """A flow network: directed edges between ONE and OTHER, each with the cost of cutting it.
 
-    Costs are counted in steps of 1 / `unit`.
+    Costs are rounded down to multiples of 1 / `unit`.
     """
 
     unit: int = 1
-    left: dict[Hashable, dict[Hashable, int]] = field(
+    residual: dict[Hashable, dict[Hashable, int]] = field(
         default_factory=lambda: {ONE: dict[Hashable, int](), OTHER: dict[Hashable, int]()}
-    )  # what may still flow along an edge, and back
+    )  # the capacity left along each edge, and back
 
     def edge(self, source: Hashable, sink: Hashable, cost: float = UNBOUNDED) -> None:
-        """Add an edge: the cost if `source` is on the one side and `sink` on the other."""
-        ahead, back = (self.left.setdefault(x, {}) for x in (source, sink))
-        ahead[sink] = min(UNBOUNDED, ahead.get(sink, 0) + int(max(0.0, cost) * self.unit))
-        back.setdefault(source, 0)
+        """Add the cost of having `source` on the side of ONE and `sink` on the side of OTHER."""
+        forward, backward = (self.residual.setdefault(x, {}) for x in (source, sink))
+        forward[sink] = min(UNBOUNDED, forward.get(sink, 0) + int(max(0.0, cost) * self.unit))
+        backward.setdefault(source, 0)
 
     def one_side(self) -> tuple[set[Hashable], float]:
-        """Find the one side of the cheapest cut, the smallest that there is, and the cost.
+        """Return the smallest ONE side of a minimum cut, and the cost of the cut.
 
-        The cost is the most that flows from the one side to the other (Dinic, 1970).
+        The cost is the maximum flow from ONE to OTHER (Dinic, 1970).
         """
         flow = 0
         while OTHER in (level := self._levels()):
@@ -39,36 +39,37 @@ class Network:
         return set(level), flow / self.unit
 
     def _levels(self) -> dict[Hashable, int]:
-        """Count the edges to everything that can still be reached."""
+        """The distance of each reachable node from ONE, in edges with capacity left."""
         level: dict[Hashable, int] = {ONE: 0}
         todo = deque[Hashable]([ONE])
         while todo:
             x = todo.popleft()
-            for y, room in self.left[x].items():
-                if room and y not in level:
+            for y, capacity in self.residual[x].items():
+                if capacity and y not in level:
                     level[y] = level[x] + 1
                     todo.append(y)
         return level
 
     def _fill(self, level: dict[Hashable, int]) -> int:
-        """Lets as much flow as shortest paths hold; returns how much."""
+        """Saturate the shortest paths (a blocking flow) and return the flow added."""
         flow, path = 0, list[Hashable]((ONE,))
-        ways = {x: [y for y in self.left[x] if level.get(y) == k + 1] for x, k in level.items()}
+        ways = {x: [y for y in self.residual[x] if level.get(y) == k + 1] for x, k in level.items()}
         while path:
             here = path[-1]
             if here is OTHER:
                 edges = list(pairwise(path))
-                most = min(self.left[x][y] for x, y in edges)
+                most = min(self.residual[x][y] for x, y in edges)
                 for x, y in edges:
-                    self.left[x][y] -= most
-                    self.left[y][x] += most
+                    self.residual[x][y] -= most
+                    self.residual[y][x] += most
                 flow += most
-                del path[next(k for k, (x, y) in enumerate(edges, 1) if not self.left[x][y]) :]
+                full = next(k for k, (x, y) in enumerate(edges, 1) if not self.residual[x][y])
+                del path[full:]
             elif not ways[here]:
                 path.pop()
                 if path:
                     ways[path[-1]].pop()
-            elif self.left[here][ways[here][-1]]:
+            elif self.residual[here][ways[here][-1]]:
                 path.append(ways[here][-1])
             else:
                 ways[here].pop()

@@ -1,8 +1,8 @@
-"""Dims as a graph declares them: the points of each, what it is, and of which other dim.
+"""Declarations of the dims of a graph: the range of each, its role, and the dim it came from.
 
     dims t<T, tz<T//8 tiles of t, te<8 points of tz
 
-Ranges and indices refer to a dim by its name, which says nothing else: a user may call his `tz`.
+Ranges and indices refer to a dim by its name, which carries no meaning: a user's dim may be `tz`.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from functools import cached_property
 from recurra.ir.expr import Expr, substitute
 from recurra.ir.types import Range
 
-_SETS = {  # words of isl's notation, in which case does not matter
+_SETS = {  # words of isl's notation, which ignores case
     "and", "or", "not", "implies", "exists", "min", "max", "mod", "floor", "ceil", "floord",
     "ceild", "infty", "infinity", "nan", "rat", "true", "false",
 }  # fmt: skip
 _TEXT = {*keyword.kwlist, "inf"}  # words of the text form, and of generated code
 
 
-MAX_POINTS = 2**31 - 1  # of a dim, and elements of an axis: places are counted in i32
+MAX_POINTS = 2**31 - 1  # the limit of a dim or an axis, because indices are i32
 
 
 def is_word(name: str) -> bool:
-    """May dims and bounds be called so, in indices, sets and generated code?"""
+    """Is this a legal name of a dim or bound in indices, sets and generated code?"""
     return name.isascii() and name.isidentifier() and not is_reserved(name)
 
 
 def is_reserved(name: str) -> bool:
-    """Does a name mean something else where dims and bounds are named?"""
+    """Is the name a keyword of isl's notation, of the text form or of generated code?"""
     return name in _TEXT or name.lower() in _SETS
 
 
 class Role(Enum):
-    """The role of a dim: written by the user, or made by a pass from another dim, its parent."""
+    """The role of a dim: written by the user, or derived by a pass from its parent dim."""
 
     WRITTEN = "written"
     ADJOINT = "adjoint"  # a second point of the parent, at which a cotangent is read
     TILES = "tiles"
     CHUNKS = "chunks"
-    GROUPS = "groups"  # of rows that take turns
+    GROUPS = "groups"  # of batch rows, stepped in turn
     POINTS = "points"  # of one tile, chunk or group
     PREFIX = "prefix"  # its first points, all at once
     STRIPS = "strips"  # tiles of a range that ends at a point of the parent
@@ -52,7 +52,7 @@ class Role(Enum):
 
     @property
     def suffix(self) -> str:
-        """The end of a name that tells a reader what the dim is; nothing else reads it."""
+        """The suffix of the name, which tells a human reader what the dim is."""
         return _SUFFIX[self]
 
 
@@ -72,7 +72,7 @@ _SUFFIX = {
 
 @dataclass(frozen=True)
 class Dim:
-    """The declaration of a dim. Its parent may be gone, as that of rounds is."""
+    """The declaration of a dim. Its parent may no longer be declared, as with rounds."""
 
     range: Range  # all of its points; equations may have fewer
     role: Role = Role.WRITTEN
@@ -97,7 +97,7 @@ class Dim:
 
 
 class Declarations:
-    """The dims of a graph, and questions about them that do not depend on their names."""
+    """Queries about the dims of a graph, by role and parent instead of by name."""
 
     dims: tuple[Dim, ...]
 
@@ -107,24 +107,24 @@ class Declarations:
         return {d.name: d for d in self.dims}
 
     def children(self, dim: str, *roles: Role) -> tuple[Dim, ...]:
-        """The dims that passes made of one, of any role or of some."""
+        """The dims that passes derived from one, of the given roles or of any."""
         return tuple(d for d in self.dims if d.parent == dim and (not roles or d.role in roles))
 
     def first_of(self, dim: str) -> str:
-        """The dim that a gradient made this one of, or the dim itself."""
+        """The dim that this adjoint dim was made from, or the dim itself if it is no adjoint."""
         d = self.declared[dim]
         return dim if d.role is not Role.ADJOINT or d.parent is None else self.first_of(d.parent)
 
     def adjoints(self, dim: str) -> tuple[str, ...]:
-        """The second points of a dim that gradients read, and theirs, as they came about."""
-        made = (d.name for d in self.dims if d.role is Role.ADJOINT)
-        return tuple(x for x in made if self.first_of(x) == dim)
+        """The adjoint dims of a dim, those of its adjoints included, in order of declaration."""
+        adjoints = (d.name for d in self.dims if d.role is Role.ADJOINT)
+        return tuple(x for x in adjoints if self.first_of(x) == dim)
 
     def points_of(self, dim: str) -> Dim | None:
-        """The dim of the points of a tile, chunk or group, if `dim` counts such."""
+        """The dim over the points of one tile, chunk or group, if `dim` counts those."""
         return next(iter(self.children(dim, Role.POINTS)), None)
 
     def halves(self, dim: str) -> tuple[Dim, Dim] | None:
-        """The two dims that one was split into: the tiles (chunks, groups), the points of one."""
+        """The two dims that one was split into: its tiles (chunks, groups) and their points."""
         pairs = ((d, self.points_of(d.name)) for d in self.children(dim))
         return next(((outer, inner) for outer, inner in pairs if inner is not None), None)

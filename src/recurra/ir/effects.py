@@ -1,4 +1,4 @@
-"""Effects of a program beside computing: recorded while it is written, served by compile."""
+"""Side effects of a program: recorded while it is traced, carried out by the compiled program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recurra.ir.expr import Expr
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saves parameters, as they are at each point where `when` holds, into the folder `path`.
+    """Save parameters to the folder `path` at each point where `when` holds.
 
     `params` pairs the name in the module tree (`body.layers.0.weight`) with the equation.
     """
@@ -23,14 +23,14 @@ class Checkpoint:
     loc: Loc | None = field(default=None, compare=False, repr=False)
 
     def renamed(self, name: Callable[[str], str]) -> Checkpoint:
-        """The effect after equations have got other names."""
+        """Return the effect with equations renamed by `name`."""
         return replace(self, params=tuple((key, name(p)) for key, p in self.params))
 
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """A part of a program: the equations whose values at the end of a run belong to it, arrays and
-    what is told of it, as JSON."""
+    """A part of a program: equations whose final values belong to it, constant arrays, and
+    metadata as JSON (`told`)."""
 
     values: Sequence[str]
     arrays: Mapping[str, Any]
@@ -39,9 +39,9 @@ class ProgramPart:
 
 @dataclass(frozen=True)
 class Export:
-    """A file of a run's folder with a part of the program, to be used without the program.
+    """A file in a run's folder that holds a part of the program, usable without the program.
 
-    `cut` finds the part, for given bounds; it raises RecurraError where there is none.
+    `cut` returns the part for given bounds; it raises RecurraError if there is none.
     """
 
     file: str

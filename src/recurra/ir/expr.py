@@ -19,11 +19,11 @@ from recurra.ir.frozen import Frozen
 Env = Mapping[str, Any]
 
 NONE = frozenset[str]()
-SEED = "the seed"  # of a run, beside dims and bounds: none of them can be called so
+SEED = "the seed"  # the key of a run's seed among dims and bounds; no identifier, so no clash
 
 
 class Expr(Frozen):
-    """An integer or truth value that is known once its symbols are."""
+    """An integer or Boolean expression over symbols."""
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -91,7 +91,7 @@ class Lin(Expr):
 
 @dataclass(frozen=True, repr=False)
 class Product(Expr):
-    """a · b of two unknowns, sorted by their text: a value such as B*T, never an index."""
+    """a · b of two symbolic factors, sorted by text: a value such as B*T, never an index."""
 
     a: Expr
     b: Expr
@@ -124,7 +124,7 @@ class Modulo(Expr):
 
 @dataclass(frozen=True, repr=False)
 class Ext(Expr):
-    """min or max of several"""
+    """min or max of several expressions"""
 
     op: str
     args: tuple[Expr | int, ...]
@@ -197,14 +197,14 @@ def mul(left: Expr | int, right: Expr | int) -> Expr | int:
 
 
 def _terms(expr: Expr | int) -> list[tuple[Expr | int, int]]:
-    """`expr` as Σ factor · term, a constant as factor of 1."""
+    """The terms of an expression as (term, factor), the constant as (1, factor)."""
     if isinstance(expr, Lin):
         return [*expr.terms, (1, expr.const)] if expr.const else list(expr.terms)
     return [(1, expr)] if isinstance(expr, int) else [(expr, 1)]
 
 
 def _monomial(left: Expr | int, right: Expr | int) -> Expr | int:
-    """a · b of two that are no sums."""
+    """The normal form of a · b, where neither is a sum."""
     if isinstance(left, int) or isinstance(right, int):  # a factor of 1
         return right if isinstance(left, int) else left
     first, *rest = sorted((*_factors(left), *_factors(right)), key=str, reverse=True)
@@ -232,9 +232,9 @@ def mod(expr: Expr | int, count: int) -> Expr | int:
     return Modulo(left, count) if isinstance(left, Expr) else left % count
 
 
-def _multiples(left: Expr | int, count: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
-    """`left` as (terms that n divides) + the rest: they leave ⌊a/n⌋ and do not change a mod n."""
-    terms = _terms(left)
+def _multiples(expr: Expr | int, count: int) -> tuple[list[tuple[Expr | int, int]], Expr | int]:
+    """Split a sum into the terms whose factor `count` divides, and the sum of the others."""
+    terms = _terms(expr)
     const = sum(k for e, k in terms if isinstance(e, int))
     whole = [(e, k) for e, k in terms if isinstance(e, Expr) and k % count == 0]
     rest = [(e, k) for e, k in terms if isinstance(e, Expr) and k % count]
@@ -297,12 +297,12 @@ def compare(op: str, left: Expr | int, right: Expr | int) -> Expr:
 
 
 def both(*conditions: Expr) -> Expr:
-    """Conjunction, flat; drops what is true."""
+    """The flattened conjunction, without terms that are true."""
     return _logic("&", conditions)
 
 
 def either(*conditions: Expr) -> Expr:
-    """Disjunction, flat; drops what is false."""
+    """The flattened disjunction, without terms that are false."""
     return _logic("|", conditions)
 
 
@@ -329,7 +329,7 @@ def negate(condition: Expr) -> Expr:
 
 
 def pinned(when: Expr | None, dim: str) -> Expr | int | None:
-    """e, where the condition says dim == e."""
+    """The e for which the condition implies dim == e, or None."""
     if isinstance(when, Logic) and when.op == "&":
         return next((e for c in when.args if (e := pinned(c, dim)) is not None), None)
     if isinstance(when, Cmp) and when.op == "==" and when.a == Sym(dim):
@@ -352,7 +352,7 @@ def children(expr: Expr | int) -> tuple[Expr | int, ...]:
 
 
 def rebuild(expr: Expr | int, function: Callable[[Expr | int], Expr | int]) -> Any:
-    """`expr` with `function` applied to its direct children, normalized again."""
+    """Apply `function` to the direct children of an expression, and normalize it again."""
     match expr:
         case Lin(terms=terms, const=const):
             return lin([(function(x), k) for x, k in terms] + [(const, 1)])
@@ -382,7 +382,7 @@ def rebuild_condition(condition: Expr, function: Callable[[Expr | int], Expr | i
 
 
 def substitute(expr: Any, by: Mapping[str, Expr | int]) -> Any:
-    """`expr` with symbols replaced."""
+    """Replace symbols in an expression."""
     if isinstance(expr, int) or expr.symbols.isdisjoint(by):  # most are
         return expr
     if isinstance(expr, Sym):
@@ -391,7 +391,7 @@ def substitute(expr: Any, by: Mapping[str, Expr | int]) -> Any:
 
 
 def symbols(expr: object) -> frozenset[str]:
-    """The dims and bounds that occur in an expression; none in anything else."""
+    """The dims and bounds that occur in an expression; the empty set for anything else."""
     return expr.symbols if isinstance(expr, Expr) else NONE
 
 
@@ -430,7 +430,7 @@ def evaluate(expr: Any, env: Env, xp: Any = None) -> Any:
 
 
 def _evaluate_comparison(comparison: Cmp, env: Env, xp: Any) -> Any:
-    """Compare, arrays on the left and numbers on the right, where they are added up first."""
+    """Compare with arrays moved to the left and numbers to the right, so numbers add up first."""
     sides = ((_terms(comparison.a), 1), (_terms(comparison.b), -1)) if xp is not None else ()
     terms = [(evaluate(x, env, xp), k * sign) for side, sign in sides for x, k in side]
     wide = [(v, k) for v, k in terms if getattr(v, "shape", ())]
@@ -475,7 +475,7 @@ _CONSTANT: dict[str, Expr] = {"true": TRUE, "false": FALSE}
 
 
 def from_ast(tree: ast.expr) -> Any:
-    """Inverse of `str`, on a Python syntax tree."""
+    """Convert a Python syntax tree to an expression: the inverse of `str`."""
     match tree:
         case ast.Constant(value=v):
             return v

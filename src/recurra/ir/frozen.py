@@ -1,4 +1,4 @@
-"""Immutable values that are keys of many tables: each is hashed once."""
+"""Immutable values that compute their hash once, because they are keys of many tables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ _HASH = "_hash"
 
 
 class Frozen:
-    """An immutable dataclass that keeps its hash, which is that of its type and its fields.
+    """An immutable dataclass that caches the hash of its type and fields.
 
-    The hash is of this process alone, as those of texts are: it is neither pickled nor copied.
+    Hashes of strings differ between processes, so the cache is neither pickled nor copied.
     """
 
     __match_args__: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        cls.__hash__ = Frozen.__hash__  # or the dataclass makes one that asks all fields each time
+        cls.__hash__ = Frozen.__hash__  # else the dataclass makes one that hashes all fields anew
 
     def __hash__(self) -> int:
         known = self.__dict__

@@ -35,8 +35,8 @@ from recurra.report.html import code_html
 class Slice(Frozen):
     """lo <= q < hi in steps of `step`; becomes a leading axis of the value read.
 
-    With `pad`, the axis always has that many elements: what lies past `hi` reads as zero, or, where
-    it is `loose`, as anything finite.
+    With `pad`, the axis always has that many elements: elements past `hi` read as zero, or, if
+    `loose`, as any finite number.
     """
 
     lo: Expr | int
@@ -61,7 +61,7 @@ class Slice(Frozen):
 
     @property
     def size(self) -> Expr | int:
-        """Length of the axis."""
+        """The length of the axis."""
         return self.count if self.pad is None else self.pad
 
     def at(self, by: Mapping[str, Expr | int]) -> Slice:
@@ -82,7 +82,7 @@ def index_symbols(index: Index) -> frozenset[str]:
 
 
 def spelled(name: str) -> str:
-    """The name of an equation in the text of a graph: a word, or in quotes, for it may be any."""
+    """The name of an equation in the text of a graph: quoted unless it is an identifier."""
     word = name.isascii() and name.isidentifier() and not iskeyword(name)
     return name if word else repr(name)
 
@@ -102,7 +102,7 @@ class Ref(Frozen):
         return tuple(e for e in self.index if isinstance(e, Slice))
 
     def parts(self, source: Domain) -> tuple[dict[str, Expr | int], dict[str, Slice]]:
-        """The points that it reads, and the ranges, by the dims of its source."""
+        """The point indices and the slices of the read, by the dims of its source."""
         index = dict(zip(source.dims, self.index, strict=True))
         points = {d: e for d, e in index.items() if not isinstance(e, Slice)}
         return points, {d: e for d, e in index.items() if isinstance(e, Slice)}
@@ -122,15 +122,15 @@ class Node:
     type: AnyType
     loc: Loc | None = field(default=None, compare=False, repr=False)
     locs: tuple[Loc | None, ...] = field(default=(), compare=False, repr=False)
-    """Where each branch was written, of a definition by branches; () where that is not known."""
+    """The source location of each branch of a definition by branches; () if unknown."""
 
     @property
     def lines(self) -> tuple[Loc | None, ...]:
-        """The line that wrote each operand: its branch's, if that is known, or the equation's."""
+        """The source location of each operand: that of its branch if known, else the node's."""
         return self.locs or (self.loc,) * len(self.args)
 
     def read_type(self, ref: Ref) -> AnyType:
-        """Type of the value that a reference to this equation yields."""
+        """The type of the value that a reference to this equation yields."""
         if not ref.slices and not self.type.mentions():
             return self.type
         by, _ = ref.parts(self.domain)
@@ -159,7 +159,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph(Declarations):
-    """Equations by name, what the outside wants of them, and all dims, in the user's order."""
+    """Equations by name, the names of the outputs, and all dims, in the user's order."""
 
     nodes: Mapping[str, Node]
     outputs: tuple[str, ...]
@@ -183,12 +183,12 @@ class Graph(Declarations):
         return Ref(name, self.nodes[name].domain.identity)
 
     def read_type(self, ref: Ref) -> AnyType:
-        """Type of the value a reference yields: slices become leading axes."""
+        """The type of the value a reference yields: slices become leading axes."""
         return self.nodes[ref.name].read_type(ref)
 
     @cached_property
     def symbols(self) -> frozenset[str]:
-        """The names that an index may mention: of dims, of those they were made of, of bounds."""
+        """The names that an index may mention: dims, their parents, and bounds."""
         out = {*self.declared, *(d.parent for d in self.dims if d.parent is not None)}
         for d in self.dims:
             out |= d.range.mentions()
@@ -207,10 +207,10 @@ class Graph(Declarations):
         stem: str | None = None,
         taken: Iterable[str] = (),
     ) -> Dim:
-        """A new dim of `hi` points, which is to be added to `dims`.
+        """Return a new dim of `hi` points, for the caller to add to `dims`.
 
-        Its name is like that of its parent, or like `stem`, and nothing else's: no dim, bound or
-        equation of the graph has it, none of the names in `taken`, and no language knows it.
+        Its name derives from that of its parent, or from `stem`, and is unique: it differs from
+        all dims, bounds, equations, names in `taken`, and reserved words.
         """
         bound = set().union(*(bound_names(n.op) for n in self.nodes.values()))
         used = {*self.symbols, *self.nodes, *bound, *taken}
@@ -220,12 +220,12 @@ class Graph(Declarations):
         return Dim(Range(name, hi), role, parent)
 
     def in_order(self, names: Collection[str]) -> list[str]:
-        """Some equations as they are listed, whatever they are called."""
+        """Sort names of equations in the order of the graph."""
         return [n for n in self.nodes if n in names]
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[Node, int]]]:
-        """Map each equation to its readers, each with the index of the operand."""
+        """The readers of each equation, each with the number of its operand."""
         out: dict[str, list[tuple[Node, int]]] = {n: [] for n in self.nodes}
         for n in self.nodes.values():
             for k, a in enumerate(n.args):
@@ -233,15 +233,15 @@ class Graph(Declarations):
         return out
 
     def resources(self) -> list[Resource[Any]]:
-        """Return the arrays and functions of the user's that its equations hold."""
+        """The user's arrays and functions that the equations hold."""
         return [x for n in self.nodes.values() for x in n.op.resources()]
 
     def numbers(self) -> list[str]:
-        """The numbers that are no part of its structure, such as learning rates."""
+        """The numeric attributes, such as learning rates, which are not part of the structure."""
         return [show(x) for n in self.nodes.values() for x in n.op.numbers().values()]
 
     def fingerprint(self) -> str:
-        """The hash of its text without these numbers."""
+        """The hash of the text, without the numeric attributes."""
         bare = {k: replace(n, op=n.op.with_numbers(nan)) for k, n in self.nodes.items()}
         return hashlib.sha256(str(replace(self, nodes=bare)).encode()).hexdigest()[:16]
 
@@ -251,15 +251,15 @@ class Graph(Declarations):
         return Graph(every, self.outputs if outputs is None else outputs, self.dims).live()
 
     def live(self) -> Graph:
-        """Without the equations that no output, and no effect, depends on."""
-        seen: set[str] = set()
+        """Drop the equations that no output and no effect depends on."""
+        live: set[str] = set()
         todo = [*self.outputs, *(n.name for n in self.nodes.values() if not n.op.pure)]
         while todo:
             name = todo.pop()
-            if name not in seen:
-                seen.add(name)
+            if name not in live:
+                live.add(name)
                 todo += [a.name for a in self.nodes[name].args]
-        return Graph({k: n for k, n in self.nodes.items() if k in seen}, self.outputs, self.dims)
+        return Graph({k: n for k, n in self.nodes.items() if k in live}, self.outputs, self.dims)
 
     def fresh(self, stem: str, taken: Iterable[str] = ()) -> str:
         """A name that no equation has."""
@@ -274,7 +274,7 @@ def fresh_name(stem: str, taken: Container[str]) -> str:
 
 
 def bound_names(op: Op) -> set[str]:
-    """The names of positions along an axis, which an operator knows alone."""
+    """The names an operator binds to positions along an axis; they are local to it."""
     return {b[0] for b in getattr(op, "bind", ())}
 
 

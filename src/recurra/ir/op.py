@@ -1,12 +1,12 @@
-"""Op: one primitive, defined once. Families answer what is common; ops fill the holes.
+"""Op: the base class of primitives. Families implement what their ops have in common.
 
-| question | asked by |
+| method | used by |
 |---|---|
-| `infer`  result type from operand types   | builder, verifier |
-| `eval`   meaning, on any array namespace  | oracle, backends |
-| `vjp`    cotangents, written in ops       | autodiff |
-| `batch`  the op with one more axis        | granularity |
-| `monoid` how partial results join         | accumulate, lift |
+| `infer`  result type from operand types         | builder, verifier |
+| `eval`   result, on any array namespace         | oracle, backends |
+| `vjp`    cotangents, as tensors of the program  | autodiff |
+| `batch`  the op with one more axis              | vectorize |
+| `monoid` the op that joins partial results      | incrementalize, reductions_to_accumulators |
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Array = Any
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """The base of all primitives: what passes may ask of one. Subclasses are frozen, found by name.
+    """The interface of a primitive, as passes use it. Subclasses are frozen dataclasses, registered
+    by name.
 
-    The open signatures (`*xs, **_`) let an op name its operands: its arity is its signature.
+    Methods take `*xs, **_`, so that an op may name its operands: its arity is its signature.
     """
 
     registry: ClassVar[dict[str, type[Op]]] = {}
@@ -49,19 +50,19 @@ class Op:
             Op.registry[cls.name] = cls
 
     def infer(self, *xs: Any, **_: Any) -> AnyType:
-        """Result type; raises TypeError when the operands do not fit."""
+        """The result type; raises TypeError when the operands do not fit."""
         raise NotImplementedError
 
     def eval(self, xp: ArrayNamespace, *xs: Any, **_: Any) -> Array:
-        """Meaning on the array namespace `xp`."""
+        """Compute the result with the array namespace `xp`."""
         raise NotImplementedError
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
-        """`eval` at a point; only symbolic ops look at `env`."""
+        """Evaluate at a point; only symbolic ops look at `env`."""
         return self.eval(xp, *xs)
 
     def vjp(self, gradient: Any, result: Any, *xs: Any, **_: Any) -> tuple[Any, ...]:
-        """The cotangents of `xs`, by the cotangent of the result; None where there is none.
+        """The cotangents of `xs`, from that of the result; None for operands without one.
 
         In formulas of operators y is the result, x, or a and b, the operands, g the gradient.
         """
@@ -80,11 +81,11 @@ class Op:
             yield from _exprs(getattr(self, name))
 
     def resources(self) -> list[Resource[Any]]:
-        """Return the arrays and functions of the user's that it holds."""
+        """The user's arrays and functions that the op holds."""
         return [getattr(self, name) for name in self.held]
 
     def mentions(self) -> set[str]:
-        """The symbols the attributes read."""
+        """The symbols that occur in the attributes."""
         return set().union(*map(symbols, self.exprs()))
 
     def at(self, by: Mapping[str, Expr | int]) -> Self:
@@ -101,19 +102,19 @@ class Op:
 
     def attributes(self) -> list[str]:
         """`key=value` for each attribute that differs from its default."""
-        return [f"{name}={show(value)}" for name, value in self._given()]
+        return [f"{name}={show(value)}" for name, value in self._non_defaults()]
 
     def numbers(self) -> dict[str, float]:
         """The attributes that are real numbers, such as rates, and differ from their defaults."""
         kinds = {f.name: f.type for f in fields(self)}  # pyright: ignore[reportArgumentType]
-        return {name: value for name, value in self._given() if kinds[name] == "float"}
+        return {name: value for name, value in self._non_defaults() if kinds[name] == "float"}
 
     def with_numbers(self, value: float) -> Self:
-        """The op with one number in the place of all of them."""
+        """Replace all of `numbers` by one number."""
         changed = dict.fromkeys(self.numbers(), value)
         return replace(self, **changed) if changed else self  # pyright: ignore
 
-    def _given(self) -> Iterator[tuple[str, Any]]:
+    def _non_defaults(self) -> Iterator[tuple[str, Any]]:
         for name, default in _attributes(type(self)):
             if (value := getattr(self, name)) != default:
                 yield name, value
@@ -121,12 +122,12 @@ class Op:
 
 @cache
 def _attributes(kind: type[Op]) -> tuple[tuple[str, object], ...]:
-    """Names and defaults; asked for so often that asking `dataclasses` each time is felt."""
+    """The names and defaults of the attributes, cached: `dataclasses.fields` is slow."""
     return tuple((f.name, f.default) for f in fields(kind))  # pyright: ignore[reportArgumentType]
 
 
 def show(value: object) -> str:
-    """Text of an attribute; expressions are bare, strings are quoted."""
+    """The text of an attribute; expressions are bare, strings are quoted."""
     if isinstance(value, tuple):
         return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
     return str(value) if isinstance(value, Expr) else repr(value)
@@ -147,12 +148,12 @@ def _substitute(value: object, by: Mapping[str, Expr | int]) -> object:
 
 
 class Elementwise(Op, abstract=True):
-    """Same result at every position; `labels` ("bh,h->bh") say which axes each operand has."""
+    """An op applied element by element; `labels` ("bh,h->bh") name the axes of each operand."""
 
     labels: str = ""
 
     def parts(self, ranks: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
-        """Labels of the operands and of the result."""
+        """The labels of the operands and of the result."""
         if self.labels:
             ins, out = self.labels.split("->")
             return tuple(ins.split(",")), out
@@ -173,7 +174,7 @@ class Elementwise(Op, abstract=True):
         return dtypes[0]
 
     def apply(self, xp: ArrayNamespace, *xs: Any, **_: Any) -> Array:
-        """Meaning on operands that broadcast from the right."""
+        """Compute the result for operands that broadcast from the right."""
         raise NotImplementedError
 
     def eval(self, xp: ArrayNamespace, *xs: Array) -> Array:
@@ -195,7 +196,7 @@ def fresh_label(used: str) -> str:
 
 
 def add_label(ins: tuple[str, ...], out: str, flags: tuple[bool, ...], last: bool) -> str:
-    """Labels with one new axis on the flagged operands and the result; "" when all are equal."""
+    """Add a new axis to the flagged operands and the result; "" if all labels are equal."""
     new = fresh_label("".join(ins) + out)
     grow = (lambda s: s + new) if last else (lambda s: new + s)
     return join_labels(
@@ -208,7 +209,7 @@ def join_labels(ins: tuple[str, ...], out: str) -> str:
 
 
 def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[str, Expr | int]:
-    """Size of every label; raises when two operands disagree."""
+    """The size of every label; raises TypeError when two operands disagree."""
     sizes: dict[str, Expr | int] = {}
     for x, axes in zip(xs, ins, strict=True):
         if len(set(axes)) != len(axes):
@@ -226,7 +227,7 @@ def label_sizes(name: str, ins: tuple[str, ...], xs: tuple[Type, ...]) -> dict[s
 
 
 def align(xp: ArrayNamespace, array: Array, axes: str, out: str) -> Array:
-    """`array` with its axes in the order of `out`, and size-1 axes where it has none."""
+    """Permute the axes of `array` into the order of `out`, with size-1 axes for missing labels."""
     if out.endswith(axes):
         return array
     order = sorted(range(len(axes)), key=lambda k: out.index(axes[k]))
@@ -237,7 +238,7 @@ def align(xp: ArrayNamespace, array: Array, axes: str, out: str) -> Array:
 
 
 class Numeric(Elementwise, abstract=True):
-    """Elementwise, of numbers only: truth values have no difference and no sign."""
+    """An elementwise op on numbers only: truth values have no difference and no sign."""
 
     def dtype(self, *dtypes: str) -> str:
         found = super().dtype(*dtypes)
@@ -247,7 +248,7 @@ class Numeric(Elementwise, abstract=True):
 
 
 class Floating(Elementwise, abstract=True):
-    """Elementwise, of floats only: an integer would silently become one."""
+    """An elementwise op on floats only: an integer would silently become a float."""
 
     def dtype(self, *dtypes: str) -> str:
         return floating(self.name, super().dtype(*dtypes))
@@ -260,14 +261,14 @@ def floating(name: str, dtype: str) -> str:
 
 
 def summable(name: str, dtype: str) -> str:
-    """The type of a sum; raises TypeError for terms whose type is too narrow for one."""
+    """The element type of a sum; raises TypeError if the type of its terms is too narrow."""
     if accumulator(dtype) != dtype:
         raise TypeError(f"{name}: sums of {dtype} are {accumulator(dtype)}; cast the operand first")
     return dtype
 
 
 class Reduction(Op, abstract=True):
-    """Folds the axes `axes` away."""
+    """An op that reduces over the axes `axes`."""
 
     axes: tuple[int, ...]
 
@@ -285,7 +286,7 @@ class Reduction(Op, abstract=True):
 
 
 class Axis(Op, abstract=True):
-    """Works along one axis of its operands and keeps the others."""
+    """An op that works along one axis of its operands and keeps the others."""
 
     axis: int
 
@@ -301,7 +302,8 @@ class Axis(Op, abstract=True):
 
 
 class Symbolic(Op, abstract=True):
-    """Reads dims as numbers; `bind` names those that are axes of the result: (dim, size, axis)."""
+    """An op that reads the values of dims; `bind` lists (dim, size, axis) of those that are axes
+    of the result."""
 
     def run(self, xp: ArrayNamespace, env: Env, *xs: Any, **_: Any) -> Array:
         return self.eval_at(xp, self.bound(xp, env), *xs)
@@ -310,7 +312,7 @@ class Symbolic(Op, abstract=True):
         raise NotImplementedError
 
     def bound(self, xp: ArrayNamespace, env: Env) -> Any:
-        """`env` with each bound dim as an arange along its axis."""
+        """Extend `env` with an arange for each bound dim, along its axis."""
         bind: tuple[tuple[str, Any, int], ...] = getattr(self, "bind", ())
         if not bind:
             return env
@@ -322,7 +324,7 @@ class Symbolic(Op, abstract=True):
         return out
 
     def rank(self) -> int:
-        """Rank of the result."""
+        """The rank of the result."""
         raise NotImplementedError
 
     def batch_symbol(self, dim: str, size: Any, last: bool) -> Self:

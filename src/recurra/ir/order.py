@@ -1,4 +1,4 @@
-"""The order of what depends on each other: cycles, and how late each must run."""
+"""Graph algorithms on dependences: strongly connected components, orders, smallest shifts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ N = TypeVar("N")
 
 
 def components(nodes: Iterable[N], successors: Callable[[N], Iterable[N]]) -> list[list[N]]:
-    """Tarjan (1972), without recursion; a component comes after every component it reaches."""
+    """The strongly connected components (Tarjan, 1972), each after all components it reaches."""
     index: dict[N, int] = {}
     low: dict[N, int] = {}
     stack: list[N] = []
@@ -54,24 +54,30 @@ def _unwind(stack: list[N], on: set[N], root: N) -> list[N]:
 
 
 def postorder(nodes: Iterable[N], before: Callable[[N], Iterable[N]]) -> Iterator[N]:
-    """`nodes`, and all before them, those ahead of each other; a cycle is cut where it is met."""
-    seen: set[N] = set()
+    """Yield `nodes` and all their predecessors, each after its own predecessors.
+
+    Edges that close a cycle are ignored.
+    """
+    visited: set[N] = set()
     for root in nodes:
-        path = [] if root in seen else [(root, iter(before(root)))]
-        seen.add(root)
+        path = [] if root in visited else [(root, iter(before(root)))]
+        visited.add(root)
         while path:
             n, rest = path[-1]
-            following = next((m for m in rest if m not in seen), None)
+            following = next((m for m in rest if m not in visited), None)
             if following is None:
                 yield n
                 path.pop()
             else:
-                seen.add(following)
+                visited.add(following)
                 path.append((following, iter(before(following))))
 
 
 def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[N]:
-    """`nodes` with everything in `before(n)` ahead of n, else in their own order; no cycles."""
+    """Sort `nodes` so that all of `before(n)` precede n; nodes without constraint keep their order.
+
+    There must be no cycle.
+    """
     place = {n: k for k, n in enumerate(nodes)}
     parts = components(
         nodes, lambda n: sorted((m for m in before(n) if m in place), key=place.__getitem__)
@@ -82,10 +88,10 @@ def topological(nodes: Sequence[N], before: Callable[[N], Iterable[N]]) -> list[
 
 
 def soonest(nodes: Iterable[N], waits: Sequence[tuple[N, N, int]]) -> dict[N, int] | None:
-    """The smallest shifts of nodes, in steps; None where a cycle needs its own future.
+    """The smallest shifts of nodes, in steps; None if a cycle reads its own future.
 
-    Of each (source, sink, lag), the sink reads what the source made so many steps before: it is
-    shifted by at least what the source is, less the lag (Bellman and Ford).
+    In each (source, sink, lag), the sink reads the value from `lag` steps before, so that its shift
+    is at least that of the source less the lag (Bellman and Ford).
     """
     shift = dict.fromkeys(nodes, 0)
     for _ in range(len(shift) + 1):

@@ -1,10 +1,10 @@
-"""Resource: an array or a function of the user's, which an op holds and names by a key.
+"""Resource: an array or function of the user's that an op holds, named by a key.
 
     data(key='data-7d0ce5b2f1a3')     call(x, fn='CartPole-v1().step', ...)
 
-A resource belongs to the graphs whose ops hold it and goes when they go: no table knows it by name.
-It prints and compares by its key alone, and so do the graphs. Functions reach into this process, so
-they are pickled by their key, too; whoever loads a graph gives it its functions anew.
+The graphs whose ops hold a resource own it: there is no global table. It prints and compares by its
+key alone, and so do the graphs. Functions cannot leave this process, so only their key is pickled;
+the process that loads a graph supplies its functions again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, repr=False)
 class Resource(Generic[T]):
-    """A value of this process, by a key; without a value in a graph that was read from text."""
+    """A value named by a key; a graph that was parsed from text has the key only."""
 
     key: str
     value: T | None = field(default=None, compare=False)
@@ -49,7 +49,7 @@ class Resource(Generic[T]):
 
 
 class ArrayResource(Resource[np.ndarray]):
-    """The array of a constant; pickled as it is."""
+    """The array of a constant; pickled with its value."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.key, self.value)
@@ -57,9 +57,9 @@ class ArrayResource(Resource[np.ndarray]):
 
 @dataclass(frozen=True, repr=False)
 class HostFunction(Resource[Any]):
-    """A function that the host calls; `parts` is called for a group of its rows, if it can be.
+    """A function that the host calls; `parts`, if any, is called for one group of its rows.
 
-    `results` are words for what it gives.
+    `results` names its results.
     """
 
     parts: HostFunction | None = field(default=None, compare=False)
@@ -67,7 +67,7 @@ class HostFunction(Resource[Any]):
 
 
 def by_key(resources: Iterable[Resource[Any]]) -> dict[str, Resource[Any]]:
-    """Return resources, and the parts of host functions, by their keys."""
+    """Index resources, and the parts of host functions, by key."""
     out: dict[str, Resource[Any]] = {}
     for x in resources:
         out[x.key] = x

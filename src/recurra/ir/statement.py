@@ -1,8 +1,8 @@
-"""Statements: the level below equations, on which order, storage and code are decided.
+"""Statements: the level below equations, at which order, storage and code are decided.
 
 A statement computes one expression at every point of its domain and writes each value to one place
-of one array. An equation that is defined by branches is several statements, each with its own
-domain, that write disjoint boxes of the same array; nothing chooses point by point.
+of one array. An equation that is defined by branches becomes several statements, each with its own
+domain, that write disjoint boxes of the same array, so that nothing selects a branch at run time.
 
     array u[t<T,i<I]: f32[]
     u[0, i<I] = u0[i]
@@ -30,7 +30,7 @@ from recurra.report.html import code_html
 
 @dataclass(frozen=True)
 class Array:
-    """The values of one equation: one of `type` at each point of `domain`."""
+    """The values of one equation: a value of `type` at each point of `domain`."""
 
     name: str
     domain: Domain
@@ -43,7 +43,7 @@ class Array:
 
 @dataclass(frozen=True)
 class DataCondition:
-    """A truth value that the program computes, and which of the two it has to be."""
+    """A Boolean that the program computes, and the value that it must have."""
 
     ref: Ref
     holds: bool
@@ -61,11 +61,10 @@ class DataCondition:
 class Statement:
     """write = op(operands), at the points of `domain` at which `where` holds.
 
-    The index of `write` is affine and takes no two points to one place. If the statement
-    `accumulates`, the value is joined to what the place holds, by the monoid of the op; the dims
-    that the index leaves out are those that are summed over. Where one of `decided_by` does not
-    hold nobody reads the value, and the statement may be left out; those that it `asks` itself are
-    the last of its `args`.
+    The index of `write` is affine and injective. If the statement `accumulates`, the monoid of the
+    op combines the value with the one stored there; dims that the index omits are reduced over.
+    At points where one of `decided_by` does not hold, nobody reads the value, and the statement may
+    be skipped; if it `asks` these conditions itself, they are the last of its `args`.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Statement:
     domain: Domain
     type: AnyType  # of one value
     write: Ref
-    equation: str  # that it is a part of
+    equation: str  # the equation that it is a part of
     where: Expr = TRUE
     accumulates: bool = False
     decided_by: tuple[DataCondition, ...] = ()
@@ -88,12 +87,12 @@ class Statement:
 
     @property
     def operands(self) -> tuple[Ref, ...]:
-        """The operands of the operator, without the conditions on data."""
+        """The operands of the op: `args` without the conditions."""
         return self.args[: -len(self.decided_by)] if self.asks else self.args
 
     @property
     def places(self) -> tuple[Expr | int, ...]:
-        """The place it writes, along each dim of the array."""
+        """The index that it writes, along each dim of the array."""
         return tuple(e for e in self.write.index if not isinstance(e, Slice))
 
     @property
@@ -131,7 +130,7 @@ class Statement:
 
     @property
     def expression(self) -> str:
-        """The right side as text; a copy is its operand."""
+        """The right side as text; for a copy or an accumulation, just the operands."""
         operands = list(map(str, self.operands))
         if self.accumulates or self.is_copy:
             return ", ".join(operands)
@@ -139,7 +138,7 @@ class Statement:
 
 
 def _range_text(extent: Range) -> str:
-    """`t<T`, `t<1..T` where it does not begin at 0, or the one point that it has."""
+    """The text of a range: `t<T`, `t<1..T` if it does not begin at 0, or its only point."""
     if extent.is_point:
         return str(extent.lo)
     return (
@@ -168,9 +167,9 @@ class StatementGraph(Declarations):
         return self.statements[name]
 
     def running(self, name: str) -> str | None:
-        """The statement that adds up what a statement is the total of, if it is one."""
-        adds = (self.statements.get(a.name) for a in self.statements[name].args)
-        return next((s.name for s in adds if s is not None and s.accumulates), None)
+        """The accumulating statement that a statement reads the total of, or None."""
+        operands = (self.statements.get(a.name) for a in self.statements[name].args)
+        return next((s.name for s in operands if s is not None and s.accumulates), None)
 
     @cached_property
     def writers(self) -> Mapping[str, tuple[Statement, ...]]:
@@ -187,9 +186,9 @@ class StatementGraph(Declarations):
 
     @cached_property
     def whole(self) -> frozenset[str]:
-        """The arrays that one statement writes, each place at its own point.
+        """The arrays that a single statement writes, each element at its own point.
 
-        Places that nobody asks for may be left out.
+        Elements that are not demanded may be skipped.
         """
         return frozenset(a for a, found in self.writers.items() if self._is_whole(a, found))
 

@@ -1,4 +1,4 @@
-"""parse: the inverse of str(graph)."""
+"""The parser of graphs: the inverse of str(graph)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _HEAD = re.compile(
     rf"(?P<name>\w+|{_QUOTED})(?:\[(?P<dom>.*?)\])?: (?P<type>\(.*?\)|\w+\[.*?\]) = (?P<rhs>.*)$"
 )
-_MADE = re.compile(r"(?P<range>.*\S) (?P<role>\w+) of (?P<parent>\w+)")
+_DERIVED = re.compile(r"(?P<range>.*\S) (?P<role>\w+) of (?P<parent>\w+)")
 _COMMENT = re.compile(rf"(?P<string>{_QUOTED})|#.*")
 
 
 def parse(text: str, resources: Iterable[Resource[Any]] = ()) -> Graph:
-    """The graph that prints as `text`; # starts a comment. Raises SyntaxError.
+    """Return the graph that prints as `text`; # starts a comment. Raises SyntaxError.
 
-    Text names arrays and functions of the user's: those among `resources` are put in.
+    The text names the user's arrays and functions by key; `resources` supplies their values.
     """
     known = by_key(resources)
     dims: tuple[Dim, ...] = ()
@@ -129,7 +129,7 @@ def _index(tree: ast.expr) -> Index:
 
 
 def _step(tree: ast.expr | None) -> tuple[int, Expr | int | None, bool]:
-    """Step, pad and looseness of lo:hi, lo:hi:2, lo:hi:pad(8), lo:hi:pad(8, 2), lo:hi:room(8)."""
+    """Parse step, pad and looseness: lo:hi:2, lo:hi:pad(8), lo:hi:pad(8, 2), lo:hi:room(8)."""
     match tree:
         case None:
             return 1, None, False
@@ -161,14 +161,14 @@ def domain(text: str) -> Domain:
 
 
 def _dim(text: str) -> Dim:
-    """The inverse of str, for a declaration: `t<T` or `tz<T//8 tiles of t`."""
-    made = _MADE.fullmatch(text)
-    if made is None:
+    """Parse the declaration of a dim: `t<T` or `tz<T//8 tiles of t`."""
+    derived = _DERIVED.fullmatch(text)
+    if derived is None:
         return Dim(_range(text))
     roles = [r.value for r in Role if r is not Role.WRITTEN]
-    if made["role"] not in roles:
-        raise SyntaxError(f"a dim is {', '.join(roles)} of another, not {made['role']!r}")
-    return Dim(_range(made["range"]), Role(made["role"]), made["parent"])
+    if derived["role"] not in roles:
+        raise SyntaxError(f"a dim is {', '.join(roles)} of another, not {derived['role']!r}")
+    return Dim(_range(derived["range"]), Role(derived["role"]), derived["parent"])
 
 
 def _range(text: str) -> Range:
@@ -199,7 +199,7 @@ def expression(text: str) -> Expr | int:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that stand outside brackets."""
+    """Split text at the commas outside brackets."""
     parts, depth, last = list[str](), 0, 0
     for k, c in enumerate(text):
         depth += (c in "([") - (c in ")]")

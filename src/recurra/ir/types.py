@@ -1,4 +1,4 @@
-"""Element types, tensor types, and the box a tensor is defined on."""
+"""Element types, tensor types, and the domains of tensors."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def is_floating(dtype: np.dtype) -> bool:
 
 
 def join(left: str, right: str) -> str:
-    """The first type that holds both operands' numbers; an integer never widens a float."""
+    """The promoted element type of two operands; an integer never widens a float."""
     return next(to for to in _ORDER if _can_hold(to, left) and _can_hold(to, right))
 
 
 def _can_hold(to: str, dtype: str) -> bool:
-    """Tell whether operands of `dtype` become `to` beside one of it: u8 in i32, not in i8."""
+    """Is `dtype` promoted to `to` in an operation with it? u8 to i32, but not to i8."""
     if to == dtype or dtype == "bool":
         return True
     if is_float(to):
@@ -71,21 +71,21 @@ def _can_hold(to: str, dtype: str) -> bool:
 
 
 def is_wide(dtype: object) -> bool:
-    """Tell whether numbers of this type, or of NumPy's of this name, have 64 bits."""
+    """Do numbers of this type, or of NumPy's type of this name, have 64 bits?"""
     return str(dtype) in ("f64", "i64", "float64", "int64")
 
 
 def accumulator(dtype: str) -> str:
-    """The type of a sum: i32 for truth values and integers below 32 bits, else that of its terms.
+    """The type of a sum: i32 for Booleans and integers below 32 bits, else that of its terms.
 
-    i32 is what whole numbers are unless asked for (the default integer of the array API).
+    i32 is the default integer type here (in the sense of the array API).
     """
     return "i32" if not is_float(dtype) and WIDTH[dtype] < WIDTH["i32"] else dtype
 
 
 @dataclass(frozen=True)
 class Type:
-    """dtype and shape of one array; sizes are ints or expressions, of dims too where ragged."""
+    """The dtype and shape of one array; sizes are ints or expressions, of dims if it is ragged."""
 
     dtype: str
     shape: tuple[Expr | int, ...] = ()
@@ -94,7 +94,7 @@ class Type:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     def __repr__(self) -> str:
-        """The type as users write it."""
+        """The type as users write it: rc.f32[4,B]."""
         name = "boolean" if self.dtype == "bool" else self.dtype
         return f"rc.{name}[{','.join(map(str, self.shape)) or '()'}]"
 
@@ -111,7 +111,7 @@ class Type:
         return len(self.shape)
 
     def mentions(self) -> frozenset[str]:
-        """The symbols its sizes read."""
+        """The symbols that occur in the sizes."""
         return NONE.union(*(s.symbols for s in self.shape if isinstance(s, Expr)))
 
     def at(self, by: Mapping[str, Expr | int]) -> Type:
@@ -126,14 +126,14 @@ class Type:
 
 @dataclass(frozen=True)
 class Tuple:
-    """The results of a call to the outside world."""
+    """The type of the results of a host call."""
 
     items: tuple[Type, ...]
     dtype: str = field(default="tuple", init=False)
     shape: tuple[Expr | int, ...] = field(default=(), init=False)
 
     def mentions(self) -> frozenset[str]:
-        """The symbols its sizes read: none, as it has no axes."""
+        """The symbols that occur in the sizes: none, as there are no axes."""
         return NONE
 
     def at(self, by: Mapping[str, Expr | int]) -> Tuple:
@@ -166,7 +166,7 @@ class Range(Frozen):
 
     @cached_property
     def is_point(self) -> bool:
-        """Has it one point whatever the bounds?"""
+        """Has it exactly one point, whatever the bounds?"""
         return lin([(self.hi, 1), (self.lo, -1)]) == 1
 
     @cached_property
@@ -175,15 +175,15 @@ class Range(Frozen):
         return compare(">=", self.sym, self.lo), compare("<", self.sym, self.hi)
 
     def mentions(self) -> frozenset[str]:
-        """The symbols its ends read: bounds, and dims before it (tj < t//8+1)."""
+        """The symbols that occur in its ends: bounds, and dims before it (tj < t//8+1)."""
         return symbols(self.lo) | symbols(self.hi)
 
 
 @dataclass(frozen=True)
 class Domain(Frozen):
-    """Temporal points: one range per dim, in the order the dims were declared.
+    """The points of an equation: one range per dim, in the order the dims were declared.
 
-    A box, but for ranges whose ends mention dims before them: t<T, tj<t//8+1.
+    A box, except for ranges whose ends mention dims before them: t<T, tj<t//8+1.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -215,15 +215,15 @@ class Domain(Frozen):
         return Domain(tuple(r for r in self.ranges if r.dim not in dims))
 
     def with_range(self, new: Range) -> Domain:
-        """The same with another range of one dim."""
+        """Replace the range of one dim."""
         return Domain(tuple(new if r.dim == new.dim else r for r in self.ranges))
 
     def point(self, dim: str, expr: Expr | int) -> tuple[Expr | int, ...]:
-        """The index that reads at one's own point of all dims but one, and there at `expr`."""
+        """The identity index with `expr` for one dim."""
         return tuple(expr if r.dim == dim else r.sym for r in self.ranges)
 
     def of(self, dims: Iterable[str]) -> Domain:
-        """The ranges of some dims, and of those that their bounds mention."""
+        """The ranges of some dims, and of the dims that the ends of these mention."""
         used = set(dims)
         for r in reversed(self.ranges):
             if r.dim in used:
@@ -231,7 +231,7 @@ class Domain(Frozen):
         return Domain(tuple(r for r in self.ranges if r.dim in used))
 
     def points(self, env: Env, along: Collection[str] | None = None) -> int:
-        """Count the points of the domain, or of its box along some dims."""
+        """The number of points, of all dims or along some; the ends must not mention dims."""
         return prod(r.size(env) for r in self.ranges if along is None or r.dim in along)
 
     def mentions(self) -> set[str]:
@@ -240,7 +240,7 @@ class Domain(Frozen):
 
 
 def is_shift(expr: object, dim: str) -> int | None:
-    """c where `expr` is dim + c, else None."""
+    """The constant c if `expr` is dim + c, else None."""
     if isinstance(expr, Sym) and expr.name == dim:
         return 0
     match expr:

@@ -1,7 +1,8 @@
-"""Values from outside the program, as arrays of one of its types; a change of a value is refused.
+"""Conversion of values from outside to the element types of a program, refusing lossy ones.
 
-Inputs, constants, results of host calls and checkpoints all come in by `fitted`. Floats are rounded
-to a narrower float; nothing else may change: no number loses its fraction, wraps or overflows.
+Inputs, constants, results of host calls and checkpoints all pass through `fitted`. Floats may be
+rounded to a narrower float; nothing else may change: no fraction is lost, nothing wraps or
+overflows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from recurra.errors import Loc, ShapeError, here
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 
-_MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # bits: whole numbers of as many are exact
+_MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}  # integers of this many bits are exact
 _LARGEST = {
     "f64": 1.7976931348623157e308,
     "f32": 3.4028235e38,
@@ -24,20 +25,20 @@ _LARGEST = {
 }
 
 
-def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | None = None) -> Any:
-    """`given` as a NumPy array of the type `dtype`; where it has that type already, itself.
+def fitted(data: object, dtype: str, what: str, *, hint: str = "", loc: Loc | None = None) -> Any:
+    """Convert `data` to a NumPy array of the type `dtype`; return it as it is if it is one already.
 
     Raises ShapeError about `what` with the first value that the type cannot hold, and its place.
-    Values are looked at only where the types do not say that all of them fit.
+    Values are inspected only if the types do not guarantee that all of them fit.
     """
     to = _numpy(dtype)
-    if type(given) is np.ndarray:
-        if given.dtype == to:
-            return given
-        if given.dtype == np.float64 and np.vdot(given, given) <= _LARGEST.get(dtype, -1.0):
-            return given.astype(to)  # none is larger than the root of the sum of squares
+    if type(data) is np.ndarray:
+        if data.dtype == to:
+            return data
+        if data.dtype == np.float64 and np.vdot(data, data) <= _LARGEST.get(dtype, -1.0):
+            return data.astype(to)  # none is larger than the root of the sum of squares
     try:
-        array = array_of(given, what, loc)
+        array = array_of(data, what, loc)
     except (TypeError, ValueError) as error:
         _refuse(f"{what} cannot be read as an array of {dtype}", str(error), hint, loc)
     if array.dtype == to:
@@ -52,41 +53,41 @@ def fitted(given: object, dtype: str, what: str, *, hint: str = "", loc: Loc | N
     return array.astype(to)
 
 
-def detached(given: object) -> object:
-    """A tensor of torch as others read it: without gradients, and with its signs in its bits."""
-    if not hasattr(given, "detach"):
-        return given
-    tensor: Any = given
+def detached(data: object) -> object:
+    """Detach a tensor of torch from its gradient and resolve lazy negation and conjugation."""
+    if not hasattr(data, "detach"):
+        return data
+    tensor: Any = data
     return tensor.detach().resolve_conj().resolve_neg()
 
 
-def array_of(given: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:
-    """Copy what NumPy, torch, JAX or nested lists hold, bit by bit, without any gradient.
+def array_of(data: Any, what: str = "the array", loc: Loc | None = None) -> np.ndarray:
+    """Convert arrays of NumPy, torch or JAX, or nested lists, to a NumPy array, bit by bit.
 
     Raises ShapeError about `what` with the first place that is masked, or where the lengths of
     lists differ.
     """
-    is_list = isinstance(given, (list, tuple))
-    for k, x in enumerate(given) if is_list else [(None, given)]:
+    is_list = isinstance(data, (list, tuple))
+    for k, x in enumerate(data) if is_list else [(None, data)]:
         if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             at = _first(np.ma.getmaskarray(x))
             facts = f"{_place(at if k is None else (k, *at))}it is masked; no tensor is"
             _refuse(f"{what} has a masked value", facts, "fill it: x.filled(0.0)", loc)
-    if not is_list and hasattr(given, "detach"):  # torch's, which NumPy reads on the host
-        given = cast(Any, detached(given.cpu()))
-        if str(given.dtype) == "torch.bfloat16":  # NumPy does not know it; f32 holds each of them
-            return given.float().numpy().astype(NUMPY_NAME["bf16"])
-    lends: Any = given if hasattr(given, "__dlpack__") and not hasattr(given, "__array__") else None
+    if not is_list and hasattr(data, "detach"):  # a tensor of torch, which NumPy reads on the host
+        data = cast(Any, detached(data.cpu()))
+        if str(data.dtype) == "torch.bfloat16":  # unknown to NumPy; f32 holds all of its values
+            return data.float().numpy().astype(NUMPY_NAME["bf16"])
+    exporter: Any = data if hasattr(data, "__dlpack__") and not hasattr(data, "__array__") else None
     try:
-        found = np.asarray(given) if lends is None else np.from_dlpack(lends)
+        found = np.asarray(data) if exporter is None else np.from_dlpack(exporter)
     except ValueError:
-        shape_of(given, what)
+        shape_of(data, what)
         raise
     return _as_floats(found) if found.ndim and found.dtype.kind == "O" else found
 
 
 def _as_floats(objects: np.ndarray) -> np.ndarray:
-    """Objects that are numbers, some of them with a fraction, as floats; others as they are."""
+    """Convert an object array of real numbers to f64 if any of them has a fraction."""
     if not all(isinstance(x, Real) for x in objects.flat):
         return objects
     whole = [x for x in objects.flat if isinstance(x, Integral)]
@@ -94,11 +95,11 @@ def _as_floats(objects: np.ndarray) -> np.ndarray:
     return objects if kept else objects.astype(np.float64)
 
 
-def shape_of(given: Any, what: str, at: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """The shape of nested lists; raises ShapeError where two parts of one list have several."""
-    if not isinstance(given, (list, tuple)):
-        return np.shape(given)
-    parts = [shape_of(x, what, (*at, k)) for k, x in enumerate(given)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+def shape_of(data: Any, what: str, at: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The shape of nested lists; raises ShapeError if the items of one list differ in shape."""
+    if not isinstance(data, (list, tuple)):
+        return np.shape(data)
+    parts = [shape_of(x, what, (*at, k)) for k, x in enumerate(data)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     for k, shape in enumerate(parts):
         if shape != parts[0]:
             facts = f"{_item(*at, k)} has the shape {shape}, {_item(*at, 0)} has {parts[0]}"
@@ -115,7 +116,7 @@ def _refuse(what: str, facts: str, hint: str, loc: Loc | None) -> NoReturn:
 
 
 def _first(flags: np.ndarray) -> tuple[int, ...]:
-    """The place of the first true one."""
+    """The position of the first true flag."""
     return tuple(int(k) for k in np.unravel_index(int(np.argmax(flags)), flags.shape))
 
 
@@ -125,15 +126,15 @@ def _numpy(dtype: str) -> np.dtype:
 
 
 def _is_small(array: np.ndarray, dtype: str) -> bool:
-    """Are these floats, none of which is beyond those of a float type?"""
+    """Are these floats that all lie within the range of a float type?"""
     if array.dtype.kind != "f" or not is_float(dtype):
         return False
-    return bool(np.abs(array).max(initial=0) <= _LARGEST[dtype])  # NaN is not: it is looked at
+    return bool(np.abs(array).max(initial=0) <= _LARGEST[dtype])  # false with NaN: inspect them
 
 
 @cache
 def _is_safe(dtype: np.dtype, to: np.dtype) -> bool:
-    """Tell whether every value of `dtype` is one of `to`, or is rounded to one."""
+    """Is every value of `dtype` also one of `to`, or rounded to one by a float type?"""
     name = SHORT_NAME[to.name]
     if dtype.kind == "b":
         return True
@@ -147,7 +148,7 @@ def _is_safe(dtype: np.dtype, to: np.dtype) -> bool:
 
 
 def _expect_numbers(array: Any, dtype: str, what: str, hint: str, loc: Loc | None) -> None:
-    """Raises ShapeError for what is no real number: text, dates, complex numbers, objects."""
+    """Raise ShapeError for values that are not real numbers: text, dates, complex, objects."""
     is_whole = array.dtype.kind == "O" and all(type(x) is int for x in array.flat)  # over 64 bits
     known = array.dtype.kind in "biuf" or array.dtype.name in SHORT_NAME
     if known or is_whole or not array.size:
@@ -163,7 +164,7 @@ def _place(at: tuple[int, ...]) -> str:
 
 
 def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
-    """Mark the values that do not fit; None if all do."""
+    """The mask of the values that do not fit, or None if all do."""
     if not array.size:
         return None
     low, high = _exact(dtype)
@@ -176,7 +177,7 @@ def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
         odd = array // even
         return (odd < low) | (odd > high) | (abs(array) > _LARGEST[dtype])
     if not is_float(dtype):
-        wide = array.astype(np.float64)  # where one beyond either end of any type is a number
+        wide = array.astype(np.float64)  # which represents one beyond either end of every type
         inside = (wide >= float(low)) & (wide < float(high) + 1)
         return ~(inside & (wide == np.floor(wide)))
     with np.errstate(over="ignore"):
@@ -186,7 +187,7 @@ def _misfits(array: np.ndarray, dtype: str) -> np.ndarray | None:
 
 
 def _exact(dtype: str) -> tuple[int, int]:
-    """The ends of the whole numbers all of which a type holds."""
+    """The ends of the range of integers that a type represents without gaps."""
     if is_float(dtype):
         return -(2 ** _MANTISSA[dtype]), 2 ** _MANTISSA[dtype]
     if dtype == "bool":
@@ -196,7 +197,7 @@ def _exact(dtype: str) -> tuple[int, int]:
 
 
 def _range(dtype: str, array: np.ndarray) -> str:
-    """Say which values a type holds, of values such as those of the array."""
+    """Describe, for an error, the range of a type for values such as those of the array."""
     low, high = _exact(dtype)
     if not is_float(dtype):
         return f"{dtype} holds whole numbers from {low} to {high}"

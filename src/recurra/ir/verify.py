@@ -1,4 +1,4 @@
-"""The verifier of graphs: the rules that every legal one keeps, whatever pass made it."""
+"""The verifier of graphs: the invariants of every graph, whatever pass made it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from recurra.ir.graph import Graph, Node, bound_names, index_symbols
 
 
 def verify(graph: Graph, verified: Graph | None = None) -> Graph:
-    """The graph itself; raises ShapeError naming the first equation that does not fit.
+    """Return the graph; raise ShapeError naming the first equation that does not fit.
 
-    An equation that is the same object as in a verified graph, and reads the same, is not looked at
-    once more.
+    An equation that is the same object as in a verified graph, and whose operands are, too, is not
+    checked again.
     """
     every = graph.declared.keys()
     _verify_dims(graph)
@@ -35,7 +35,7 @@ def verify(graph: Graph, verified: Graph | None = None) -> Graph:
 
 
 def _verify_dims(graph: Graph) -> None:
-    """Every dim is declared once, as the user's own or as made of another one."""
+    """Check that every dim is declared once, as the user's own or as derived from another one."""
     names = [d.name for d in graph.dims]
     assert len(set(names)) == len(names), f"a dim is declared twice: {', '.join(names)}"
     for d in graph.dims:

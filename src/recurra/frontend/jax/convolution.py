@@ -1,4 +1,4 @@
-"""conv_general_dilated as windows and a contraction; groups of channels are one more label."""
+"""conv_general_dilated as sliding windows and a contraction; channel groups are one more label."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from recurra.ops.window import Windows
 def convolution(
     p: Mapping[str, Any], x: RecurrentTensor, weights: RecurrentTensor
 ) -> RecurrentTensor:
-    """Any axes, strides, padding, dilation of kernel and image, and groups of channels.
+    """Translate a convolution with any layout, strides, padding, dilations and channel groups.
 
-    An image is dilated by what is a transposed convolution.
+    Dilation of the image makes it a transposed convolution. Raises RecurraError for batch groups.
     """
     if p["batch_group_count"] != 1:
         refused(
@@ -38,39 +38,39 @@ def convolution(
     sizes = [number(n, name, kind) for n in sizes]
     x = x.reshape(batch, groups, channels // groups, *image)
     weights = weights.reshape(groups, outputs // groups, inputs, *sizes)
-    for k, apart in enumerate(p["lhs_dilation"], 3):
+    for k, spacing in enumerate(p["lhs_dilation"], 3):
         number(x.shape[k], name, kind)
-        x = _dilated(x, k, apart)
+        x = _dilated(x, k, spacing)
     for k, (before, after) in enumerate(p["padding"], 3):
         x = _padded(x, k, before, after)
-    windows = Windows(
+    op = Windows(
         axis=3,
         sizes=tuple(sizes),
         strides=tuple(p["window_strides"]),
         gaps=tuple(p["rhs_dilation"]),
     )
-    seen = x.apply(windows, x)
+    windows = x.apply(op, x)
     b, g, c, o, *rest = LETTERS[: 4 + 2 * n]
     k, at = "".join(rest[:n]), "".join(rest[n:])
-    y = x.apply(Einsum(labels=f"{g}{o}{c}{k},{b}{g}{c}{k}{at}->{b}{g}{o}{at}"), weights, seen)
+    y = x.apply(Einsum(labels=f"{g}{o}{c}{k},{b}{g}{c}{k}{at}->{b}{g}{o}{at}"), weights, windows)
     y = y.reshape(batch, outputs, *y.shape[3:])
-    order = spec.out_spec  # where batch, channels, .. are in the result
+    order = spec.out_spec  # the axes of batch, channels, .. in the result
     return y.transpose(*(order.index(k) for k in range(len(order))))
 
 
-def _dilated(tensor: RecurrentTensor, axis: int, apart: int) -> RecurrentTensor:
-    """Zeros between the elements of an axis, which come to lie `apart`."""
+def _dilated(tensor: RecurrentTensor, axis: int, spacing: int) -> RecurrentTensor:
+    """Insert zeros between the elements of an axis, which end up `spacing` apart."""
     *lead, n = tensor.shape[: axis + 1]
     rest = tensor.shape[axis + 1 :]
     assert isinstance(n, int)
-    if apart == 1 or n < 2:
+    if spacing == 1 or n < 2:
         return tensor
-    wide = _padded(tensor.reshape(*lead, n, 1, *rest), axis + 1, 0, apart - 1)
-    return wide.reshape(*lead, n * apart, *rest).cut(0, (n - 1) * apart + 1, axis=axis)
+    wide = _padded(tensor.reshape(*lead, n, 1, *rest), axis + 1, 0, spacing - 1)
+    return wide.reshape(*lead, n * spacing, *rest).cut(0, (n - 1) * spacing + 1, axis=axis)
 
 
 def _padded(tensor: RecurrentTensor, axis: int, before: int, after: int) -> RecurrentTensor:
-    """Zeros around an axis; less than none is a cut."""
+    """Pad an axis with zeros; a negative amount cuts elements off."""
     n = tensor.shape[axis]
     assert isinstance(n, int)
     if before < 0 or after < 0:

@@ -1,4 +1,4 @@
-"""rc.import_jax: functions and modules of JAX's libraries as equations, fused and differentiated.
+"""rc.import_jax: functions and modules of JAX libraries, translated to equations.
 
 net = rc.import_jax(lambda m, x: m(x), params=equinox_mlp, domain=(i,))
 """
@@ -29,19 +29,19 @@ def import_jax(
     params: object = None,
     domain: Steps = (),
 ) -> Imported:
-    """A pure function of jax.numpy, primitive by primitive as equations of the program.
+    """Translate a pure function of jax.numpy to equations of the program, primitive by primitive.
 
     Operands and results are trees of tensors of one point. With `params`, a tree of arrays (an
     equinox module, the state of a flax one), each array of floats becomes a parameter over `domain`
-    and the tree is `fn`'s first operand; everything else in it stays as it is.
-    Calling it raises RecurraError at a primitive that is not known; rc.jax_fn knows all.
+    and the tree is `fn`'s first operand; everything else in it stays as it is. Calling the result
+    raises RecurraError for an unsupported primitive; rc.jax_fn supports all.
     """
     stem = name or getattr(fn, "__name__", "fn").strip("<>")
     return Imported(fn, stem, params, domain)
 
 
 class Imported(Module):
-    """A function of jax with parameters: call it, give `.params` to an optimizer."""
+    """An imported function of JAX: call it, and pass its `.params` to an optimizer."""
 
     def __init__(self, fn: Callable[..., object], name: str, params: object, domain: Steps):
         from recurra.frontend.jax import jaxpr
@@ -62,17 +62,17 @@ class Imported(Module):
         from recurra.frontend.jax import jaxpr
 
         _, tree = jaxpr.flattened(self.bound)
-        leaves, given = jaxpr.flattened(xs)
+        leaves, operand_tree = jaxpr.flattened(xs)
         tensors = [p for _, p in self.named_params()] + [as_tensor(x) for x in leaves]
         n = len(self.params)
 
-        def whole(*arrays: object) -> object:
-            mine = iter(arrays[:n])
-            own = [next(mine) if isinstance(x, Parameter) else x for _, x in self.named]
-            args = (*jaxpr.unflattened(tree, own), *jaxpr.unflattened(given, arrays[n:]))
+        def flat(*arrays: object) -> object:
+            params = iter(arrays[:n])
+            own = [next(params) if isinstance(x, Parameter) else x for _, x in self.named]
+            args = (*jaxpr.unflattened(tree, own), *jaxpr.unflattened(operand_tree, arrays[n:]))
             return self.fn(*args, **options)
 
-        return jaxpr.imported(whole, self.name, tensors)
+        return jaxpr.imported(flat, self.name, tensors)
 
 
 def _trainable(value: object) -> bool:

@@ -26,7 +26,7 @@ Params = Mapping[str, Any]
 
 
 def sliced(params: Params, x: RecurrentTensor) -> RecurrentTensor:
-    """x[lo:hi:stride] on every axis."""
+    """Translate slice: x[lo:hi:stride] on every axis."""
     strides = params["strides"] or (1,) * len(x.shape)
     bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
     for k, (lo, hi, stride) in enumerate(bounds):
@@ -37,7 +37,7 @@ def sliced(params: Params, x: RecurrentTensor) -> RecurrentTensor:
 
 
 def dynamic_slice(params: Params, x: RecurrentTensor, *starts: RecurrentTensor) -> RecurrentTensor:
-    """Some elements of each axis from a start by data on, which is moved to where they fit."""
+    """Translate dynamic_slice: a slice of each axis at a start by data, clamped so that it fits."""
     for k, (start, size) in enumerate(zip(starts, params["slice_sizes"], strict=True)):
         have = x.shape[k]
         if size == have:
@@ -48,10 +48,10 @@ def dynamic_slice(params: Params, x: RecurrentTensor, *starts: RecurrentTensor) 
 
 
 def gather(params: Params, x: RecurrentTensor, indices: RecurrentTensor) -> RecurrentTensor:
-    """Parts of some axes from starts by data, all of the others: x[i], x[i, j], take_along_axis.
+    """Translate gather: slices of some axes at starts by data, such as x[i, j], take_along_axis.
 
-    The axes of `x` become [indexed.., rows.., whole..], and the indexed ones one; its places have
-    the axes of `indices` and, behind them, one for each part of more than an element.
+    The axes of `x` are reordered to [indexed.., rows.., whole..], and the indexed ones flattened to
+    one. Positions on it have the axes of `indices`, then one for each axis of the slices.
     """
     d, sizes, rank = params["dimension_numbers"], params["slice_sizes"], len(indices.shape) - 1
     starts = {k: indices.index(j, axis=rank) for j, k in enumerate(d.start_index_map)}
@@ -78,9 +78,10 @@ def gather(params: Params, x: RecurrentTensor, indices: RecurrentTensor) -> Recu
     y = flat.apply(Take(labels=f"{lx},{li}->{out}", axis=lx[0]), flat, at)
     if "FILL" not in str(params["mode"]):
         return y
-    there = reduce(lambda a, b: a & b, [_on(s, x.shape[k] - sizes[k]) for k, s in starts.items()])
+    inside = [_in_range(s, x.shape[k] - sizes[k]) for k, s in starts.items()]
     where = el.Where(labels=join_labels(("".join(batch), out, ""), out))
-    return y.apply(where, there, y, as_tensor(_missing(params["fill_value"], y.dtype), y.dtype))
+    fill = as_tensor(_fill_value(params["fill_value"], y.dtype), y.dtype)
+    return y.apply(where, reduce(lambda a, b: a & b, inside), y, fill)
 
 
 def _places(
@@ -90,7 +91,7 @@ def _places(
     parts: Sequence[int],
     sizes: Sequence[Expr | int],
 ) -> RecurrentTensor:
-    """The place of each element on the indexed axes, taken as one: [*batch, *parts]."""
+    """The position of each element on the flattened indexed axes: [*batch, *parts]."""
     shape = tuple(sizes[k] for k in parts)
     total: RecurrentTensor | None = None
     for k in moves:
@@ -105,7 +106,7 @@ def _places(
 
 
 def iota(shape: Sequence[Expr | int], axis: int, dtype: str = "i32") -> RecurrentTensor:
-    """The place along one axis, of each element of a shape."""
+    """The position along one axis, for each element of a shape."""
     sizes = [n for n in shape if isinstance(n, int)]
     if len(sizes) == len(shape):
         along = np.arange(sizes[axis]).reshape([-1 if k == axis else 1 for k in range(len(sizes))])
@@ -120,14 +121,14 @@ def _clamped(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
     return indices.cast("i32").clip(0, wrap(last))
 
 
-def _on(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
-    """Is a position on an axis?"""
+def _in_range(indices: RecurrentTensor, last: Expr | int) -> RecurrentTensor:
+    """Is a position in 0 .. last?"""
     indices = indices.cast("i32")
     return (indices >= 0) & (indices <= wrap(last))
 
 
-def _missing(fill: Any, dtype: str) -> Any:
-    """The value that jax.numpy gives where there is no element."""
+def _fill_value(fill: Any, dtype: str) -> Any:
+    """The value that jax.numpy gathers outside an axis."""
     if fill is not None:
         return fill
     return float("nan") if is_float(dtype) else dtype == "bool" or -(2**31)

@@ -1,9 +1,9 @@
-"""A function of jax.numpy as equations of ours: its jaxpr, primitive by primitive.
+"""Translation of a function of jax.numpy to equations: its jaxpr, primitive by primitive.
 
     b:f32[8] = dot_general[dimension_numbers=(([0], [0]), ([], []))] x w  →  einsum(x, w, 'a,ab->b')
 
-A primitive is one entry of PRIMITIVES. Calls are inlined, also those with a rule of their own for
-forward derivatives (jax.nn.relu): the gradient is that of their body.
+Each primitive is an entry of PRIMITIVES. Calls are inlined; functions with a custom JVP rule, such
+as jax.nn.relu, keep its slopes where possible, else the gradient is that of their body.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Primitive = Callable[..., RecurrentTensor]
 
 
 def imported(fn: Callable[..., object], name: str, xs: Sequence[RecurrentTensor]) -> Any:
-    """`fn(*xs)`: its results, in their tree.
+    """Translate `fn(*xs)` to equations, and return its results in their tree.
 
-    Raises RecurraError where it cannot be traced or a primitive is not known.
+    Raises RecurraError if it cannot be traced, or has an unsupported primitive.
     """
     types: list[Type] = [x.type for x in xs]
     sizes = Sizes(types, current().dim_names())
@@ -60,7 +60,7 @@ def imported(fn: Callable[..., object], name: str, xs: Sequence[RecurrentTensor]
 def expect_one_size(
     name: str, fn: Callable[..., object], types: Sequence[Type], dims: Sequence[str]
 ) -> None:
-    """Raises ShapeError where `fn`, as one operation, is given an axis that changes with a dim."""
+    """Raise ShapeError if an operand of `fn`, used as one operation, has an axis that varies."""
     sizes = [n for x in types for n in x.shape if symbols(n) & set(dims)]
     if not sizes:
         return
@@ -84,7 +84,7 @@ def _has_equations(fn: Callable[..., object], types: Sequence[Type], dims: Seque
 
 
 def _primitives(jaxpr: core.Jaxpr) -> set[str]:
-    """The primitives of a jaxpr, and of those that it calls."""
+    """The primitives of a jaxpr, including those of the functions it calls."""
     found: set[str] = set()
     for eqn in _live(jaxpr):
         kind = eqn.primitive.name
@@ -94,7 +94,7 @@ def _primitives(jaxpr: core.Jaxpr) -> set[str]:
 
 
 def flattened(args: object) -> tuple[list[Any], Any]:
-    """Leaves of a tree, and the tree."""
+    """The leaves of a tree, and its structure."""
     return jax.tree.flatten(args)
 
 
@@ -103,7 +103,7 @@ def unflattened(tree: Any, leaves: Sequence[object]) -> Any:
 
 
 def named_leaves(tree: object) -> list[tuple[str, Any]]:
-    """Leaves of a tree with names made of where they are: layers_0_weight."""
+    """The leaves of a tree, with names from their paths: layers_0_weight."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     names = ["_".join(filter(None, map(_word, path))) for path, _ in paths]
     return [(n if n.isidentifier() else f"p{n}", x) for n, (_, x) in zip(names, paths, strict=True)]
@@ -115,13 +115,13 @@ def _word(key: object) -> str:
 
 
 def _wide_numbers(xs: Sequence[RecurrentTensor]) -> AbstractContextManager[object]:
-    """Within, jax has numbers of 64 bits if an operand does."""
+    """Enable 64-bit numbers in JAX, within the block, if an operand has them."""
     return jax.enable_x64(any(x.dtype in ("f64", "i64") for x in xs))
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The function that is taken apart, and the sizes of its operands."""
+    """The name of the function that is translated, and the sizes of its operands."""
 
     name: str
     sizes: Sizes
@@ -130,7 +130,7 @@ class _Source:
 def _run(
     closed: core.ClosedJaxpr, xs: Sequence[RecurrentTensor], of: _Source
 ) -> list[RecurrentTensor]:
-    """The results of a closed jaxpr."""
+    """Translate a closed jaxpr and return its results."""
     jaxpr = closed.jaxpr
     env: dict[core.Var | core.Literal, RecurrentTensor] = dict(zip(jaxpr.invars, xs, strict=True))
     for v, c in zip(jaxpr.constvars, closed.consts, strict=True):
@@ -158,7 +158,7 @@ def _equation(
     kind = eqn.primitive.name
     if kind in CALLS:
         found = _run(eqn.params[CALLS[kind]], args, of)
-        return _with_own_slopes(eqn, args, found, of) if kind == "custom_jvp_call" else found
+        return _with_custom_slopes(eqn, args, found, of) if kind == "custom_jvp_call" else found
     params = {k: of.sizes.ours_of(v) for k, v in eqn.params.items()}
     if kind == "unstack":
         (x,), axis = args, params["axis"]
@@ -174,14 +174,14 @@ def _equation(
     return [PRIMITIVES[kind]({**params, "refuse": of.name}, *args)]
 
 
-def _with_own_slopes(
+def _with_custom_slopes(
     eqn: Any, args: list[RecurrentTensor], found: list[RecurrentTensor], of: _Source
 ) -> list[RecurrentTensor]:
-    """The results of a function that says itself which slope it has where: relu at 0.
+    """Give the results of a function its slopes by a custom JVP rule, such as that of relu at 0.
 
-    Its tangent is linear in that of the operands: x in its place gives what has the right slope,
-    if nothing else than a choice depends on where it is taken. Others are differentiated as they
-    are written.
+    The output tangent is linear in the input tangents, so evaluating it with x for the tangent of x
+    gives an expression with the right slope, provided that the point itself is only compared. The
+    results of other functions are returned as they are, and differentiated as written.
     """
     if not all(is_float(x.dtype) for x in (*args, *found)):
         return found
@@ -218,14 +218,14 @@ def _variables(atoms: Sequence[core.Var | core.Literal]) -> set[core.Var | core.
 
 
 def _absolute(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
-    """|x|, whose slope at 0 is 1 in jax."""
+    """Translate abs: |x|, whose slope at 0 is 1 in JAX."""
     return with_slope_of(tensor.abs(), lambda: elementwise(el.Where, tensor >= 0, tensor, -tensor))
 
 
 def _clamped(
     params: Params, lo: RecurrentTensor, tensor: RecurrentTensor, hi: RecurrentTensor
 ) -> RecurrentTensor:
-    """min(max(x, lo), hi); at both ends the slope of jax is 0."""
+    """Translate clamp: min(max(x, lo), hi), whose slope at both ends is 0 in JAX."""
     raised = elementwise(el.Maximum, tensor, lo)
     y = elementwise(el.Minimum, raised, hi)
     return with_slope_of(
@@ -234,21 +234,21 @@ def _clamped(
 
 
 def _quotient(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
-    """Divide; a quotient of integers loses its fraction."""
+    """Translate div: the quotient, truncated toward zero for integers."""
     if is_float(left.dtype):
         return left / right
-    below = ((left % right) != 0) & ((left < 0) != (right < 0))
-    return left // right + below.cast(left.dtype)
+    rounded_down = ((left % right) != 0) & ((left < 0) != (right < 0))
+    return left // right + rounded_down.cast(left.dtype)
 
 
 def _remainder(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
-    """a % b with the sign of a."""
+    """Translate rem: the remainder, with the sign of the dividend."""
     rest = left % right
     return elementwise(el.Where, (rest != 0) & ((left < 0) != (right < 0)), rest - right, rest)
 
 
 def _unrolled(params: Params, args: list[RecurrentTensor], of: _Source) -> list[RecurrentTensor]:
-    """A scan of few steps, one after the other."""
+    """Unroll a scan of few steps; raise RecurraError for one of many."""
     n = number(params["length"], of.name, "scan")
     if n > MAX_UNROLLED_STEPS:
         refused(
@@ -256,29 +256,29 @@ def _unrolled(params: Params, args: list[RecurrentTensor], of: _Source) -> list[
             f"scan of {n} steps",
             f"at most {MAX_UNROLLED_STEPS} are written out one by one",
         )
-    first, count = _fixed_and_carried(params)
-    fixed, carry, rows = args[:first], args[first : first + count], args[first + count :]
-    made: dict[int, list[RecurrentTensor]] = {}
+    first, count = _scan_operands(params)
+    constants, carry, rows = args[:first], args[first : first + count], args[first + count :]
+    outputs: dict[int, list[RecurrentTensor]] = {}
     for k in reversed(range(n)) if params["reverse"] else range(n):
-        out = _run(params["jaxpr"], [*fixed, *carry, *(x.index(k) for x in rows)], of)
-        carry, made[k] = out[: len(carry)], out[len(carry) :]
-    ys = [stack(y) for y in zip(*(made[k] for k in range(n)), strict=True)]
+        out = _run(params["jaxpr"], [*constants, *carry, *(x.index(k) for x in rows)], of)
+        carry, outputs[k] = out[: len(carry)], out[len(carry) :]
+    ys = [stack(y) for y in zip(*(outputs[k] for k in range(n)), strict=True)]
     return [*carry, *ys]
 
 
-def _fixed_and_carried(params: Params) -> tuple[int, int]:
-    """Count the operands of a scan that are constants, and those that are carried."""
+def _scan_operands(params: Params) -> tuple[int, int]:
+    """The numbers of constant and of carried operands of a scan."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    fixed, carried, _ = params["ft_in"].unpack()  # JAX from 0.11 on: trees
-    return len(fixed), len(carried)
+    constants, carry, _ = params["ft_in"].unpack()  # JAX from 0.11 on: trees
+    return len(constants), len(carry)
 
 
 def _pointwise(op: type[Elementwise]) -> Primitive:
     return lambda p, *xs: elementwise(op, *xs)
 
 
-def _turned(op: type[Elementwise]) -> Primitive:
+def _swapped(op: type[Elementwise]) -> Primitive:
     return lambda p, a, b: elementwise(op, b, a)
 
 
@@ -290,20 +290,18 @@ def _integer_pow(params: Params, tensor: RecurrentTensor) -> RecurrentTensor:
     return out if params["y"] >= 0 else 1.0 / out
 
 
-def _dot_general(
-    params: Params, first: RecurrentTensor, tensor: RecurrentTensor
-) -> RecurrentTensor:
-    ((left, right), (lead, rlead)) = params["dimension_numbers"]
-    la = LETTERS[: len(first.shape)]
-    lb = list(LETTERS[len(la) : len(la) + len(tensor.shape)])
-    for j, k in (*zip(left, right, strict=True), *zip(lead, rlead, strict=True)):
+def _dot_general(params: Params, left: RecurrentTensor, right: RecurrentTensor) -> RecurrentTensor:
+    (contracted, batch) = params["dimension_numbers"]  # pairs of axes, left and right
+    la = LETTERS[: len(left.shape)]
+    lb = list(LETTERS[len(la) : len(la) + len(right.shape)])
+    for j, k in (*zip(*contracted, strict=True), *zip(*batch, strict=True)):
         lb[k] = la[j]
-    taken = {la[j] for j in (*left, *lead)}
-    out = "".join([*(la[j] for j in lead), *(c for c in (*la, *lb) if c not in taken)])
-    found = SHORT_NAME[np.dtype(params["preferred_element_type"] or NUMPY_NAME[first.dtype]).name]
-    kind = accumulator(found)  # every result is cast to the type that the jaxpr tells
-    return first.apply(
-        Einsum(labels=f"{la},{''.join(lb)}->{out}"), first.cast(kind), tensor.cast(kind)
+    shared = {la[j] for j in (*contracted[0], *batch[0])}
+    out = "".join([*(la[j] for j in batch[0]), *(c for c in (*la, *lb) if c not in shared)])
+    dtype = SHORT_NAME[np.dtype(params["preferred_element_type"] or NUMPY_NAME[left.dtype]).name]
+    wide = accumulator(dtype)  # every result is cast to the type in the jaxpr
+    return left.apply(
+        Einsum(labels=f"{la},{''.join(lb)}->{out}"), left.cast(wide), right.cast(wide)
     )
 
 
@@ -358,7 +356,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "broadcast_in_dim": _broadcast,
     "clamp": _clamped,
     "concatenate": lambda p, *xs: concat(xs, axis=p["dimension"]),
-    "convert_element_type": _same,  # every result is cast to the type that the jaxpr tells
+    "convert_element_type": _same,  # every result is cast to the type in the jaxpr
     "copy": _same,
     "copy_p": _same,
     "conv_general_dilated": convolution,
@@ -374,8 +372,8 @@ PRIMITIVES: dict[str, Primitive] = {
     "exp": _pointwise(el.Exp),
     "floor": _pointwise(el.Floor),
     "gather": gather,
-    "ge": _turned(el.LessEqual),
-    "gt": _turned(el.Less),
+    "ge": _swapped(el.LessEqual),
+    "gt": _swapped(el.Less),
     "integer_pow": _integer_pow,
     "iota": _iota,
     "le": _pointwise(el.LessEqual),

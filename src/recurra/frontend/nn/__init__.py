@@ -1,4 +1,4 @@
-"""Layers, whose parameters are recurrences over the training step."""
+"""Neural-network layers, whose parameters are recurrences over the training step."""
 
 from typing import TYPE_CHECKING
 

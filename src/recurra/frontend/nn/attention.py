@@ -1,4 +1,4 @@
-"""Attention along a dim: every step reads a range of the past."""
+"""Attention along a dim: every step attends to a range of the past."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from recurra.frontend.tensor import RecurrentTensor
 class MultiheadAttention(Module):
     """Causal self-attention of x [embed_dim] over (.., t) (Vaswani et al., 2017)
 
-    y[t] reads x[0 : t + 1], with `window=w` the last w steps, x[max(t - w + 1, 0) : t + 1]. Weights
-    are [in, out]; those of queries, keys and values stand side by side in `in_proj_weight`.
+    y[t] reads x[0 : t + 1], or with `window=w` the last w steps, x[max(t - w + 1, 0) : t + 1].
+    Weights are [in, out]; those of queries, keys and values are concatenated in `in_proj_weight`.
     """
 
     matrices = frozenset({"in_proj_weight"})
@@ -56,11 +56,11 @@ class MultiheadAttention(Module):
         read = einsum("hn,nhd->hd", scores.softmax(), values)
         return self.out_proj(read.reshape(n))
 
-    def past(self, tensor: RecurrentTensor, text: str) -> RecurrentTensor:
-        """[n, heads, width]: the steps that step t sees."""
+    def past(self, tensor: RecurrentTensor, dim: str) -> RecurrentTensor:
+        """The steps that step t attends to, [n, heads, width]."""
         index: list[object] = []
         for r in tensor.domain:
             now = Index(r.sym)
             lo = r.lo if self.window is None else maximum(now - (self.window - 1), wrap(r.lo))
-            index.append(slice(lo, now + 1) if r.dim == text else now)
+            index.append(slice(lo, now + 1) if r.dim == dim else now)
         return tensor[tuple(index)]

@@ -1,4 +1,4 @@
-"""Images [C, H, W]: convolutions and pooling, one image per point (a batch is a dim)."""
+"""Convolution and pooling of images [C, H, W], one image per point (a batch is a dim)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Conv2d(Module):
             self.bias = Parameter.drawn(first, (out_channels,), domain, "bias")
 
     def forward(self, x: RecurrentTensor) -> RecurrentTensor:
-        seen = windows(x, self.size, self.stride, self.padding)
-        y = einsum("ocab,cabhw->ohw", self.weight, seen)
+        patches = windows(x, self.size, self.stride, self.padding)
+        y = einsum("ocab,cabhw->ohw", self.weight, patches)
         return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Distributions that a policy returns."""
+"""Probability distributions, as policies return them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from recurra.ir.types import Domain, is_float
 
 
 def class_at(weights: RecurrentTensor, draw: RecurrentTensor) -> RecurrentTensor:
-    """i32[]: the first class whose w₀ + .. + wₖ tops `draw`, in [0, 1), of the sum; weights [A].
+    """The class (i32[]) at which the running sum of weights [A] exceeds `draw` times their total.
 
-    A class that weighs nothing is never drawn, also where the sums do not grow, as they round: it
-    has no sum here, and the whole is the largest sum that there is.
+    `draw` is in [0, 1). A class of weight 0 is never drawn, even if rounding makes sums equal: its
+    sum is set to 0, and the total is the largest of the sums.
     """
     size = weights.shape[-1]
     if weights.dtype in ("f16", "bf16"):
-        weights = weights.cast("f32")  # in which u stays below 1
+        weights = weights.cast("f32")  # in which a draw stays below 1
     sums = where(weights > 0.0, weights.cumsum(), 0.0)
     if isinstance(size, int):
         place = constant(np.arange(size, dtype=np.int32))
-    else:  # of a range: x[0:t+1]
+    else:  # the size of a range: x[0:t+1]
         place = constant(1, "i32").expand(size).cumsum() - 1
     return where(sums > draw * sums.max(), place, wrap(size) - 1).min()
 
 
-def _drawn_over(domain: Dims | None, tensor: RecurrentTensor) -> Domain:
-    """The domain over which draws differ: by default the one of what they are drawn from."""
+def _draw_domain(domain: Dims | None, tensor: RecurrentTensor) -> Domain:
+    """The domain of independent draws: `domain`, or by default that of the parameters."""
     return tensor.domain if domain is None else box_of(domain)
 
 
-def _noted(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
-    """The sample, of which the program knows what it was drawn by."""
+def _recorded(sample: RecurrentTensor, kind: str, *params: RecurrentTensor) -> RecurrentTensor:
+    """Record a sample in the program, with its distribution."""
     current().drawn.append(Drawn(sample, kind, params))
     return sample
 
@@ -54,18 +54,18 @@ _WRITTEN = "write pi = rc.nn.Categorical(x.index(0)); a = pi.sample(); pi.log_pr
 
 
 class Distribution(ABC):
-    """The distribution that a policy returns: `sample`, `log_prob`, `entropy`, and `mode`."""
+    """The interface of a distribution: `sample`, `log_prob`, `entropy`, and `mode` to be greedy."""
 
     @abstractmethod
     def sample(self, domain: Dims | None = None) -> Any:
-        """A value; the draws differ at every point of `domain`, by default where the parameters do.
+        """Draw a value, independently at every point of `domain` (default: that of the parameters).
 
-        No gradient passes through it; through `Gaussian.rsample` it does.
+        No gradient passes through it; `Gaussian.rsample` passes one.
         """
 
     @abstractmethod
     def mode(self) -> Any:
-        """The likeliest value"""
+        """The most likely value"""
 
     @abstractmethod
     def log_prob(self, value: Any) -> RecurrentTensor:
@@ -92,7 +92,7 @@ class Distribution(ABC):
 
 
 class Categorical(Distribution):
-    """Over {0..A-1}, by logits [A]"""
+    """A distribution over {0..A-1}, by logits [A]"""
 
     def __init__(self, logits: RecurrentTensor):
         if len(logits.shape) != 1:
@@ -109,15 +109,15 @@ class Categorical(Distribution):
         return self.logits.softmax()
 
     def sample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """i32[]; inverse CDF of one uniform draw per point, never a class of probability 0
+        """A class (i32[]), by the inverse CDF of a uniform draw; never one of probability 0
 
-        The draws differ at every point of `domain`, by default that of the logits.
+        Draws are independent at every point of `domain`, by default that of the logits.
         """
-        a = class_at(self.probs, uniform(_drawn_over(domain, self.logits)))
-        return _noted(a, "categorical", self.logits)
+        a = class_at(self.probs, uniform(_draw_domain(domain, self.logits)))
+        return _recorded(a, "categorical", self.logits)
 
     def mode(self) -> RecurrentTensor:
-        """i32[]: the likeliest class, the first of several"""
+        """The most likely class, i32[]; the first of several"""
         return self.logits.argmax()
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
@@ -132,13 +132,13 @@ class Categorical(Distribution):
         return self.logits.log_softmax().take(value)
 
     def entropy(self) -> RecurrentTensor:
-        """-Σ p ln p; a class of probability 0, whose ln is infinite, adds nothing"""
+        """-Σ p ln p, where classes of probability 0 contribute 0"""
         p = self.probs
         return -(p * where(p > 0.0, self.logits.log_softmax(), 0.0)).sum()
 
 
 class MultiCategorical(Distribution):
-    """Several choices at once, independent: the k-th among `sizes[k]`; logits [Σ sizes]"""
+    """Several independent categorical choices, the k-th of `sizes[k]` classes; logits [Σ sizes]"""
 
     def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]):
         if logits.shape != (sum(sizes),):
@@ -154,11 +154,11 @@ class MultiCategorical(Distribution):
         ]
 
     def sample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """i32[n]"""
+        """Draw a class of each choice, i32[n]"""
         return stack([p.sample(domain) for p in self.parts])
 
     def mode(self) -> RecurrentTensor:
-        """i32[n]"""
+        """The most likely class of each choice, i32[n]"""
         return stack([p.mode() for p in self.parts])
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
@@ -177,32 +177,32 @@ class MultiCategorical(Distribution):
 
 
 class Gaussian(Distribution):
-    """Independent normals, by mean [A] and the logarithm of the standard deviation [A]"""
+    """Independent normal distributions, by mean [A] and log of the standard deviation [A]"""
 
     def __init__(self, mean: RecurrentTensor, log_std: RecurrentTensor):
-        if mean.shape != log_std.shape:  # each has a number for every draw
+        if mean.shape != log_std.shape:  # broadcast both
             sizes, dtype = [wrap(n) for n in log_std.shape], log_std.dtype
             log_std = log_std + zeros([wrap(n) for n in mean.shape], dtype)
             mean = mean + zeros(sizes, mean.dtype)
         self.mean, self.log_std = mean, log_std
 
     def rsample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """f32[A]; gradients pass to mean and deviation. `domain`: where the draws differ."""
-        spread = self.log_std.exp()
-        over = _drawn_over(domain, self.mean + spread)
-        draws = normal(over, self.mean.shape, self.mean.dtype)  # pyright: ignore[reportArgumentType]
-        return _noted(self.mean + spread * draws, "gaussian", self.mean, self.log_std)
+        """Draw f32[A], independently at every point of `domain`; gradients pass to mean and std."""
+        std = self.log_std.exp()
+        box = _draw_domain(domain, self.mean + std)
+        draws = normal(box, self.mean.shape, self.mean.dtype)  # pyright: ignore[reportArgumentType]
+        return _recorded(self.mean + std * draws, "gaussian", self.mean, self.log_std)
 
     def sample(self, domain: Dims | None = None) -> RecurrentTensor:
-        """f32[A]"""
+        """Draw f32[A]; no gradient passes"""
         return self.rsample(domain).detach()
 
     def mode(self) -> RecurrentTensor:
-        """f32[A]"""
+        """The mean, f32[A]"""
         return self.mean
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
-        """ln of the density, f32[]"""
+        """The log of the density, f32[]"""
         if value.shape != self.mean.shape:
             raise ShapeError(
                 "a value of a normal distribution has the shape of its mean",
@@ -214,5 +214,5 @@ class Gaussian(Distribution):
         return -(z.square() * 0.5 + self.log_std + 0.5 * log(2 * pi)).sum()
 
     def entropy(self) -> RecurrentTensor:
-        """f32[]"""
+        """The differential entropy, f32[]"""
         return (self.log_std + 0.5 * (1 + log(2 * pi))).sum()

@@ -1,4 +1,4 @@
-"""The last layer of a policy: features to a distribution over actions."""
+"""Last layers of policies, from features to a distribution over actions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from recurra.frontend.tensor import RecurrentTensor
 
 
 def _small(init: Initializer | None) -> Initializer:
-    """An initializer with which all actions are about as likely at first."""
+    """The default initializer of a head: small weights, so that all actions are about as likely."""
     return init or initializers.orthogonal(0.01)
 
 
 class CategoricalHead(Module):
-    """[inputs] → one of `actions`"""
+    """[inputs] → a categorical distribution over `actions` classes"""
 
     def __init__(self, inputs: int, actions: int, domain: Steps, init: Initializer | None = None):
         self.logits = Linear(inputs, actions, domain, _small(init), "_logits")
@@ -28,7 +28,7 @@ class CategoricalHead(Module):
 
 
 class MultiCategoricalHead(Module):
-    """[inputs] → one of each of `sizes`"""
+    """[inputs] → independent categorical distributions over `sizes[k]` classes each"""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class MultiCategoricalHead(Module):
 
 
 class GaussianHead(Module):
-    """[inputs] → `actions` numbers; their deviation is a parameter of its own, first 1"""
+    """[inputs] → `actions` normal distributions; their deviation is a parameter, initially 1"""
 
     def __init__(self, inputs: int, actions: int, domain: Steps, init: Initializer | None = None):
         self.mean = Linear(inputs, actions, domain, _small(init), "_mean")

@@ -1,7 +1,7 @@
-"""Initial values of parameters: functions of a shape. Draws of the run's seed, as all draws are.
+"""Initializers of parameters: functions from a shape to a tensor, drawn with the seed of the run.
 
-Of a matrix [in, out] the fans are its sizes; of a convolution's weight [out, in, *window] they
-count the elements of a window.
+The fans of a matrix [in, out] are its sizes; those of a convolution's weight [out, in, *window] are
+multiplied by the size of the window.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kaiming_normal(gain: float = sqrt(2.0)) -> Initializer:
 
 
 def kaiming_uniform(gain: float = sqrt(2.0)) -> Initializer:
-    """Like kaiming_normal, but uniform; `gain` √⅓ is what torch's layers start with."""
+    """A uniform distribution with the variance of kaiming_normal; torch's layers use gain √⅓."""
     return lambda shape: uniform(gain * sqrt(3.0 / fans(shape)[0]))(shape)
 
 
@@ -62,14 +62,14 @@ def xavier_normal(gain: float = 1.0) -> Initializer:
 
 
 def xavier_uniform(gain: float = 1.0) -> Initializer:
-    """Like xavier_normal, but uniform."""
+    """A uniform distribution with the variance of xavier_normal."""
     return lambda shape: uniform(gain * sqrt(6.0 / sum(fans(shape))))(shape)
 
 
 def orthogonal(gain: float = 1.0) -> Initializer:
-    """Rows (or columns, if there are more rows) orthogonal, of length `gain` (Saxe et al., 2013).
+    """Orthogonal rows (or columns, if there are more rows) of length `gain` (Saxe et al., 2013).
 
-    The shape is taken as a matrix [shape[0], rest].
+    The shape is treated as a matrix [shape[0], rest].
     """
 
     def initial(shape: tuple[int, ...]) -> RecurrentTensor:
@@ -82,7 +82,7 @@ def orthogonal(gain: float = 1.0) -> Initializer:
 
 
 def orthonormal(x: np.ndarray) -> np.ndarray:
-    """The orthogonal factor of a matrix, uniform if its elements are normal: signs are fixed."""
+    """The orthogonal QR factor, with signs fixed so that it is uniform for normal elements of x."""
     wide = x.shape[0] < x.shape[1]
     q, r = np.linalg.qr(x.T if wide else x)
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
@@ -90,10 +90,7 @@ def orthonormal(x: np.ndarray) -> np.ndarray:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Count the elements that go into one of the result, and that come from one of the operand.
-
-    At least one: of no elements nothing is scaled.
-    """
+    """The numbers of inputs per output and of outputs per input (fan in, fan out), at least 1."""
     window = prod(shape[2:])
     into, out = shape[:2] if len(shape) == 2 else (prod(shape[1:2]) * window, shape[0] * window)
     return max(into, 1), max(out, 1)

@@ -1,4 +1,4 @@
-"""Modules: named parameters and a forward equation. As in torch.nn, but weights [in, out]."""
+"""Modules: named parameters and a forward equation, as in torch.nn, but with weights [in, out]."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from recurra.ir.types import Domain, Range
 
 
 class Parameter(RecurrentTensor):
-    """A tensor over `domain` that starts at `initial`; an optimizer writes what follows.
+    """A tensor over `domain` that starts at `initial`; an optimizer writes the later values.
 
-    It steps along the last of its dims as written, whatever order the context has: domain=(e, i)
-    along i, domain=(i, e) along e. Along several, counted one in the other, if these stand in
-    brackets of their own: domain=((i, e, m),) has its next value at m+1, after the last m at e+1,
-    after the last e at i+1.
+    It steps along the last dim as written, whatever the order of the context: domain=(e, i) steps
+    along i, domain=(i, e) along e. A tuple of dims steps along all of them, nested:
+    domain=((i, e, m),) has its next value at m+1, after the last m at e+1, after the last e at i+1.
     """
 
     def __init__(self, initial: object, domain: Steps, name: str | None = None):
@@ -60,15 +59,15 @@ class Parameter(RecurrentTensor):
     def drawn(
         cls, initial: Initializer, shape: tuple[int, ...], domain: Steps, name: str
     ) -> Parameter:
-        """One that starts as an initializer draws it, anew at every point of the dims that it does
-        not step along: members of an ensemble start apart."""
+        """Create a parameter that an initializer draws, independently at every point of the dims
+        that it does not step along, so that members of an ensemble start at different values."""
         dims, steps = _dims_and_steps(name, domain)
         with current().drawing_over(dims.without(*steps).dims):
             first = initial(shape)
         return cls(first, domain, name)
 
     def restart(self, initial: object) -> None:
-        """Another first value, of the same shape."""
+        """Replace the initial value by another of the same shape."""
         value = as_tensor(initial, self.dtype)
         if value.type != self.type:
             raise ShapeError(
@@ -78,12 +77,12 @@ class Parameter(RecurrentTensor):
         self.tracer.branches[self.name][0].value = value.ref
 
     def update(self, new: RecurrentTensor) -> None:
-        """p[i+1] = new[i], along the dims that it steps along"""
-        written = self.tracer.branches[self.name]
-        if len(written) > 1:
+        """Write p[i+1] = new[i], along the dims that p steps along; raise RecurraError if twice."""
+        branches = self.tracer.branches[self.name]
+        if len(branches) > 1:
             raise RecurraError(
                 f"{self.name} is updated twice",
-                facts=f"it has its next value already, of {written[1].loc}",
+                facts=f"it has its next value already, of {branches[1].loc}",
                 hint="one optimizer makes one step: add the losses, or split the parameters",
                 loc=here(),
             )
@@ -92,7 +91,7 @@ class Parameter(RecurrentTensor):
 
     @property
     def next(self) -> RecurrentTensor:
-        """The value that follows, which `step()` or `update()` has written: p.next[i] = p[i+1].
+        """The next value, which `step()` or `update()` has written: p.next[i] = p[i+1].
 
         Raises RecurraError if nothing has.
         """
@@ -107,9 +106,9 @@ class Parameter(RecurrentTensor):
 
 
 def _dims_and_steps(name: str, domain: Steps) -> tuple[Domain, tuple[str, ...]]:
-    """The box of a parameter, and the dims along which it steps, the slowest first.
+    """The domain of a parameter, and the dims along which it steps, the slowest first.
 
-    Raises RecurraError if dims in brackets do not stand at the end.
+    Raises RecurraError if a tuple of dims is not the last item.
     """
     if not isinstance(domain, (tuple, list)):
         return dims_of(domain), ()
@@ -135,19 +134,19 @@ def clock(x: RecurrentTensor) -> list[Range]:
 
 
 def written_domain(parameter: Parameter) -> str:
-    """The domain of a parameter as one writes it, with what it steps along at the end."""
-    return repr(_domain_as_given(parameter)).replace("'", "")
+    """The domain of a parameter as text, with the dims that it steps along at the end."""
+    return repr(_domain_with_steps(parameter)).replace("'", "")
 
 
-def _domain_as_given(parameter: Parameter) -> tuple[str | tuple[str, ...], ...]:
-    """Dims by name, those that it steps along in brackets at the end."""
+def _domain_with_steps(parameter: Parameter) -> tuple[str | tuple[str, ...], ...]:
+    """The names of the dims of a parameter, those it steps along as a tuple at the end."""
     steps = tuple(r.dim for r in clock(parameter))
     rest = parameter.domain.without(*steps).dims
     return (*rest, steps) if len(steps) > 1 else (*rest, *steps)
 
 
 def steps_of(x: RecurrentTensor) -> list[Range]:
-    """`clock`, of a tensor that has one: raises RecurraError where there is none."""
+    """The ranges along which a tensor has next values; raises RecurraError if there are none."""
     found = clock(x)
     if not found:
         raise RecurraError(
@@ -160,20 +159,20 @@ def steps_of(x: RecurrentTensor) -> list[Range]:
 
 
 def start(x: RecurrentTensor, initial: object) -> None:
-    """x[0] = initial, at the first step of x"""
-    moving = clock(x)
-    x[tuple(r.lo if r in moving else Index(r.sym) for r in x.domain)] = initial
+    """Write x[0] = initial, at the first step of x."""
+    steps = clock(x)
+    x[tuple(r.lo if r in steps else Index(r.sym) for r in x.domain)] = initial
 
 
 def advance(x: RecurrentTensor, new: RecurrentTensor) -> None:
-    """x[i+1] = new[i], along the dims that x steps along; the new value is called {x}_next."""
-    moving = steps_of(x)
-    for k in reversed(range(len(moving))):
-        wrapped = moving[k + 1 :]  # dims that are at their end, and begin again
-        at: dict[str, Expr | int] = {r.dim: r.hi - 1 for r in wrapped}
+    """Write x[i+1] = new[i], along the dims that x steps along, and name the new value {x}_next."""
+    steps = steps_of(x)
+    for k in reversed(range(len(steps))):
+        inner = steps[k + 1 :]  # these wrap around, from their last point to the first
+        at: dict[str, Expr | int] = {r.dim: r.hi - 1 for r in inner}
         value = new[tuple(wrap(at.get(r.dim, r.sym)) for r in new.domain)] if at else new
-        place: dict[str, Expr | int] = {r.dim: r.lo for r in wrapped} | {
-            moving[k].dim: moving[k].sym + 1
+        place: dict[str, Expr | int] = {r.dim: r.lo for r in inner} | {
+            steps[k].dim: steps[k].sym + 1
         }
         x[tuple(wrap(place.get(r.dim, r.sym)) for r in x.domain)] = value
     x.tracer.suggest(new.ref, f"{x.name}_next")
@@ -183,7 +182,7 @@ class Module:
     """A tree of parameters with a forward equation."""
 
     matrices: ClassVar[frozenset[str]] = frozenset()
-    """Its own parameters that are [in, out], where torch has [out, in]."""
+    """The names of its own parameters that are [in, out] here and [out, in] in torch."""
 
     def forward(self, *xs: Any, **options: Any) -> Any:
         raise NotImplementedError
@@ -199,7 +198,7 @@ class Module:
                 yield prefix + key, part
 
     def _parts(self) -> Iterator[tuple[str, Parameter | Module]]:
-        """Yield the module's own parameters and modules, those in a list as "layers.0"."""
+        """The direct parameters and submodules by name, those in a list as "layers.0"."""
         for key, v in vars(self).items():
             if isinstance(v, (Parameter, Module)):
                 yield key, v
@@ -211,7 +210,7 @@ class Module:
         return [p for _, p in self.named_params()]
 
     def torch_params(self, prefix: str = "") -> Iterator[tuple[str, Parameter, bool]]:
-        """Every parameter by its name in torch, and whether torch has the matrix turned."""
+        """All parameters, with their names in torch and true for those that torch transposes."""
         for key, part in self._parts():
             if isinstance(part, Module):
                 yield from part.torch_params(f"{prefix}{self.torch_name(key)}.")
@@ -219,27 +218,27 @@ class Module:
                 yield prefix + key, part, key in self.matrices
 
     def torch_name(self, key: str) -> str:
-        """The name of a part in the module of torch."""
+        """The name of a part in the corresponding module of torch."""
         return key
 
     def load(
         self, arrays: Mapping[str, ArrayLike], layout: Literal["recurra", "torch"] = "recurra"
     ) -> None:
-        """Parameters start at these values: by their names in the module, "layers.0.weight".
+        """Set the initial values of parameters, by their names in the module, "layers.0.weight".
 
         Args:
-            arrays: one for each parameter. What a checkpoint holds beside, "state/..", is left out.
-            layout: "torch" for the state_dict of the same module of torch: names are as there,
-                "0.weight", and its matrices [out, in] are turned.
+            arrays: one for each parameter. Other entries of a checkpoint, "state/..", are ignored.
+            layout: "torch" for the state_dict of the same module of torch: names as there,
+                "0.weight", and matrices [out, in], which are transposed.
 
-        Raises RecurraError where a parameter has no array, an array no parameter, or no fit.
+        Raises RecurraError for a parameter without array, an array without parameter, or a misfit.
         """
         weights.load(self, arrays, layout)
 
     def copy(self) -> Self:
-        """A module of its own parameters, which start where these do, and follow none until told.
+        """Copy the module, with new parameters of the same initial values and no updates.
 
-        For the targets of learning, and averages: q.update(..) for q in target.params.
+        Update them as target networks or averages: q.update(..) for q in target.params.
         """
         return self._with_parameters(_copied)
 
@@ -248,8 +247,8 @@ class Module:
             ours = cls.__module__.startswith("recurra.")
             name = f"rc.nn.{cls.__name__}" if ours else cls.__name__
             hint = partial(_over_a_dim, name)
-            made = sized(cls.__init__, name, hint) if ours else cls.__init__
-            cls.__init__ = expecting(made, name, hint)
+            init = sized(cls.__init__, name, hint) if ours else cls.__init__
+            cls.__init__ = expecting(init, name, hint)
         if "forward" in vars(cls):
             cls.forward = expecting(cls.forward, f"{cls.__name__}.forward", "write net(x)")
 
@@ -270,8 +269,8 @@ class Module:
             raise no_attribute("the module", self, name, OF_MODULES)
 
     def __getitem__(self, at: Any) -> Any:
-        """The module with its parameters read at other points, net[i, 0, 0](o); or, given a
-        condition on its dims, at the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
+        """The module with parameters read at another point, net[i, 0, 0](o); or, for a condition on
+        its dims, a view of the points where that holds: dnn[i % 5 == 0].checkpoint(..)"""
         when = condition(at)
         if when is not None:
             return View(self, when)
@@ -286,7 +285,7 @@ class Module:
         return self._with_parameters(lambda p: p[index])
 
     def _with_parameters(self, change: Callable[[Parameter], object]) -> Self:
-        """The module with every parameter p as change(p)."""
+        """Copy the module with every parameter p replaced by change(p)."""
 
         def changed(value: object) -> object:
             if isinstance(value, Module):
@@ -300,12 +299,12 @@ class Module:
         return out
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
-        """Saves the parameters at every point of their domain."""
+        """Save the parameters to the folder `path` at every point of their domain."""
         View(self, TRUE).checkpoint(path)
 
 
 def _over_a_dim(name: str, args: str) -> str:
-    """The call with the dims that parameters change with."""
+    """The hint to add `domain`, the dims along which parameters change, to a call."""
     if "domain=" in args:
         return f"give {name} the arguments above"
     dims = current().dim_names()
@@ -317,11 +316,11 @@ def _over_a_dim(name: str, args: str) -> str:
 
 
 def _copied(parameter: Parameter) -> Parameter:
-    return Parameter(parameter.initial, _domain_as_given(parameter), f"{parameter.name}_copy")
+    return Parameter(parameter.initial, _domain_with_steps(parameter), f"{parameter.name}_copy")
 
 
 class View:
-    """A module at some of its points."""
+    """A module, restricted to the points at which a condition holds."""
 
     def __init__(self, module: Module, when: Expr):
         named = list(module.named_params())
@@ -336,15 +335,15 @@ class View:
         self.module, self.when = module, when
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
-        """Saves the parameters into the folder `path`, as they are at these points."""
+        """Save the parameters to the folder `path` at each of these points."""
         params = tuple((key, p.name) for key, p in self.module.named_params())
         current().effects.append(Checkpoint(self.when, fspath(path), params, here()))
 
 
 class Linear(Module):
-    """y = x W + b;  x [.., in], W [in, out], b [out]; `label` follows the names of W and b
+    """y = x W + b;  x [.., in], W [in, out], b [out]; `label` is appended to the names of W and b
 
-    With `init` for the weight, the bias is first 0; without, both are as in torch.
+    With an `init` for the weight, the bias starts at 0; by default both start as in torch.
     """
 
     matrices = frozenset({"weight"})
@@ -399,7 +398,7 @@ class SiLU(Module):
 
 
 class Sequential(Module):
-    """One module after another"""
+    """Modules applied one after another"""
 
     def __init__(self, *layers: Module):
         stray = next((x for x in layers if not callable(x)), None)
@@ -428,7 +427,7 @@ class Sequential(Module):
 
 
 class MLP(Sequential):
-    """Linear layers with tanh between; the last is scaled by `last_gain`"""
+    """Linear layers with tanh in between; `last_gain` scales the initial weights of the last"""
 
     def __init__(self, sizes: Sequence[int], domain: Steps, last_gain: float = 1.0):
         if len(sizes) < 2:
@@ -468,7 +467,7 @@ class SpacePolicy(Module):
             self.log_std = Parameter(zeros, domain, "log_std")
 
     def forward(self, x: Any) -> Any:
-        y = self.body(self.spaces.seen(x))
+        y = self.body(self.spaces.vector(x))
         return self.spaces.distribution(y, getattr(self, "log_std", None))
 
 
@@ -480,15 +479,15 @@ class DNNBuilder:
         self.spaces: Spaces | None = None
 
     def from_env(self, env: Any, hidden: Sequence[int]) -> DNNBuilder:
-        """Sizes from the environment's spaces; what is observed is seen as one vector.
+        """Take sizes from the environment's spaces; observations are flattened to a vector.
 
-        Raises RecurraError for actions that no distribution of ours gives.
+        Raises RecurraError for an action space without a matching distribution.
         """
         self.spaces, self.hidden = Spaces(env), list(hidden)
         return self
 
     def build(self) -> SpacePolicy:
-        """The policy, of tanh layers."""
+        """Build the policy, an MLP with tanh."""
         if self.spaces is None:
             raise RecurraError(
                 "this network has no sizes yet",

@@ -11,7 +11,10 @@ from recurra.frontend.tensor import RecurrentTensor
 
 
 class Normalization(Module):
-    """Over the last axes, of sizes `normalized_shape`; scaled by `weight` and moved by `bias`"""
+    """The base of layers that normalize over the last axes, of sizes `normalized_shape`
+
+    The result is scaled by `weight` and shifted by `bias`.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class Normalization(Module):
             self.bias = Parameter(initializers.zeros()(shape), domain, "bias") if bias else None
 
     def mean(self, tensor: RecurrentTensor) -> RecurrentTensor:
-        """Over the normalized axes, which stay, with size 1."""
+        """The mean over the normalized axes, which are kept with size 1."""
         rank = len(self.shape)
         if tensor.shape[-rank:] != self.shape:
             raise ShapeError(
@@ -80,10 +83,10 @@ class RMSNorm(Normalization):
 
 
 class Dropout(Module):
-    """y = x / (1 - p), or 0 with probability p: drawn anew at every point, the same again backwards
+    """y = x / (1 - p), or 0 with probability p, drawn at every point; gradients use the same draw
 
-    There is no mode: what is evaluated is another reading of the program, without this layer, or
-    with a recurrent tensor as `p` that is 0 there.
+    There is no training mode: for evaluation, write the network without this layer, or give a
+    recurrent tensor as `p` that is 0 there.
     """
 
     def __init__(self, p: float | Index | RecurrentTensor = 0.5):
@@ -103,7 +106,7 @@ class Dropout(Module):
 
 
 class Embedding(Module):
-    """Row i of a table, i32 → f32[embedding_dim]; weight [num_embeddings, embedding_dim]"""
+    """A table lookup, i32 → f32[embedding_dim]; weight [num_embeddings, embedding_dim]"""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, domain: Steps):
         shape = (num_embeddings, embedding_dim)

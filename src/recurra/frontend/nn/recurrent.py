@@ -1,6 +1,6 @@
-"""Recurrent layers: h[t] = cell(x[t], h[t-1]) along a dim. As in torch.nn, but weights [in, gates].
+"""Recurrent layers h[t] = cell(x[t], h[t-1]), as in torch.nn, but with weights [in, gates].
 
-The gates of x wait for nothing in time; only those of h are a loop.
+The terms of x are computed for all t at once; only those of h form a loop.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ State = tuple[RecurrentTensor, ...]
 
 
 class Cell(Module):
-    """One step; `gates` matrices side by side, of x and of h"""
+    """The base of cells, which compute one step; `gates` matrices are concatenated, for x and h"""
 
     gates = 1
-    states = 1  # how many tensors of the hidden size go from step to step
+    states = 1  # the number of state tensors, each of the hidden size
     matrices = frozenset({"weight_ih", "weight_hh"})
 
     def __init__(
@@ -46,19 +46,20 @@ class Cell(Module):
         self.bias_ih = Parameter.drawn(bias, (width,), domain, "bias_ih")
         self.bias_hh = Parameter.drawn(bias, (width,), domain, "bias_hh")
 
-    def of_input(self, tensor: RecurrentTensor) -> State:
-        """The share of the input [input_size] in each gate."""
-        return self.parts(tensor @ self.weight_ih + self.bias_ih)
+    def of_input(self, x: RecurrentTensor) -> State:
+        """The contribution of the input [input_size] to each gate."""
+        return self.split(x @ self.weight_ih + self.bias_ih)
 
     def of_hidden(self, hidden: RecurrentTensor) -> State:
-        return self.parts(hidden @ self.weight_hh + self.bias_hh)
+        """The contribution of the state [hidden_size] to each gate."""
+        return self.split(hidden @ self.weight_hh + self.bias_hh)
 
-    def parts(self, result: RecurrentTensor) -> State:
+    def split(self, concatenated: RecurrentTensor) -> State:
         n = self.hidden_size
-        return tuple(result.cut(k * n, (k + 1) * n) for k in range(self.gates))
+        return tuple(concatenated.cut(k * n, (k + 1) * n) for k in range(self.gates))
 
     def step(self, inputs: State, state: State) -> State:
-        """The next state, from what the input adds to each gate."""
+        """The next state, from the contribution of the input to each gate and the state."""
         raise NotImplementedError
 
     def forward(self, x: RecurrentTensor, *state: RecurrentTensor) -> Any:
@@ -101,10 +102,10 @@ class LSTMCell(Cell):
 
 
 class Recurrent(Module):
-    """A cell along a dim: `layer(x)` along the last dim of x, `layer(x, over=t)` along t.
+    """A cell applied along a dim: `layer(x)` along the last dim of x, `layer(x, over=t)` along t.
 
-    x [input_size] over (.., t) gives h [hidden_size] at every t; `initial` is what comes before the
-    first, by default zeros.
+    x [input_size] over (.., t) gives h [hidden_size] at every t; `initial` is the state before the
+    first step, by default zeros.
     """
 
     cell: Cell
@@ -119,7 +120,7 @@ class Recurrent(Module):
         return self.unrolled(x, initial, over)[0]
 
     def unrolled(self, tensor: RecurrentTensor, initial: State, over: object) -> State:
-        """Every state at every step."""
+        """Apply the cell along a dim, and return all its states, each over that dim."""
         box = union(tensor.tracer, (tensor, *self.params), Const(value=0))
         t = time_of(tensor, over)
         zero = initializers.zeros()((self.cell.hidden_size,))
@@ -131,16 +132,16 @@ class Recurrent(Module):
         return after
 
 
-def previous(x: RecurrentTensor, box: Domain, text: str, first: RecurrentTensor) -> RecurrentTensor:
-    """A tensor over `box` that is `first` at the first t."""
+def previous(x: RecurrentTensor, box: Domain, dim: str, first: RecurrentTensor) -> RecurrentTensor:
+    """Declare a state over `box` that is `first` at the first point of `dim`."""
     node = x.tracer.declare_choice("before", box, Type(x.dtype, first.shape))
     out = RecurrentTensor(x.tracer, Ref(node.name, node.domain.identity))
-    out[tuple(r.lo if r.dim == text else r.sym for r in box)] = first
+    out[tuple(r.lo if r.dim == dim else r.sym for r in box)] = first
     return out
 
 
 def time_of(x: RecurrentTensor, over: object) -> str:
-    """The dim along which a layer goes: the last one of its operand, unless another is named."""
+    """The dim along which a layer is applied: `over`, by default the last dim of its operand."""
     dims = x.domain.dims
     name = str(unwrap(over)) if over is not None else dims[-1] if dims else ""
     if name not in dims:
@@ -154,21 +155,21 @@ def time_of(x: RecurrentTensor, over: object) -> str:
 
 
 class RNN(Recurrent):
-    """RNNCell along a dim"""
+    """An RNNCell along a dim"""
 
     def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = RNNCell(input_size, hidden_size, domain)
 
 
 class GRU(Recurrent):
-    """GRUCell along a dim"""
+    """A GRUCell along a dim"""
 
     def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = GRUCell(input_size, hidden_size, domain)
 
 
 class LSTM(Recurrent):
-    """LSTMCell along a dim: h at every t; `unrolled` gives (h, c)"""
+    """An LSTMCell along a dim: h at every t; `unrolled` returns (h, c)"""
 
     def __init__(self, input_size: int, hidden_size: int, domain: Steps):
         self.cell = LSTMCell(input_size, hidden_size, domain)

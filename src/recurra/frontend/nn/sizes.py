@@ -1,11 +1,11 @@
-"""Sizes of layers: arguments that are whole numbers, refused where a module is made of others."""
+"""Checks of the sizes of layers, constructor arguments that must be positive integers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import TypeVar
 
 import numpy as np
@@ -18,15 +18,15 @@ _SIZES = re.compile(rf"(?:{_ONE}|{_SEVERAL})(?: \| (?:{_ONE}|{_SEVERAL}))*")
 
 
 def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
-    """A constructor that takes whole numbers of at least 1 where its annotations say `int`.
+    """Wrap a constructor to raise ShapeError unless arguments annotated `int` are at least 1.
 
-    One that may be 0 has that as its default. `rewritten` is a hint made of arguments as text.
+    An argument whose default is 0 may be 0. `rewritten` returns a hint for arguments as text.
     """
     sizes = [p for p in signature(init).parameters.values() if _SIZES.fullmatch(str(p.annotation))]
 
     @wraps(init)
-    def checked(*args: object, **given: object) -> None:
-        bound = signature(init).bind(*args, **given)
+    def checked(*args: object, **kwargs: object) -> None:
+        bound = signature(init).bind(*args, **kwargs)
         for p in sizes:
             value, least = bound.arguments.get(p.name, p.default), int(p.default != 0)
             several = re.search(_SEVERAL, p.annotation)
@@ -38,10 +38,10 @@ def sized(init: F, name: str, rewritten: Callable[[str], str]) -> F:
             raise ShapeError(
                 f"{name} cannot have {p.name}={value!r}",
                 facts=f"it is {wanted}, of at least {least}, known before the bounds are",
-                hint=_listed(args[1:], p, rewritten) if several else f"{p.name}={_near(value)}",
+                hint=_as_list(args[1:], rewritten) if several else f"{p.name}={_near(value)}",
                 loc=here(),
             )
-        init(*args, **given)
+        init(*args, **kwargs)
 
     return checked if sizes else init  # pyright: ignore[reportReturnType]
 
@@ -62,8 +62,8 @@ def _near(value: object) -> int:
     return max(1, round(value)) if isinstance(value, int | float) else 32
 
 
-def _listed(args: Sequence[object], parameter: Parameter, rewritten: Callable[[str], str]) -> str:
-    """The call with the whole numbers that it begins with in brackets, or with some."""
+def _as_list(args: Sequence[object], rewritten: Callable[[str], str]) -> str:
+    """The hint to write the leading sizes of a call as a list, or an example of one."""
     count = next((k for k, x in enumerate(args) if not _is_size(x, 1)), len(args))
     if count < 2:
         return rewritten("[4, 32, 2]")

@@ -1,4 +1,4 @@
-"""The spaces of an environment as a network has them: observations as a vector, actions drawn.
+"""The spaces of an environment, as a network uses them: a vector in, a distribution out.
 
 | a part of the actions | is drawn from |
 | --- | --- |
@@ -26,7 +26,7 @@ from recurra.ir.types import Type, is_float
 
 
 class Spaces:
-    """The spaces of an environment, as numbers of inputs, outputs and deviations of a network."""
+    """The observation and action spaces of an environment, as sizes of a network."""
 
     def __init__(self, env: Any) -> None:
         self.observation, self.action = env.observation_space, env.action_space
@@ -46,34 +46,35 @@ class Spaces:
                     hint=f"give the environment a wrapper with an {kind} space that does",
                     loc=here(),
                 )
-        self.deviations = sum(n for n, is_so in zip(self.sizes, self.normal, strict=True) if is_so)
+        sizes = zip(self.sizes, self.normal, strict=True)
+        self.deviations = sum(n for n, is_normal in sizes if is_normal)
 
-    def seen(self, other: Any) -> RecurrentTensor:
-        """f32[width]: all of an observation as one vector; bytes are scaled to 0 to 1."""
-        parts = [_vector(x) for x in self.observation.tensors(other)]
+    def vector(self, observation: Any) -> RecurrentTensor:
+        """Flatten an observation to a vector, f32[width]; bytes are scaled to 0 .. 1."""
+        parts = [_vector(x) for x in self.observation.tensors(observation)]
         return concat(parts) if len(parts) > 1 else parts[0]
 
     def distribution(
-        self, result: RecurrentTensor, log_std: RecurrentTensor | None
+        self, outputs: RecurrentTensor, log_std: RecurrentTensor | None
     ) -> Distribution:
-        """The distribution over actions, by the outputs of a network."""
-        made: list[Distribution] = []
-        at = wide = 0
-        for leaf, n, is_so in zip(self.action.leaves(), self.sizes, self.normal, strict=True):
-            part = result if n == self.outputs else result.cut(at, at + n)
+        """The distribution over actions, from the outputs of a network."""
+        parts: list[Distribution] = []
+        at = std_at = 0
+        for leaf, n, is_normal in zip(self.action.leaves(), self.sizes, self.normal, strict=True):
+            part = outputs if n == self.outputs else outputs.cut(at, at + n)
             at += n
-            if is_so:
+            if is_normal:
                 assert log_std is not None
-                std = log_std if n == self.deviations else log_std.cut(wide, wide + n)
-                wide += n
-                made.append(_shaped(Gaussian(part, std), leaf.type, "f32"))
+                std = log_std if n == self.deviations else log_std.cut(std_at, std_at + n)
+                std_at += n
+                parts.append(_shaped(Gaussian(part, std), leaf.type, "f32"))
             elif leaf.actions is not None:
-                made.append(Categorical(part))
+                parts.append(Categorical(part))
             else:
                 counts = leaf.counts or (2,) * _count(leaf.type)
-                made.append(_shaped(MultiCategorical(part, counts), leaf.type, "i32"))
-        whole = self.action.tree(made)
-        return made[0] if whole is made[0] else Joint(made, self.action)
+                parts.append(_shaped(MultiCategorical(part, counts), leaf.type, "i32"))
+        whole = self.action.tree(parts)
+        return parts[0] if whole is parts[0] else Joint(parts, self.action)
 
 
 class Joint(Distribution):
@@ -87,7 +88,7 @@ class Joint(Distribution):
         return self.space.tree([p.sample(domain) for p in self.parts])
 
     def mode(self) -> Any:
-        """The likeliest value of the space"""
+        """The most likely value of the space"""
         return self.space.tree([p.mode() for p in self.parts])
 
     def log_prob(self, value: Any) -> RecurrentTensor:
@@ -100,7 +101,7 @@ class Joint(Distribution):
 
 
 class Shaped(Distribution):
-    """A distribution over vectors, whose values have another shape or type"""
+    """A distribution over vectors, with values converted to another shape or type"""
 
     def __init__(self, vector: Distribution, type_: Type, dtype: str) -> None:
         self.vector, self.type, self.dtype = vector, type_, dtype
@@ -110,7 +111,7 @@ class Shaped(Distribution):
         return self._of_type(self.vector.sample(domain))
 
     def mode(self) -> RecurrentTensor:
-        """The likeliest value of the type"""
+        """The most likely value of the type"""
         return self._of_type(self.vector.mode())
 
     def log_prob(self, value: RecurrentTensor) -> RecurrentTensor:
@@ -137,7 +138,7 @@ def _is_normal(leaf: Any) -> bool:
 
 
 def _outputs(leaf: Any, space: Any) -> int:
-    """Count the numbers that a network gives for a part of the actions."""
+    """The number of network outputs for a part of the actions; raises RecurraError if unknown."""
     if leaf.actions is not None:
         return leaf.actions
     if leaf.counts or is_float(leaf.type.dtype) or leaf.type.dtype == "bool":
@@ -153,7 +154,7 @@ def _outputs(leaf: Any, space: Any) -> int:
 
 
 def _vector(tensor: RecurrentTensor) -> RecurrentTensor:
-    """f32[n]"""
+    """Flatten a tensor to f32[n], with bytes scaled to 0 .. 1."""
     is_bytes = tensor.dtype == "u8"
     tensor = tensor if tensor.dtype == "f32" else tensor.cast("f32")
     tensor = tensor / 255.0 if is_bytes else tensor

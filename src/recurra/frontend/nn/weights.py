@@ -1,4 +1,4 @@
-"""Given values for the parameters of a module, in our layout of matrices or in torch's."""
+"""Loading of initial values for the parameters of a module, in this package's or torch's layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYOUTS = ("recurra", "torch")
 
 
 class Weight(Protocol):
-    """A parameter, as far as it is given a value."""
+    """The interface of a parameter that is loaded."""
 
     @property
     def name(self) -> str: ...
@@ -29,14 +29,14 @@ class Weight(Protocol):
 
 
 class Weighted(Protocol):
-    """A module, as far as it has parameters."""
+    """The interface of a module that is loaded."""
 
     def named_params(self) -> Iterator[tuple[str, Weight]]: ...
     def torch_params(self) -> Iterator[tuple[str, Weight, bool]]: ...
 
 
 def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None:
-    """Starts the parameters of a module at given values; see `Module.load`."""
+    """Set the initial values of the parameters of a module; see `Module.load`."""
     if layout not in LAYOUTS:
         raise RecurraError(
             f"there is no layout {layout!r}",
@@ -44,14 +44,14 @@ def load(module: Weighted, arrays: Mapping[str, ArrayLike], layout: str) -> None
             hint='net.load(arrays, layout="torch")',
             loc=here(),
         )
-    of_torch = list(module.torch_params())
-    named_there = {k: p for k, p, _ in of_torch}
-    mine = named_there if layout == "torch" else dict(module.named_params())
-    matrices = {p.name for _, p, is_matrix in of_torch if is_matrix}
-    given = {k: v for k, v in arrays.items() if not k.startswith("state/")}
-    _expect_names([*mine], given, [*named_there])
-    for name, parameter in mine.items():
-        value, is_matrix = given[name], parameter.name in matrices
+    torch_params = list(module.torch_params())
+    by_torch_name = {k: p for k, p, _ in torch_params}
+    by_name = by_torch_name if layout == "torch" else dict(module.named_params())
+    matrices = {p.name for _, p, is_matrix in torch_params if is_matrix}
+    values = {k: v for k, v in arrays.items() if not k.startswith("state/")}
+    _expect_names([*by_name], values, [*by_torch_name])
+    for name, parameter in by_name.items():
+        value, is_matrix = values[name], parameter.name in matrices
         if is_matrix and layout != "torch" and _is_of_torch(value):
             raise RecurraError(
                 f"{name} is given as a tensor of torch",
@@ -70,15 +70,15 @@ def _is_of_torch(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "torch"
 
 
-def _expect_names(names: list[str], given: Mapping[str, ArrayLike], in_torch: list[str]) -> None:
-    if set(names) == set(given):
+def _expect_names(names: list[str], arrays: Mapping[str, ArrayLike], in_torch: list[str]) -> None:
+    if set(names) == set(arrays):
         return
     raise RecurraError(
         "the arrays are not those of the module",
-        facts=f"without array: {', '.join(sorted(set(names) - given.keys())) or 'none'}; "
-        f"without parameter: {', '.join(sorted(given.keys() - set(names))) or 'none'}",
+        facts=f"without array: {', '.join(sorted(set(names) - arrays.keys())) or 'none'}; "
+        f"without parameter: {', '.join(sorted(arrays.keys() - set(names))) or 'none'}",
         hint='these names are those of torch: net.load(arrays, layout="torch")'
-        if set(in_torch) == set(given)
+        if set(in_torch) == set(arrays)
         else f"give one array for each: {{{', '.join(f'{n!r}: ..' for n in names)}}}",
         loc=here(),
     )
@@ -87,12 +87,12 @@ def _expect_names(names: list[str], given: Mapping[str, ArrayLike], in_torch: li
 def _expect_shape(name: str, parameter: Weight, array: np.ndarray, is_matrix: bool) -> None:
     if array.shape == parameter.shape:
         return
-    turned = is_matrix and array.T.shape == parameter.shape
+    is_transposed = is_matrix and array.T.shape == parameter.shape
     raise ShapeError(
         f"{name} cannot start at an array {list(array.shape)}",
         facts=f"it is {parameter.type}" + ", [in, out]" * is_matrix,
         hint='matrices of torch are [out, in]: net.load(arrays, layout="torch")'
-        if turned
+        if is_transposed
         else f"give it one of {list(parameter.shape)}",
         loc=here(),
     )

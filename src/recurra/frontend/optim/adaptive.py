@@ -1,4 +1,4 @@
-"""Optimizers that scale every element by the size of its past gradients."""
+"""Adaptive optimizers, which scale every element by the size of its past gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recurra.support import adam
 
 
 class RMSprop(Optimizer):
-    """Hinton (2012): g / (√v + eps), v the mean of g²; `centered` takes the variance instead"""
+    """RMSprop (Hinton, 2012): g / (√v + eps), v the mean of g², or with `centered` the variance"""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RMSprop(Optimizer):
 
 
 class Adam(Optimizer):
-    """Kingma and Ba (2015), bias-corrected"""
+    """Adam (Kingma and Ba, 2015), bias-corrected"""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Adam(Optimizer):
         return self.moments(parameter, decayed(parameter, gradient, self.weight_decay))
 
     def moments(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
-        """The mean of g over the root of the mean of g²."""
+        """Advance both moments, and return the mean of g over the root of the mean of g²."""
         m, v = state(parameter, "m"), state(parameter, "v")
         m1, v1 = adam.moments(RecurrentTensor, gradient, m, v, self.betas)
         advance(m, m1)
@@ -71,7 +71,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Loshchilov and Hutter (2019): Adam, with a decay of the weights that is not scaled"""
+    """AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay"""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Clipping: gradients made smaller between backward() and step()."""
+"""Gradient clipping, between backward() and step()."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recurra.frontend.tensor import RecurrentTensor
 
 
 def clip_grad_value(params: Sequence[Parameter], limit: float | Index | RecurrentTensor) -> None:
-    """Every element of every gradient into [-limit, limit]."""
+    """Clip every element of the gradients to [-limit, limit]."""
     for p in parameters(params):
         g = gradient(p)
         p.grad = g.clip(-limit, limit).cast(g.dtype)
@@ -23,9 +23,9 @@ def clip_grad_value(params: Sequence[Parameter], limit: float | Index | Recurren
 def clip_grad_norm(
     params: Sequence[Parameter], max_norm: float | Index | RecurrentTensor
 ) -> RecurrentTensor:
-    """Scales the gradients of all `params` together to a norm of at most `max_norm`.
+    """Scale the gradients of all `params` together to a norm of at most `max_norm`.
 
-    Gives the norm [] that they had, for `rc.log`.
+    Return the norm [] before scaling, for `rc.log`.
     """
     all_of_them = parameters(params)
     squares = [gradient(p).square().sum() for p in all_of_them]

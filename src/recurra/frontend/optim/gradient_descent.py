@@ -1,4 +1,4 @@
-"""Gradient descent: plain, with momentum, with Nesterov's."""
+"""Gradient descent: plain, with momentum, with Nesterov's momentum."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def decayed(
 def accelerated(
     parameter: Parameter, gradient: RecurrentTensor, momentum: float, nesterov: bool = False
 ) -> RecurrentTensor:
-    """The velocity {p}_velocity, or what Nesterov makes of it."""
+    """Advance the velocity {p}_velocity, and return it, or with `nesterov` its look-ahead."""
     velocity = state(parameter, "velocity")
     new = velocity * momentum + gradient
     advance(velocity, new)

@@ -1,4 +1,4 @@
-"""Transformations of optax as one step of the program."""
+"""Optimizers from optax transformations."""
 
 from __future__ import annotations
 
@@ -7,37 +7,33 @@ from typing import Any
 
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.context import jax_fn
-from recurra.frontend.nn.modules import (
-    Module,
-    Parameter,
-    advance,
-    clock,
-    start,
-    steps_of,
-    written_domain,
+from recurra.frontend.nn.modules import Module, Parameter, advance, clock, written_domain
+from recurra.frontend.optim.optimizer import (
+    After,
+    declared_state,
+    gradient,
+    parameters,
+    update,
 )
-from recurra.frontend.optim.optimizer import After, gradient, parameters, update
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.ir.graph import Ref
 
 Via = Callable[..., Callable[..., Any]]
 
 
 def from_optax(tx: Any, params: Any, via: Via = jax_fn) -> Transformed:
-    """Any optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
+    """Use an optax transformation: `rc.optim.from_optax(optax.adamw(1e-3), net.params).step()`.
 
-    `params` is a list of parameters, or a tree of them (what masks of optax go by). The state is a
+    `params` is a list of parameters, or a tree of them, as masks of optax need. The state is a
     recurrence along the dim that the parameters step along, s[i+1] = update(grad[i], s[i], p[i]). A
-    step is one operation; with `via=rc.import_jax` it is as many equations as the update has
-    primitives.
-    Raises RecurraError where tx is no transformation or the parameters have several domains, or
-    step along several dims.
+    step is one operation; with `via=rc.import_jax` it is translated to equations, one for each
+    primitive. Raises RecurraError if `tx` is no transformation, or if the parameters differ in
+    their domains or the dims that they step along.
     """
     return Transformed(tx, params, via)
 
 
 class Transformed:
-    """An optax transformation and its parameters."""
+    """An optimizer that applies an optax transformation to its parameters."""
 
     def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
         from recurra.backends.jax import transformation
@@ -68,17 +64,20 @@ class Transformed:
                 )
 
     def step(self, after: After | None = None, **extra: RecurrentTensor) -> None:
-        """Writes the next value of every parameter and of the state.
+        """Write the next value of every parameter and of the state.
 
-        `after(p, new)` is what becomes of each next value, as in `Optimizer.step`. `extra` goes to
-        the transformation, e.g. step(value=loss) for reduce_on_plateau.
+        `after(p, new)` replaces each next value, as in `Optimizer.step`. `extra` is passed to the
+        transformation, as step(value=loss) for reduce_on_plateau.
         """
         from recurra.backends.jax.transformation import transformation
 
         grads = [gradient(p) for p in self.params]
         t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))
         first = self.via(t.init, "optax_init")(*(p.initial for p in self.params))
-        state = [self._state(n, x) for n, x in zip(t.names, first, strict=True)]
+        state = [
+            declared_state(self.params[0], name, x.type, x)
+            for name, x in zip(t.names, first, strict=True)
+        ]
         args = (*grads, *state, *self.params, *extra.values())
         new, changed = self.via(t.step, "optax_step")(*args)
         for p, x in zip(self.params, new, strict=True):
@@ -91,12 +90,3 @@ class Transformed:
                     loc=here(),
                 )
             advance(s, x)
-
-    def _state(self, name: str, first: RecurrentTensor) -> RecurrentTensor:
-        (p, *_) = self.params
-        steps_of(p)
-        node = p.tracer.declare(name, p.domain, first.type)
-        p.tracer.share_clock(node.name, p.name)
-        x = RecurrentTensor(p.tracer, Ref(node.name, node.domain.identity))
-        start(x, first)
-        return x

@@ -1,4 +1,4 @@
-"""Optimizer: for every parameter p[i+1] = p[i] - lr · direction(grad[i], state[i])."""
+"""The base of optimizers: p[i+1] = p[i] - lr · direction(grad[i], state[i]) for each parameter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
+from recurra.ir.types import Type
 
 After = Callable[[Parameter, RecurrentTensor], RecurrentTensor | None]
 
@@ -19,7 +20,7 @@ Rate = float | Index | RecurrentTensor
 
 
 class Optimizer:
-    """`lr` is a number or a recurrent tensor: a schedule is an expression of the parameters' dim"""
+    """The base of optimizers; `lr` is a number, or an expression of the parameters' dim"""
 
     def __init_subclass__(cls) -> None:
         if "__init__" in vars(cls):
@@ -36,24 +37,24 @@ class Optimizer:
             raise no_attribute("the optimizer", self, name)
 
     def direction(self, parameter: Parameter, gradient: RecurrentTensor) -> RecurrentTensor:
-        """The direction against which `parameter` moves: the gradient, scaled and averaged."""
+        """The descent direction, such as the gradient scaled and averaged; a step subtracts it."""
         raise NotImplementedError
 
     def step(self, after: After | None = None) -> None:
-        """Writes the next value of every parameter, from its `.grad`.
+        """Write the next value of every parameter, from its `.grad`.
 
         Args:
-            after: what becomes of each next value: lambda p, new: new.clip(-1, 1). Masks and limits
-                of weights are such functions.
+            after: a function that replaces each next value, for masks and limits of weights:
+                lambda p, new: new.clip(-1, 1).
 
-        Raises RecurraError for a parameter without gradient, or without a dim to go along.
+        Raises RecurraError for a parameter without a gradient, or without a dim to step along.
         """
         for p in self.params:
             update(p, p - self.direction(p, gradient(p)) * self.lr, after)
 
 
 def parameters(given: Any) -> list[Parameter]:
-    """The parameters as a list. Raises RecurraError for what is none."""
+    """The parameters as a list. Raises RecurraError for anything that is no parameter."""
     found = list(given) if isinstance(given, Iterable) else [given]
     stray = next((x for x in found if not isinstance(x, Parameter)), None)
     if stray is not None:
@@ -67,17 +68,17 @@ def parameters(given: Any) -> list[Parameter]:
     return found
 
 
-def _rate(given: Any) -> Rate:
-    """A learning rate. Raises RecurraError for a function of the step, and for what is no number.
+def _rate(lr: Any) -> Rate:
+    """Return a learning rate; raise RecurraError for a function of the step, None or text.
 
-    A list or an array has rates for each element of the parameters.
+    A list or an array has a rate for each element of the parameters.
     """
-    if given is not None and not isinstance(given, str) and not callable(given):
-        return given
+    if lr is not None and not isinstance(lr, str) and not callable(lr):
+        return lr
     raise RecurraError(
         "a learning rate is a number or a tensor"
-        + (", no function of the step" if callable(given) else ""),
-        facts=f"lr is {shown(given)}; a schedule is an expression of the dim that parameters step "
+        + (", no function of the step" if callable(lr) else ""),
+        facts=f"lr is {shown(lr)}; a schedule is an expression of the dim that parameters step "
         "along",
         hint="write lr=1e-3, or with the dim t lr=1e-3 * 0.99**t",
         loc=here(),
@@ -85,7 +86,7 @@ def _rate(given: Any) -> Rate:
 
 
 def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> None:
-    """p[i+1] = after(p, new)[i]; raises RecurraError if `after` gives nothing."""
+    """Write p[i+1] = after(p, new)[i]; raise RecurraError if `after` returns None."""
     changed = new if after is None else after(parameter, new)
     if changed is None:
         raise RecurraError(
@@ -98,25 +99,32 @@ def update(parameter: Parameter, new: RecurrentTensor, after: After | None) -> N
 
 
 def state(parameter: Parameter, name: str) -> RecurrentTensor:
-    """A tensor like the parameter that starts at zero, called {p}_{name}."""
+    """Declare optimizer state like the parameter, initially zero, called {p}_{name}."""
+    return declared_state(parameter, f"{parameter.name}_{name}", parameter.type, 0.0)
+
+
+def declared_state(
+    parameter: Parameter, name: str, type_: Type, initial: object
+) -> RecurrentTensor:
+    """Declare a tensor of a type that steps along with a parameter, with an initial value."""
     tracer = parameter.tracer
-    node = tracer.declare(f"{parameter.name}_{name}", parameter.domain, parameter.type)
+    node = tracer.declare(name, parameter.domain, type_)
     tracer.share_clock(node.name, parameter.name)
     x = RecurrentTensor(tracer, Ref(node.name, node.domain.identity))
-    start(x, 0.0)
+    start(x, initial)
     return x
 
 
 def count(parameter: Parameter) -> RecurrentTensor:
-    """The number of the current step: 1 at the first."""
-    passed: Index | RecurrentTensor | int = 0
+    """The number of the current step, from 1 on."""
+    steps: Index | RecurrentTensor | int = 0
     for r in steps_of(parameter):
-        passed = passed * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
-    return as_tensor(passed + 1, parameter.dtype)
+        steps = steps * wrap(r.hi - r.lo) + (Index(r.sym) - r.lo)
+    return as_tensor(steps + 1, parameter.dtype)
 
 
 def gradient(parameter: Parameter) -> RecurrentTensor:
-    """The gradient that backward() found for a parameter."""
+    """The gradient of a parameter; raises RecurraError if backward() computed none."""
     if parameter.grad is None:
         raise RecurraError(
             f"{parameter.name} has no gradient",
