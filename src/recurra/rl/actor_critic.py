@@ -30,7 +30,7 @@ class ActorCritic(Module):
             self.log_std = Parameter(zeros, domain, "log_std")
 
     def forward(self, observation: object) -> tuple[object, RecurrentTensor]:
-        x = self.spaces.seen(observation)
+        x = self.spaces.vector(observation)
         pi = self.spaces.distribution(self.actor(x), getattr(self, "log_std", None))
         return pi, self.critic(x).index(0)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from built import FOLDER, build_stress
-from process_memory import numbers, resident
+from process_memory import numbers
 from recurra.window.torch.concurrent import concurrent
 
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_windows")]
@@ -110,6 +109,7 @@ from pathlib import Path
 from process_memory import resident
 from recurra import window
 
+torch.set_grad_enabled(False)
 with window.concurrent(2, policy=sys.argv[1], folder=Path(sys.argv[2])):
     torch.ones(8) * 2
 before = resident()
