@@ -112,6 +112,7 @@ def test_turned_inputs(first: int) -> None:
         compare(seed, "numpy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.usefixtures("few_rows", "hasty_xla")
 def test_turned_inputs_on_backends(backend: str) -> None:

@@ -100,6 +100,7 @@ def check(seed: int, backends: Iterable[str]) -> None:
     expect_near(program.ctx, program.bounds, program.inputs, backends, f"seed {seed}")
 
 
+@pytest.mark.slow
 def test_random_programs() -> None:
     for seed in range(12):
         check(seed, ["numpy"])

@@ -228,6 +228,7 @@ def test_the_suite_gives_rows():
     assert sum("2T wall" in row.case for row in rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_parts_are_taken_alone():
     assert {row.metric for row in suite.suite(quick=True, only="memory", ours=steady)} == {

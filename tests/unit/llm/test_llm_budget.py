@@ -61,6 +61,7 @@ def test_what_is_hinted_at_fits(mix: str, part: float, tmp_path: Path):
         g.stream(PROMPT, Request(new + 1, eos=(), memory=most))
 
 
+@pytest.mark.slow
 def test_a_window_that_is_hinted_at_fits_with_what_its_prompt_takes(tmp_path: Path):
     two_layers(tmp_path / "m")
     ask = Request(80, eos=(), memory=30_000)

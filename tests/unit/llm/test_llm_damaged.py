@@ -247,6 +247,7 @@ def check(models: list[Path], root: Path, capsys: pytest.CaptureFixture[str], se
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_damaged_folders(models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for seed in range(20):
         check(models, tmp_path, capsys, seed)

@@ -264,6 +264,7 @@ def test_a_command_that_is_in_no_group_is_hinted_at(capsys: pytest.CaptureFixtur
     assert "hint: perhaps you meant recurra generate\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_threads_write_their_programs_at_once(folder: Path):
     """As servers do: each thread's first request compiles a program of its own."""
     prompts = [[5, 6, 7][: 1 + k] for k in range(3)]

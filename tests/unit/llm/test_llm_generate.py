@@ -107,6 +107,7 @@ def test_positions_past_the_stretched_ones_are_refused(tmp_path: Path):
     assert "hint: new=4" in str(e.value)
 
 
+@pytest.mark.slow
 def test_the_same_by_jax_with_layers_as_a_dim(tmp_path: Path):
     model, rows = models.make("llama", tmp_path, **TWO), prompts(6, 4)
     g = Generator(tmp_path, unrolled=False)

@@ -301,6 +301,7 @@ def test_layers_of_several_patterns_are_a_dim(layers: int, mix: str, ragged: boo
     close(made.run("numpy"), expected(c, named, ragged), ragged)
 
 
+@pytest.mark.slow
 def test_layers_of_two_frequencies_are_a_dim():
     """Gemma 3: five windows with frequencies of their own, then one layer of all the past."""
     c, named, w = models.in_memory("gemma-3", 12)

@@ -78,6 +78,7 @@ def test_an_option_may_be_repeated(
     assert command(capsys, "--model", folder, "--prompt", *words) == (0, "\n".join([*told, ""]), "")
 
 
+@pytest.mark.slow
 def test_every_end_that_is_named_counts(folder: Path, capsys: pytest.CaptureFixture[str]):
     first = Generator(folder, backend="numpy").generate("a", new=2, eos=())[0].tokens[0]
     other = (first + 1) % 259

@@ -71,6 +71,7 @@ def test_bounds_do_not_depend_on_the_unit() -> None:
     assert bound(larger).reward == pytest.approx(3 * 10**9, abs=4000)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(randoms)
 def test_every_row_holds_for_every_mapping(random: Random) -> None:

@@ -29,6 +29,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     found.end()
 
 
+@pytest.mark.slow
 def test_actors_of_ray_play_and_are_replaced(ray: Ray) -> None:
     """The problem is sent once; who dies is replaced, with other random numbers."""
     problem, said = playable(4), list[str]()

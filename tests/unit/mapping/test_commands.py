@@ -49,6 +49,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, out.out, out.err
 
 
+@pytest.mark.slow
 def test_solving_writes_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = instance("ppo_step")
     file = tmp_path / "p.json"
@@ -400,6 +401,7 @@ def test_the_bench_counts_steps() -> None:
     assert 0.2 < rows[0].ratio < 5  # one engine beside itself
 
 
+@pytest.mark.slow
 def test_the_bench_of_agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

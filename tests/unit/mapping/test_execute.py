@@ -112,6 +112,7 @@ def same(found: Sequence[Array], wanted: Sequence[Array]) -> bool:
     return [x.tobytes() for x in found] == [x.tobytes() for x in wanted]
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=40,
@@ -123,6 +124,7 @@ def test_any_mapping_gives_the_bits_of_the_unmapped_run(tmp_path: Path, random: 
     every_mapping(random, Ram(tmp_path))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32).map(Random))
 def test_so_it_does_on_a_device(random: Random) -> None:

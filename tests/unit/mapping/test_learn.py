@@ -375,6 +375,7 @@ def test_what_is_shown_is_learned() -> None:
     assert right() > max(0.9, before)
 
 
+@pytest.mark.slow
 def test_fresh_targets_leave_demonstrations_as_they_were() -> None:
     f = flat(playable(4))
     learner = GameLearner(f, PYTHON, TINY, 0)

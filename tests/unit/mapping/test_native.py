@@ -93,6 +93,7 @@ def test_whole_games_are_equal(native_engine: engine_choice.Engine, random: Rand
     assert ours.solution() == theirs.solution()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_wishes_of_large_programs_are_there_while_they_are_played(
     native_engine: engine_choice.Engine, monkeypatch: pytest.MonkeyPatch

@@ -287,6 +287,7 @@ def test_the_engine_is_chosen_when_none_is_given(monkeypatch: pytest.MonkeyPatch
     assert asked
 
 
+@pytest.mark.slow
 def test_a_proof_has_no_more_time_than_the_search() -> None:
     problem = instance("lstm")
     solver_of("exact")(instance("ppo_step"), 2.0, 0)  # SciPy is there

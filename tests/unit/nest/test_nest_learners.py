@@ -179,6 +179,7 @@ def test_actors_that_die_in_turn(world: World, monkeypatch: pytest.MonkeyPatch) 
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_an_actor_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its second answer never comes; the process after it is given its time."""
     said = list[str]()

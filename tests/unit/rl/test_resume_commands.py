@@ -113,6 +113,7 @@ def test_a_run_that_was_stopped_before_it_had_saved(
     assert [r["step"] for r in learned(folder_of(tmp_path))] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What differs is refused, also where it is the default; the same may be said again."""
     how = ["--backend", "numpy", "--iterations", "3", "--lr", "0.02"]
@@ -132,6 +133,7 @@ def test_settings_are_those_of_the_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(learned(Path(run))) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["the file", "its last row", "the tag"])
 def test_steps_that_metrics_do_not_tell_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str

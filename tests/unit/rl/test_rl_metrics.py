@@ -59,6 +59,7 @@ def test_lengths_and_returns_of_episodes_are_true(tmp_path: Path):
         assert r["charts/episodic_length"] == r["charts/episodic_return"]
 
 
+@pytest.mark.slow
 def test_steps_of_the_environment_go_on(tmp_path: Path):
     """Of episodes that absorb those are counted that are alive; resumed, they go on."""
     small = ["--rows", "2", "--steps", "9", "--hidden", "4", "--iterations", "3"]

@@ -105,6 +105,7 @@ def test_more_workers_than_points_are_refused_before_there_are_any(
     assert "hint: --workers " in said
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

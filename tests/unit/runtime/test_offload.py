@@ -325,6 +325,7 @@ def test_a_file_that_was_cut(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_recorded_run_says_what_is_moved_and_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

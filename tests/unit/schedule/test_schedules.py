@@ -151,6 +151,7 @@ def a2c(n: int, boundary: Callable[[Any, Any, Any], Any]) -> rc.Executable:
     return ctx.compile({B: 8, I: 3, T: 40}, backend="numpy")
 
 
+@pytest.mark.slow
 def test_a_branch_at_the_last_point_splits_no_loop() -> None:
     bootstrapped = a2c(3, lambda q, after, v: q(after).index(0))
     zero = a2c(3, lambda q, after, v: 0.0)

@@ -60,6 +60,7 @@ def test_it_computes_the_same(far: str, backend: str) -> None:
         expect_interpreted(ctx, {T: 23}, backend, rtol=2e-5)
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.sampled_from(sorted(FARS)), st.integers(2, 9), st.integers(1, 9), st.integers(1, 40))
 def test_whatever_the_stride_the_window_and_the_end(far: str, c: int, window: int, T_: int) -> None:
@@ -84,6 +85,7 @@ def test_as_many_are_kept_as_are_asked_for_again(far: str, near: bool, most: Any
     assert kept(ctx.compile({T: 1000}, backend="numpy")) == most
 
 
+@pytest.mark.slow
 def test_points_of_several_rows_and_their_gradient() -> None:
     """Each row of k is read a stride apart, in both directions of time."""
     ctx = rc.Context(dims="b t")

@@ -345,6 +345,7 @@ def builder(
     )
 
 
+@pytest.mark.slow
 def test_processes_at_once(extension: Extension, tmp_path: Path) -> None:
     """One of them builds, and the others wait for it."""
     calls = tmp_path / "calls"

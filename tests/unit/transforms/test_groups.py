@@ -37,6 +37,7 @@ def test_the_same_rows(episodes: str, backend: str):
             np.testing.assert_allclose(found[name], whole[name], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_pass_changes_no_answer(monkeypatch: pytest.MonkeyPatch):
     """Every pass of it is compared with the oracle, with stand-ins for what is called."""
     monkeypatch.setenv("RECURRA_CHECK", "1")
@@ -83,6 +84,7 @@ def test_what_is_saved_goes_on(tmp_path: Path):
         assert np.array_equal(whole[name][3:], rest[name]), name
 
 
+@pytest.mark.slow
 def test_one_group_does_not_go_on_as_two(tmp_path: Path):
     ctx = actor_critic("autoreset")
     stopped(ctx.compile(BOUNDS, backend="numpy"), tmp_path, after=1)

@@ -211,6 +211,7 @@ def test_every_range_with_its_gradients(read: str, k: int) -> None:
         same_answers(graph, check(canonicalize(graph, sizes), sizes), sizes)
 
 
+@pytest.mark.slow
 def test_learning_through_causal_attention() -> None:
     """A key cache, a softmax over the past, a loss over windows ahead: values and gradients."""
     ctx = rc.Context(dims="b t")

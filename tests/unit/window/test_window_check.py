@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.needs_compiler, pytest.mark.usefixtures("pytorch_in_wi
 SLOW = torch.randn(700, 700, generator=torch.Generator().manual_seed(0)) / 25
 
 
+@pytest.mark.slow
 def test_random_programs_are_checked_and_stay_the_same() -> None:
     start = inputs()
     counts: dict[str, float] = {"deferred": 0, "checked": 0}

@@ -23,6 +23,7 @@ def test_every_figure_is_near(rows: dict[str, paper.ComparedFigure]) -> None:
     assert not [str(row) for row in rows.values() if not row.holds]
 
 
+@pytest.mark.slow
 def test_the_document_shows_them(rows: dict[str, paper.ComparedFigure]) -> None:
     lines = [
         (
