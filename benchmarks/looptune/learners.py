@@ -13,7 +13,7 @@ from benchmarks.harness import progress
 from benchmarks.looptune.sizes import Sizes
 from recurra.nest.agents.learning import LearningPoint
 from recurra.nest.agents.vector_env import World
-from recurra.nest.table import Table
+from recurra.nest.measured_table import Table
 
 LEARNERS = ("apex", "dqn", "ppo", "a3c", "impala")
 HIDDEN = ((128, 128), (256, 256), (256, 256, 256))

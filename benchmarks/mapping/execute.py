@@ -17,7 +17,7 @@ from benchmarks.mapping.runs import Wanted
 from benchmarks.pairs import ratio
 from recurra.mapping.engine_choice import engine
 from recurra.mapping.execute.compare import ComparedProblem, compare
-from recurra.mapping.execute.sources import workload_of
+from recurra.mapping.execute.jax_workloads import workload_of
 from recurra.mapping.solvers import solver_of
 from recurra.storage.mapping_problem import Problem, Solution, nothing
 

@@ -19,9 +19,9 @@ from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import GreedyPolicy, load, shipped
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak, verified
+from recurra.nest.measured_table import tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.quick_search import improved
-from recurra.nest.table import tabulate
 from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 

@@ -21,8 +21,8 @@ from recurra.nest.check import compare as wrong
 from recurra.nest.codegen import generate
 from recurra.nest.loops import Nest, untiled
 from recurra.nest.measure import Evaluator, Protocol, compared, peak
+from recurra.nest.measured_table import tabulate
 from recurra.nest.native import LoadedKernel
-from recurra.nest.table import tabulate
 from recurra.nest.target import VectorTarget, runnable
 from recurra.nest.tune import tuned
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recurra.frontend.creation import arange, bernoulli, full, ones, randint, zeros
     from recurra.frontend.dims import maximum as max
     from recurra.frontend.dims import minimum as min
-    from recurra.frontend.dtypes import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
+    from recurra.frontend.dtype_objects import bf16, boolean, f16, f32, f64, i8, i32, i64, u8, u32
     from recurra.frontend.dynamic_bounds import until
     from recurra.frontend.functions import (
         bound,
@@ -55,7 +55,7 @@ _HOME = {
     "recurra.frontend": "nn optim",
     "recurra.frontend.creation": "arange bernoulli full ones randint zeros",
     "recurra.frontend.dims": "max=maximum min=minimum",
-    "recurra.frontend.dtypes": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
+    "recurra.frontend.dtype_objects": "bf16 boolean f16 f32 f64 i8 i32 i64 u8 u32",
     "recurra.frontend.functions": (
         "bound concat constant einsum input like log maximum minimum normal output permutation "
         "stack uniform value where"
@@ -77,7 +77,7 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         importlib.import_module("recurra.frontend.tensor")  # the table of operators
-        words = importlib.import_module("recurra.frontend.words")
+        words = importlib.import_module("recurra.frontend.foreign_names")
         parts = {part: __getattr__(part) for part in ("optim", "nn", "rl")}
         inside = {n: f"rc.{part}.{n}" for part, found in parts.items() for n in found.__all__}
         return words.only("recurra", __all__, {"Swap": "Offload"}, __name__, inside)(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from recurra.backends.count import Count
+from recurra.backends.bounded_int import Count
 from recurra.cost.thresholds import MAX_BLOCK_DRAWS, MAX_BLOCK_STEPS, MIN_BLOCK_STEPS
 from recurra.ir.expr import SEED, Sym, lin
 from recurra.ops.random import Uniform

@@ -19,7 +19,7 @@ BACKENDS = {
     "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
 }
 DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
-ON_DISK = {"jax": "recurra.backends.jax.cached:CachedJax"}
+ON_DISK = {"jax": "recurra.backends.jax.disk_cache:CachedJax"}
 """Those that can keep what they compile; regions of `jax+nest` would name kernels that are gone."""
 MESHES = {
     "jax": "recurra.backends.jax.mesh:JaxMesh",

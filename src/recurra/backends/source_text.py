@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from recurra.backends.count import extreme
+from recurra.backends.bounded_int import extreme
 
 NAME = r"[^\W\d]\w*"
 

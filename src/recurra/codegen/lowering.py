@@ -13,8 +13,8 @@ from math import inf
 from types import MappingProxyType
 
 from recurra.codegen.early_exit import Ended, LastValue, PastEnd, endings, fillable
+from recurra.codegen.forwarded_values import handed_on
 from recurra.codegen.guarded_statements import condition_of
-from recurra.codegen.handed_on import handed_on
 from recurra.codegen.host_program import (
     ChunkLoop,
     HostCall,

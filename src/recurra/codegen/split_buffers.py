@@ -13,8 +13,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from recurra.codegen.loop_segments import LoopSegment, calls_host, members, trips
+from recurra.codegen.offloaded_samples import samplers
 from recurra.codegen.region import Region, lasting, stores_of
-from recurra.codegen.samplers import samplers
 from recurra.cost.model import launch_ns
 from recurra.cost.prices import Prices
 from recurra.ir.expr import Expr, Sym, lin, substitute, symbols

@@ -9,7 +9,7 @@ from recurra.errors import DomainError, ShapeError, here
 from recurra.frontend import layouts
 from recurra.frontend.bare_index import condition, unwrap
 from recurra.frontend.construct import assigned
-from recurra.frontend.places import place_of, range_of, written
+from recurra.frontend.index_keys import place_of, range_of, written
 from recurra.frontend.read import Operand, Tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols

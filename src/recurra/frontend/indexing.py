@@ -12,7 +12,7 @@ from recurra.frontend import layouts, ordering
 from recurra.frontend.bare_index import Size, unwrap, wrap
 from recurra.frontend.construct import convert
 from recurra.frontend.definitions import define
-from recurra.frontend.places import index_of, place_of, written
+from recurra.frontend.index_keys import index_of, place_of, written
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols

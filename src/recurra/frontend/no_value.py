@@ -12,7 +12,7 @@ import numpy as np
 
 from recurra.analysis.arguments import names_unpacked
 from recurra.errors import DomainError, caller, here
-from recurra.frontend.words import hint, unknown
+from recurra.frontend.foreign_names import hint, unknown
 
 # NumPy's name → Python's, since NumPy handles array + tensor first
 _OPERATORS = {

@@ -19,7 +19,7 @@ from recurra.frontend import autodiff, definitions, layouts, ordering, reduction
 from recurra.frontend import indexing as brackets
 from recurra.frontend.bare_index import BareIndex
 from recurra.frontend.construct import comparison, convert, logical, pointwise, with_slope_of
-from recurra.frontend.dtypes import Dtype, dtype_name
+from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.matmul import matmul
 from recurra.frontend.no_value import OpaqueTensor, operator_of
 from recurra.frontend.operators import operator

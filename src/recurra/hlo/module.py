@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from recurra.hlo.wire import HloError, Message
+from recurra.hlo.protobuf import HloError, Message
 
 Path = tuple[int, ...]  # where a leaf of a tuple is
 _TUPLE = 13

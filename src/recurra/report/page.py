@@ -12,7 +12,7 @@ from typing import Any
 
 from recurra.report.curves import Points, charts
 from recurra.report.html import COLORED, Row, code, colored, number, size, style, table
-from recurra.report.over_time import over_time
+from recurra.report.memory_over_time import over_time
 from recurra.report.timeline import Span, concurrency_text, timeline
 from recurra.support import atomic_write
 

@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
             return importlib.import_module("recurra.rl.actor_critic").ActorCritic
         case _:
             importlib.import_module("recurra.frontend.tensor")  # the table of operators
-            words = importlib.import_module("recurra.frontend.words")
+            words = importlib.import_module("recurra.frontend.foreign_names")
             return words.only("recurra.rl", __all__, _RENAMED, __name__)(name)
 
 

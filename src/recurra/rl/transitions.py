@@ -10,8 +10,8 @@ from recurra.analysis.arguments import expecting, names_unpacked
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, caller, here
 from recurra.frontend.dims import Index
+from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 from recurra.ir.types import NUMPY_NAME, Domain, Type
 from recurra.rl.acting import Exchange, PartTold, SpacesTold

@@ -18,8 +18,8 @@ from recurra.cost.thresholds import MAX_STRETCH_LAUNCHES, MIN_STRETCH_LAUNCHES, 
 from recurra.runtime.executor import Execution
 from recurra.window.ab_trial import WORTH
 from recurra.window.gain_model import LEAST_GAIN, Judgment
-from recurra.window.stretches import Stretch
 from recurra.window.thread_pool import Ran
+from recurra.window.timed_stretches import Stretch
 
 
 @dataclass

@@ -16,8 +16,8 @@ from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source as written
 from recurra.codegen.input_layout import as_written, inputs_read
 from recurra.codegen.loop_segments import times
+from recurra.codegen.offloaded_samples import sampling
 from recurra.codegen.region import Region
-from recurra.codegen.samplers import sampling
 from recurra.codegen.schedule_interpreter import Walk
 from recurra.codegen.shards import Shards
 from recurra.codegen.store_access import blank

@@ -11,7 +11,7 @@ import numpy as np
 from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
 from recurra.codegen.call_results import Reader
-from recurra.codegen.samplers import samplers
+from recurra.codegen.offloaded_samples import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
 from recurra.errors import RecurraError, ShapeError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from recurra.ir.cut import ONE, OTHER, Network
+from recurra.ir.min_cut import ONE, OTHER, Network
 from recurra.ir.order import components, soonest
 from recurra.polyhedral.dependence_distance import Lag
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recurra.ir.cut import ONE, OTHER, Network
+from recurra.ir.min_cut import ONE, OTHER, Network
 from recurra.schedule.dependences import Dependence
 
 Apart = Callable[[Dependence, int | None, int | None], int]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from recurra.cost.model import compute_ns, keep_ns
 from recurra.cost.prices import PRICES, Prices
 from recurra.cost.thresholds import MEMORY_PRICE
-from recurra.ir.cut import ONE, OTHER, Network
 from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.min_cut import ONE, OTHER, Network
 from recurra.ops.control import Merge
 from recurra.ops.reduction import Fold, Reduction
 from recurra.transforms.compile_context import CompileContext, Pass, Phase

@@ -27,9 +27,9 @@ from recurra.window.failures import KernelError
 from recurra.window.gain_model import Judgment, Outside, check_policy
 from recurra.window.launch import RAN, Counts, Launch, launch_of
 from recurra.window.native.twin import there
-from recurra.window.stretches import Stretch
 from recurra.window.task import MOST_THREADS, Task, WindowError, is_count, overlap
 from recurra.window.thread_pool import PoolState, window_of
+from recurra.window.timed_stretches import Stretch
 from recurra.window.turn_lock import Turn
 from recurra.window.undeclared_writes import WriteWatch
 from recurra.window.wrapper import Wrapper, named

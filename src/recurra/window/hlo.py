@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from recurra.hlo.cost import Costs
-from recurra.hlo.flow import FlowStep, ValueFlow, flow
+from recurra.hlo.dataflow import FlowStep, ValueFlow, flow
 from recurra.hlo.module import HloInstruction, HloModule, Path, read_module
-from recurra.hlo.wire import HloError, Message
+from recurra.hlo.protobuf import HloError, Message
 from recurra.window.gpu import BLOCK, TILE, Gpu
 from recurra.window.kernel import Kernel, Trace
 from recurra.window.task import Segment, WindowError

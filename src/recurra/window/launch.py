@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from recurra.errors import Loc, here
 from recurra.window.failures import KernelError
-from recurra.window.stretches import kind_of
 from recurra.window.task import Task
+from recurra.window.timed_stretches import kind_of
 from recurra.window.wrapper import Wrapper, named
 
 

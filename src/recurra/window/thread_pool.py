@@ -22,7 +22,7 @@ from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import Event
 from recurra.window.launch import Counts, Launch, Ran
 from recurra.window.native.twin import NativeWindow
-from recurra.window.sleepers import Sleepers, without
+from recurra.window.parked_threads import Sleepers, without
 from recurra.window.task import Task
 from recurra.window.undeclared_writes import WriteWatch
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from recurra.window.sleepers import Sleepers
+from recurra.window.parked_threads import Sleepers
 
 Result = TypeVar("Result")
 

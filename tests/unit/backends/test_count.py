@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recurra.backends.count import Count, compare_ranges
+from recurra.backends.bounded_int import Count, compare_ranges
 
 
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])

@@ -13,7 +13,7 @@ import recurra as rc
 from program_checks import Case
 from random_cases import QUICK
 from random_programs import programs
-from recurra.backends.count import ANY
+from recurra.backends.bounded_int import ANY
 from recurra.backends.numpy.backend import NumpyBackend, WalkedNumpy
 from recurra.backends.numpy.code import CodeBlock, Line, text_of
 from recurra.backends.numpy.machine import WritingMachine

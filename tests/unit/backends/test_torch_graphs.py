@@ -17,8 +17,8 @@ import recurra as rc
 from benchmarks.core.recurra_program import program
 from ended_rows import by_backend as rows_by_backend
 from random_cases import CASES
-from recurra.backends.torch import graphs
-from recurra.backends.torch.graphs import RecordedLoop
+from recurra.backends.torch import cuda_graphs as graphs
+from recurra.backends.torch.cuda_graphs import RecordedLoop
 from recurra.backends.torch.region import TorchBackend
 
 

@@ -18,7 +18,7 @@ from benchmarks.ppo import recurra_program as ppo
 from benchmarks.ppo.workload import Work
 from cached_program import STARTS, program
 from documents import env
-from recurra.backends.jax.cached import options_for, text_of
+from recurra.backends.jax.disk_cache import options_for, text_of
 from recurra.compiler import compilation_cache
 from recurra.errors import NotFiniteError
 from recurra.runtime import compilation, memory_budget
@@ -43,7 +43,7 @@ def test_a_program_is_found_again(folder: Path, monkeypatch: pytest.MonkeyPatch)
     parts = sorted(p.name.partition("-")[0] for p in folder.glob("*/*"))
     assert parts == sorted(["program", *regions, *["code"] * len(regions)])
     monkeypatch.setattr(compilation, "compile_graph", no_passes)
-    from recurra.backends.jax.cached import CachedJax
+    from recurra.backends.jax.disk_cache import CachedJax
 
     monkeypatch.setattr(CachedJax, "lowered", no_passes)
     again = program(chunk=4)

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from recurra.ir.cut import ONE, OTHER, UNBOUNDED, Network
+from recurra.ir.min_cut import ONE, OTHER, UNBOUNDED, Network
 
 
 @pytest.mark.parametrize("seed", range(30))

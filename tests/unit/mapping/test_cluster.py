@@ -14,8 +14,8 @@ from odd_ray import Ray
 from recurra import cli
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
 from recurra.mapping.learn.network import initial
+from recurra.mapping.learn.network_inputs import surroundings
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import surroundings
 from recurra.mapping.struct_of_arrays import flat
 
 OURS = replace(TINY, pool="ray", actors=2, planning="none")

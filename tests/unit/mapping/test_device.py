@@ -23,11 +23,11 @@ from recurra.errors import RecurraError
 from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Copier, Transfer
 from recurra.mapping.execute.device import Device, PinnedMemory
+from recurra.mapping.execute.jax_workloads import from_jax
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE
 from recurra.mapping.execute.ram import Ram, pages
 from recurra.mapping.execute.run import execute
-from recurra.mapping.execute.sources import from_jax
 from recurra.mapping.execute.subsets import measure_tables
 from recurra.mapping.execute.workload import Datum, Operation, Workload, unmapped
 from recurra.mapping.solvers import solver_of

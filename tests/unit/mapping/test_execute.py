@@ -28,11 +28,11 @@ from recurra.mapping.execute.compare import compare
 from recurra.mapping.execute.copier import Transfer
 from recurra.mapping.execute.costs import Gauge, in_fast
 from recurra.mapping.execute.device import Device
+from recurra.mapping.execute.jax_workloads import from_jax, workload_of
 from recurra.mapping.execute.layout import problem_of
 from recurra.mapping.execute.memories import PAGE, Memory, SlowMemory
 from recurra.mapping.execute.ram import HUGE, DiskFile, Ram, pages
 from recurra.mapping.execute.run import PreparedWorkload, execute
-from recurra.mapping.execute.sources import from_jax, workload_of
 from recurra.mapping.execute.workload import SMALLEST, Array, Datum, Operation, Workload, unmapped
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import InvalidSolution

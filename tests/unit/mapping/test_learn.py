@@ -21,15 +21,15 @@ from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.acting import Lanes, decided, reference, replay_segment, wishes_of
 from recurra.mapping.learn.actors import ActorPool, ActorRequest
-from recurra.mapping.learn.agent import play_and_learn
 from recurra.mapping.learn.command import MapTrainCommand
 from recurra.mapping.learn.demonstrations import demonstrations
 from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import convolved, initial, number, predict, represent, two_hot
+from recurra.mapping.learn.network_inputs import AHEAD, SAME, GameView, legal, surroundings, view
 from recurra.mapping.learn.planning import Forest, PlannedActions, mctx_module, planner
 from recurra.mapping.learn.replay import Replay, pieces_of, returns, rows_of
+from recurra.mapping.learn.search_by_learning import play_and_learn
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import AHEAD, SAME, GameView, legal, surroundings, view
 from recurra.mapping.search import Search, solver
 from recurra.mapping.struct_of_arrays import flat
 from recurra.mapping.validate import validate

@@ -19,7 +19,7 @@ from recurra.mapping.learn.acting import decided
 from recurra.mapping.learn.actors import ActorRequest, Here
 from recurra.mapping.learn.learner import GameLearner
 from recurra.mapping.learn.network import initial
-from recurra.mapping.learn.view import surroundings
+from recurra.mapping.learn.network_inputs import surroundings
 from recurra.mapping.library import instance
 from recurra.mapping.solvers import LEARNERS, solver_of
 from recurra.mapping.struct_of_arrays import flat

@@ -10,7 +10,7 @@ from mapping.test_native import needs_compiler
 from random_mappings import random_problem
 from recurra.mapping import engine_choice
 from recurra.mapping.game import Action, Game
-from recurra.mapping.learn.view import sight
+from recurra.mapping.learn.network_inputs import sight
 from recurra.mapping.observation import GRID, observe
 from recurra.mapping.struct_of_arrays import flat
 from recurra.storage.mapping_problem import Problem, Solution

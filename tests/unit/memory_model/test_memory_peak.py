@@ -27,7 +27,7 @@ from recurra.errors import PlanError, RecurraError
 from recurra.memory_model.amount import Amount, Extent, amount_of, extents, most, sum_of_terms
 from recurra.memory_model.budget import expect_room, fitting
 from recurra.memory_model.host_run import footprint
-from recurra.report.over_time import over_time
+from recurra.report.memory_over_time import over_time
 from recurra.runtime.executable import Executable
 from recurra.runtime.executor import Execution
 from recurra.support.byte_units import parse, rounded_up

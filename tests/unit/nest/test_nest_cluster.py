@@ -24,7 +24,7 @@ from recurra.nest.agents.policy import initial, load
 from recurra.nest.agents.sampling_actor import Walker
 from recurra.nest.agents.vector_env import World, greedy_or_any
 from recurra.nest.loops import Nest
-from recurra.nest.table import Table, tabulate
+from recurra.nest.measured_table import Table, tabulate
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 OURS: dict[str, Any] = dict(actors=2, pool="ray", batch=16)

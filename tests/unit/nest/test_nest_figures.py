@@ -21,7 +21,7 @@ from recurra.nest import catalogue
 from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.policy import GreedyPolicy, initial
 from recurra.nest.loops import Nest, untiled
-from recurra.nest.table import Table, tabulate
+from recurra.nest.measured_table import Table, tabulate
 from recurra.nest.target import runnable
 
 FEW = Actions((4, 8), max_loops=10, steps=4)

@@ -26,7 +26,7 @@ from recurra.nest.agents.policy import initial
 from recurra.nest.agents.sampling_actor import Walker
 from recurra.nest.agents.vector_env import TRANSITION, World, greedy_or_any, opened
 from recurra.nest.loops import Nest
-from recurra.nest.table import Table, tabulate
+from recurra.nest.measured_table import Table, tabulate
 
 FEW = Actions((4, 8), max_loops=10, steps=4)
 SMALL: dict[str, Any] = dict(hidden=(64, 64), actors=2, pool="turns", batch=16, learning_rate=2e-3)

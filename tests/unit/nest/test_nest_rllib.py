@@ -17,7 +17,7 @@ from recurra.nest.actions import Actions
 from recurra.nest.agents import rllib
 from recurra.nest.agents.vector_env import World
 from recurra.nest.loops import Nest
-from recurra.nest.table import Table, tabulate
+from recurra.nest.measured_table import Table, tabulate
 
 FEW = Actions((4, 8), max_loops=10, steps=3)
 COUNT = len(FEW.names)

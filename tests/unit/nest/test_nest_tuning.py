@@ -19,10 +19,10 @@ from recurra.nest.actions import PAPER, Actions
 from recurra.nest.agents.vector_env import World
 from recurra.nest.env import LoopNestEnv
 from recurra.nest.loops import Nest, scheduled, untiled
+from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
 from recurra.nest.search import SEARCHES, FoundNest, reachable, search, strategy
 from recurra.nest.state import graph, vector
-from recurra.nest.table import Table, load, tabulate
 
 MATMUL = catalogue.matmul(256, 256, 128)
 FEW = Actions((4, 8), max_loops=10, steps=4)

@@ -11,7 +11,7 @@ import torch
 
 import recurra as rc
 from recurra.backends.batched_draws import Draws, draws_of
-from recurra.backends.count import ANY, Count
+from recurra.backends.bounded_int import ANY, Count
 from recurra.backends.torch.array_namespace import TorchNamespace
 from recurra.ir.expr import SEED, Sym, mul
 from recurra.ops.random import Uniform

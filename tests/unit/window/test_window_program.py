@@ -40,7 +40,7 @@ from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError
 from recurra.window.gain_model import Judgment
 from recurra.window.history_checker import violations
-from recurra.window.stretches import Stretch
+from recurra.window.timed_stretches import Stretch
 
 SIZES = {"B": 3, "I": 2, "T": 9}
 ROWS = dict(B=8, I=2, T=7)

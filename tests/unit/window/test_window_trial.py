@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from built import FOLDER
-from recurra.window import Executor, stretches, thread_pool
+from recurra.window import Executor, thread_pool
+from recurra.window import timed_stretches as stretches
 from recurra.window.ab_trial import LOSS, Trial
 from recurra.window.gain_model import Judgment
 from recurra.window.native.build import build
 from recurra.window.native.twin import load
-from recurra.window.stretches import Stretch
+from recurra.window.timed_stretches import Stretch
 from recurra.window.wrapper import Wrapper
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.count import ANY, Count, extreme, range_of
+from recurra.backends.bounded_int import ANY, Count, extreme, range_of
 from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.count import ANY
+from recurra.backends.bounded_int import ANY
 from recurra.backends.numpy.code import Line, text_of
 from recurra.backends.numpy.machine import WritingMachine
 from recurra.backends.numpy.stand_in import StandIn, blank

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from recurra.backends.count import Count
+from recurra.backends.bounded_int import Count
 from recurra.backends.numpy.small_arrays import padded
 
 OPERATORS = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.count import Count
+from recurra.backends.bounded_int import Count
 from recurra.backends.numpy.code import CodeBlock, Line
 from recurra.backends.numpy.stand_in import StandIn, made_of, memory_of, plain, without_memory
 from recurra.backends.source_text import FreeNames, tuple_of

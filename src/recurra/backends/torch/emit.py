@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from recurra.backends.source_text import moves, tuple_of
 from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, kernels
-from recurra.backends.torch.graphs import Captured
+from recurra.backends.torch.cuda_graphs import Captured
 from recurra.backends.torch.record import Recorder
 
 

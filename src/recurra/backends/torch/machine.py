@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.count import Count, bounded, extreme, range_of
+from recurra.backends.bounded_int import Count, bounded, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.source_text import clamped_start, joined
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring

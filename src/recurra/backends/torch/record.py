@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from recurra.backends.count import Count, bounded, range_of
+from recurra.backends.bounded_int import Count, bounded, range_of
 from recurra.backends.source_text import FreeNames
 from recurra.backends.torch.array_namespace import Tensor, threefry
 from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, words

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from recurra.analysis.dynamic_bounds import NEVER
-from recurra.backends.count import ANY, Count
+from recurra.backends.bounded_int import ANY, Count
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.backends.torch.array_namespace import (
@@ -25,8 +25,8 @@ from recurra.backends.torch.array_namespace import (
 )
 from recurra.backends.torch.attention import attention
 from recurra.backends.torch.code import StraightLineCode, finish, kernels
+from recurra.backends.torch.cuda_graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.emit import emit
-from recurra.backends.torch.graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.memory_meter import besides
 from recurra.backends.torch.products import with_products

@@ -20,7 +20,7 @@ from jax.extend import core
 
 from recurra.analysis.tracer import current
 from recurra.backends.jax.function import number, refused, untraceable
-from recurra.backends.jax.sizes import Sizes
+from recurra.backends.jax.symbolic_shapes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS
 from recurra.errors import ShapeError, here
 from recurra.frontend.construct import with_slope_of

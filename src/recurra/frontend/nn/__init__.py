@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from recurra.frontend.foreign_names import only
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.attention import MultiheadAttention
 from recurra.frontend.nn.convolution import AvgPool2d, Conv2d, Flatten, MaxPool2d
@@ -21,7 +22,6 @@ from recurra.frontend.nn.modules import (
 )
 from recurra.frontend.nn.normalization import Dropout, Embedding, LayerNorm, RMSNorm
 from recurra.frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from recurra.frontend.words import only
 
 __all__ = [
     "GRU",

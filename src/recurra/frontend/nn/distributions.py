@@ -16,9 +16,9 @@ from recurra.analysis.tracer import Drawn, current
 from recurra.errors import ShapeError, here
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap
+from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.functions import box_of, constant, normal, stack, uniform, where
 from recurra.frontend.tensor import RecurrentTensor
-from recurra.frontend.words import no_attribute
 from recurra.ir.types import Domain, is_float
 
 

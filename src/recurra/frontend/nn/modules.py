@@ -16,6 +16,7 @@ from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.bare_index import condition
 from recurra.frontend.dims import Index, Place, Steps, wrap
+from recurra.frontend.foreign_names import OF_MODULES, no_attribute
 from recurra.frontend.functions import declared, dims_of, named
 from recurra.frontend.nn import initializers, weights
 from recurra.frontend.nn.distributions import Categorical
@@ -23,7 +24,6 @@ from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.sizes import sized
 from recurra.frontend.nn.spaces import Spaces
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.words import OF_MODULES, no_attribute
 from recurra.ir.effects import Checkpoint
 from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.types import Domain, Range

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from recurra.frontend.foreign_names import only
 from recurra.frontend.optim.adaptive import Adam, AdamW, RMSprop
 from recurra.frontend.optim.clip import clip_grad_norm, clip_grad_value
 from recurra.frontend.optim.gradient_descent import SGD
 from recurra.frontend.optim.optax import Transformed, from_optax
 from recurra.frontend.optim.optimizer import Optimizer
-from recurra.frontend.words import only
 
 __all__ = [
     "SGD",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from recurra.analysis.arguments import expecting, shown
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, wrap
+from recurra.frontend.foreign_names import no_attribute
 from recurra.frontend.nn.modules import Parameter, start, steps_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.frontend.words import no_attribute
 from recurra.ir.graph import Ref
 from recurra.ir.types import Type
 

@@ -61,7 +61,7 @@ class MapRunCommand:
 
     def __call__(self) -> int:
         from recurra.mapping.execute.compare import compare
-        from recurra.mapping.execute.sources import from_jax, workload_of
+        from recurra.mapping.execute.jax_workloads import from_jax, workload_of
 
         if self.rounds < 1:
             raise RecurraError(f"a step is run once at least, not {self.rounds} times")

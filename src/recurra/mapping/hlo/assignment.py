@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recurra.hlo.module import Path
-from recurra.hlo.wire import Message
+from recurra.hlo.protobuf import Message
 
 
 @dataclass(frozen=True)

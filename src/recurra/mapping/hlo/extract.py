@@ -7,9 +7,9 @@ from typing import Literal
 
 from recurra.errors import either
 from recurra.hlo.cost import Costs
-from recurra.hlo.flow import FlowStep, FlowValue, ValueFlow, flow, heaviest_loop
+from recurra.hlo.dataflow import FlowStep, FlowValue, ValueFlow, flow, heaviest_loop
 from recurra.hlo.module import HloModule, read_module
-from recurra.hlo.wire import HloError
+from recurra.hlo.protobuf import HloError
 from recurra.mapping.machine import Machine, picoseconds
 from recurra.storage.mapping_problem import Buffer, Instruction, Problem, ProblemError, Roofline
 

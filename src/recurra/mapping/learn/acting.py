@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.game import PREFERENCES, Action, Game
+from recurra.mapping.learn.network_inputs import GameView, view
 from recurra.mapping.learn.planning import PlannedActions
 from recurra.mapping.learn.replay import ReplaySegment
-from recurra.mapping.learn.view import GameView, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints
 from recurra.nest.agents.actors import State

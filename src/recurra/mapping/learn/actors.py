@@ -19,10 +19,10 @@ from recurra.errors import RecurraError
 from recurra.mapping import engine_choice
 from recurra.mapping.engine_choice import Engine
 from recurra.mapping.learn.acting import Lanes, Played, reference
+from recurra.mapping.learn.network_inputs import AnyArray, GameView, surroundings
 from recurra.mapping.learn.planning import Forest, PlannedActions, planner
 from recurra.mapping.learn.replay import ReplaySegment
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import AnyArray, GameView, surroundings
 from recurra.mapping.struct_of_arrays import FlatProblem, flat
 from recurra.nest.agents.actors import State
 from recurra.storage.mapping_problem import Problem

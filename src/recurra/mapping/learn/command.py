@@ -67,7 +67,7 @@ class MapTrainCommand:
     """Print one JSON object."""
 
     def __call__(self) -> int:
-        from recurra.mapping.learn.agent import play_and_learn
+        from recurra.mapping.learn.search_by_learning import play_and_learn
         from recurra.storage.mapping_problem_text import solution_to_json
 
         s = self.settings()

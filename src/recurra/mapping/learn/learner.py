@@ -29,10 +29,16 @@ from recurra.mapping.learn.network import (
     represent,
     two_hot,
 )
+from recurra.mapping.learn.network_inputs import (
+    AnyArray,
+    GameView,
+    Surroundings,
+    legal,
+    surroundings,
+)
 from recurra.mapping.learn.planning import NEVER, PlannedActions, planner
 from recurra.mapping.learn.replay import Batch, Replay, ReplaySegment, pieces_of
 from recurra.mapping.learn.settings import COMPILING, AgentSettings
-from recurra.mapping.learn.view import AnyArray, GameView, Surroundings, legal, surroundings
 from recurra.mapping.struct_of_arrays import FlatProblem
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.learning import keep, resumed

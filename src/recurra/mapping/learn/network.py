@@ -15,8 +15,8 @@ import numpy as np
 from jax import Array, lax
 
 from recurra.mapping.game import Action
+from recurra.mapping.learn.network_inputs import NUMBERS, RELATIVE, AnyArray, GameView, Surroundings
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import NUMBERS, RELATIVE, AnyArray, GameView, Surroundings
 from recurra.mapping.observation import GRID
 
 ACTIONS = len(Action)

@@ -22,8 +22,15 @@ from jax.typing import DTypeLike
 
 from recurra.mapping.game import Action, Game
 from recurra.mapping.learn.network import ACTIONS, Weights, dynamics, number, predict, represent
+from recurra.mapping.learn.network_inputs import (
+    NUMBERS,
+    AnyArray,
+    GameView,
+    Surroundings,
+    legal,
+    view,
+)
 from recurra.mapping.learn.settings import AgentSettings
-from recurra.mapping.learn.view import NUMBERS, AnyArray, GameView, Surroundings, legal, view
 from recurra.mapping.native import NativeGame
 from recurra.mapping.observation import GRID
 from recurra.mapping.struct_of_arrays import FlatProblem, Ints

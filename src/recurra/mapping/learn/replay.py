@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from recurra.mapping.learn.view import GameView
+from recurra.mapping.learn.network_inputs import GameView
 from recurra.nest.agents.actors import State
 from recurra.nest.agents.replay import ReplayBuffer
 

@@ -8,7 +8,7 @@ from recurra.mapping.search import Search, solver
 @solver
 def solve(search: Search) -> None:
     """The preset for one CPU; `recurra map train` has more to choose."""
-    from recurra.mapping.learn.agent import play_and_learn
+    from recurra.mapping.learn.search_by_learning import play_and_learn
     from recurra.mapping.learn.settings import AgentSettings
 
     play_and_learn(search, AgentSettings(planning="none"))

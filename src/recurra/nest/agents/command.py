@@ -23,8 +23,8 @@ from recurra.nest.agents import policy as policies
 from recurra.nest.agents.actors import LearnerSettings
 from recurra.nest.agents.vector_env import World
 from recurra.nest.measure import Evaluator, Protocol, peak
+from recurra.nest.measured_table import Table, load, tabulate
 from recurra.nest.problem import NestProblem
-from recurra.nest.table import Table, load, tabulate
 from recurra.nest.target import VectorTarget, target
 from recurra.support import atomic_write, cpu
 from recurra.support.workers.cluster import checked

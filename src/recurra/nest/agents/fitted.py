@@ -23,7 +23,7 @@ from recurra.nest.agents.learning import Learner, Trainer
 from recurra.nest.agents.network import AdamState, JaxWeights
 from recurra.nest.agents.network import values as valued
 from recurra.nest.agents.vector_env import Floats, World, greedy_or_any
-from recurra.nest.table import Table
+from recurra.nest.measured_table import Table
 
 
 @dataclass(frozen=True)

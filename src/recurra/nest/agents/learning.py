@@ -24,7 +24,7 @@ from recurra.nest.agents.actors import Actor, ActorTask, LearnerSettings, PoolSe
 from recurra.nest.agents.network import AdamState
 from recurra.nest.agents.policy import AnyWeights, GreedyPolicy, initial
 from recurra.nest.agents.vector_env import Floats, World
-from recurra.nest.table import Table
+from recurra.nest.measured_table import Table
 from recurra.support import atomic_write
 
 FORMAT = 1

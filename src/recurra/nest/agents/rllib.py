@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from recurra.nest.agents.policy import features
 from recurra.nest.env import ID, LoopNestEnv
+from recurra.nest.measured_table import Table
 from recurra.nest.state import Vector
-from recurra.nest.table import Table
 from recurra.support.optional_packages import needed_by
 
 LOGITS, VALUES = "action_dist_inputs", "qf_preds"  # RLlib's names of what is masked

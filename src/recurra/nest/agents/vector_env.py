@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recurra.nest.actions import Actions
 from recurra.nest.agents.policy import Weights, features, heads
-from recurra.nest.table import Table
+from recurra.nest.measured_table import Table
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

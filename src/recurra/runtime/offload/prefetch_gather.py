@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recurra.codegen.samplers import over
+from recurra.codegen.offloaded_samples import over
 from recurra.ir.expr import SEED, Env, evaluate
 from recurra.ir.graph import Node, Slice
 from recurra.ops.permutation import Permutation

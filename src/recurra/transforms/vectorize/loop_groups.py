@@ -27,9 +27,9 @@ from recurra.cost.thresholds import (
     MIN_DECIDED_NS,
     MIN_VECTOR_ROWS,
 )
-from recurra.ir.cut import ONE, OTHER, UNBOUNDED, Network
 from recurra.ir.expr import Sym, symbols
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice, index_symbols
+from recurra.ir.min_cut import ONE, OTHER, UNBOUNDED, Network
 from recurra.ir.types import Type, is_shift
 from recurra.ops.contraction import Einsum
 from recurra.ops.control import Merge

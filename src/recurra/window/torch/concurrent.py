@@ -36,9 +36,9 @@ from recurra.window.native.build import TORCH
 from recurra.window.native.twin import load
 from recurra.window.task import MOST_THREADS, WindowError, is_count
 from recurra.window.torch.block import Block, Fate
+from recurra.window.torch.call_sites import Site, site_of
 from recurra.window.torch.eager import not_compiled
 from recurra.window.torch.processes import Named, senders, starters
-from recurra.window.torch.sites import Site, site_of
 
 # What looks at a tensor's memory without the dispatcher (storages that NumPy sees say so: they
 # cannot be resized any more), ..
