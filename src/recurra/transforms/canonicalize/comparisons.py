@@ -1,4 +1,4 @@
-"""Laws of equals: what is compared with itself, chosen from itself, or known."""
+"""Laws of equal operands: a value compared with itself, chosen from itself, or known."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from recurra.transforms.rewriter.pattern_rewriter import rule
 from recurra.transforms.rewriter.rewriting import Rewriting, is_const
 
 
-def _same(node: Node, rewriting: Rewriting, index: int, k: int) -> bool:
-    """Are operands j and k one value, axis by axis?"""
+def _same(node: Node, rewriting: Rewriting, first: int, second: int) -> bool:
+    """Are operands `first` and `second` one value, axis by axis?"""
     ins, _ = rewriting.labels(node)
-    return node.args[index] == node.args[k] and ins[index] == ins[k]
+    return node.args[first] == node.args[second] and ins[first] == ins[second]
 
 
 def operand(node: Node, rewriting: Rewriting, index: int) -> Ref | None:
-    """Operand k, if it has the type of the result, and its axes in the same order."""
+    """Operand `index`, if it has the type of the result, and its axes in the same order."""
     ins, out = rewriting.labels(node)
     return (
         node.args[index]
@@ -47,7 +47,7 @@ def div_itself(node: Node, rewriting: Rewriting) -> Ref | None:
 
 @rule(el.Equal, el.LessEqual)
 def equal_itself(node: Node, rewriting: Rewriting) -> Ref | None:
-    """x <= x → true, of integers: a float is asked so whether it is NaN"""
+    """x == x and x <= x → true, of integers; of floats they are tests for NaN, and stay"""
     is_whole = not is_float(rewriting.type(node.args[0]).dtype)
     return _constant(node, rewriting, True) if is_whole and _same(node, rewriting, 0, 1) else None
 

@@ -26,14 +26,16 @@ from recurra.ops.reduction import ArgMax, Fold, highest, identity, lowest
 from recurra.ops.scan import CumProd, CumSum, DiscountedSum, Discounts
 from recurra.ops.softmax import LogSoftmax, Softmax
 
-COUNTED = ""  # in place of a dim: an axis of as many elements as `part` has, of row `rows`
+COUNTED = ""  # in place of a dim: data counted the elements, and `part` says how many there are
 
 
 @dataclass(frozen=True)
 class Along:
-    """An axis that has the length of `part` of a dim; of time, in row `rows`.
+    """The run of an axis: it has the length of the slice `part` of `dim`.
 
-    Of the rows at the positions `longest` no axis is left: it has the length of the longest one.
+    If rows end along `dim`, it is as long as that slice in the row at `rows`: the axis of
+    x[b,0:T] has dim t, part 0:T, rows (b,). The index of a row whose own axis has been reduced is
+    listed in `longest`: of x[0:B,0:T].max(0) the longest row counts.
     """
 
     dim: str
@@ -76,7 +78,7 @@ def joined(candidates: Iterable[Along | None]) -> Along | None:
 
 
 def remaining(axes: Axes, shape: Sequence[Expr | int], dropped: Collection[int]) -> Axes:
-    """The axes as they are when some are dropped: where rows ran along these, of the longest."""
+    """The axes that remain when some are reduced; rows along those count by the longest."""
 
     def is_along(axis: int, part: Index) -> bool:
         a = axes[axis]

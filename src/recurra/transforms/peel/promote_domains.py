@@ -136,7 +136,7 @@ def applies(graph: Graph, cx: CompileContext) -> bool:
 
 
 def run(graph: Graph, cx: CompileContext) -> Graph:
-    """Compute what keeps two loops apart for one point in the loop that they then are."""
+    """Move equations that are needed at one point into the loop, if two loops become one then."""
     free = frozenset(free_dims(graph, cx).all)
     for found in promotions(graph, free):
         new = found.applied(graph)
