@@ -121,7 +121,7 @@ def choose(logits: Tensor, how: SamplingInputs, draw: Tensor | None, seen: Tenso
 
 
 def _filtered(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, draw: Tensor) -> Tensor:
-    """Drop the least likely tokens: the first so many of the sorted ones stay."""
+    """Draw from the tokens that are kept: the first so many, sorted by likelihood."""
     size: Any = logits.shape[0]
     order = (-logits).argsort()
     sorted_, place = logits.take(order), rc.constant(np.arange(size, dtype=np.int32))

@@ -26,7 +26,7 @@ from recurra.ir.arrays import ArrayNamespace, LibraryArray
 from recurra.ir.axes import Restored, restored
 from recurra.ir.effects import Checkpoint, Export
 from recurra.ir.expr import Sym
-from recurra.runtime.checkpointing import launch_size
+from recurra.runtime.checkpointing import steps_between_saves
 from recurra.runtime.inputs import ProgramInput, program_inputs
 from recurra.support.cpu import cores
 
@@ -117,7 +117,7 @@ def compile_program(
         )
     effects = tuple(tracer.effects)
     if effects and options.tuning.chunk is None:
-        options = options.but({"chunk": launch_size(effects, written.graph, written.sizes)})
+        options = options.but({"chunk": steps_between_saves(effects, written.graph, written.sizes)})
     expect_alone(options)
     options = placed(options, backend)
     if options.workers > 1:
