@@ -12,6 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import wrap
 
@@ -98,7 +99,7 @@ class _HostWriter:
         return self.spelt[kind, name]
 
     def variable(self, name: str) -> str:
-        """The running value of a fold has a name of its own."""
+        """The name of a variable in the source; a fold's running value is `.._so_far`."""
         writers = self.program.plan.statements.writers[name]
         if any(w.accumulates for w in writers):
             return self.spell("fold", writers[0].equation, "_so_far")
@@ -160,29 +161,30 @@ class _HostWriter:
                     plan = self.program.plan
                     for e in (e for e in endings(plan.schedule, plan.sizes) if e.going in r.found):
                         self.line(f"{self.end(e.going)} = {e.points}")
-                    self.when(it.when, r.around)
                     times = map(str, span) if span else map(self.end, r.ends)
-                    self.launch(r, [*map(self.clock, r.around), *times])
-                    for known in map(self.end, r.found):
-                        self.line(f"{known} = run.ended({known})")
-                    self.hand_on(it.after)
-                    self.depth -= it.when != TRUE
+                    with self.guarded(it.when, r.around):
+                        self.launch(r, [*map(self.clock, r.around), *times])
+                        for known in map(self.end, r.found):
+                            self.line(f"{known} = run.ended({known})")
+                        self.hand_on(it.after)
                 case HostCall():
-                    self.when(it.when, it.around)
-                    self.call(it)
-                    self.depth -= it.when != TRUE
+                    with self.guarded(it.when, it.around):
+                        self.call(it)
                 case ChunkLoop():
                     self.chunk_loop(it)
                 case HostLoop():
                     self.host_loop(it)
 
-    def when(self, condition: Expr, around: Iterable[Loop]) -> None:
-        """Begins what runs under a condition."""
+    @contextmanager
+    def guarded(self, condition: Expr, around: Iterable[Loop]) -> Iterator[None]:
+        """Write the lines of the block so that they run under a condition."""
         if condition != TRUE:
             clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
             known = substitute(substitute(condition, self.program.plan.sizes), clocks)
             self.line(f"if {_CONSTANT.get(known, known)}:")
             self.depth += 1
+        yield
+        self.depth -= condition != TRUE
 
     def ints(self, region: Region) -> list[str]:
         """The times that a region is given."""
@@ -298,19 +300,19 @@ class _HostWriter:
         self.past(end)
 
     def points(self, end: HostEnd | None) -> None:
-        """Ahead of the first stretch of a loop that ends by itself: as many as there may be."""
+        """Write the end of a loop that data end, ahead of its first stretch: all its points."""
         if end and end.first:
             self.line(f"{self.end(end.going)} = {end.points}")
 
     def stop(self, time: str, end: HostEnd | None) -> None:
-        """Ahead of a step."""
+        """Write the break that ends a loop once all rows have ended."""
         if end:
             late = f" + {end.late}" if end.late else ""
             self.line(f"if {time} >= {self.end(end.going)}{late}:")
             self.lines.append("    " * (self.depth + 1) + "break")
 
     def past(self, end: HostEnd | None) -> None:
-        """Behind the last stretch: what is past the end of all rows."""
+        """Write the launch that fills points past the end of all rows, behind the last stretch."""
         if end and end.tail:
             self.launch(end.tail, self.ints(end.tail))
         if end and end.rest:

@@ -2,7 +2,7 @@
 
 f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
 
-An output that one statement makes whole is that value: no store is made that it would be copied to.
+An output that one statement makes whole is returned as it is, without a store.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ WholeProgram = Callable[[Any, Arrays], tuple[LibraryArray, ...]]
 
 
 def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Program | None:
-    """The program of a plan as one launch; None: the host has something to do in `program`.
+    """The program of a plan as one launch; None if it cannot or should not be one.
 
-    Or it would take long: nothing interrupts a launch. An output of several launches may be kept in
-    pieces there, here it is whole.
+    It cannot if the host acts between launches, or an arena is used; and nothing interrupts a
+    launch, so that it should not take longer than MAX_SINGLE_LAUNCH_NS. An output that several
+    launches keep in pieces is whole here.
     """
     items = plan.schedule.items
     on_host = any(not isinstance(x, (RegionLaunch, ChunkLoop)) for x in program.items)
@@ -57,7 +58,7 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
     read = read_by(plan, r)
     values = tuple(s for s in outputs if s not in read and is_made_whole(plan, s))
     outputs = tuple(s for s in outputs if s not in values)
-    # what is read before anything writes it is of branches that are not taken
+    # a variable that is read before it is written belongs to a branch that is never taken
     r = replace(r, held=(), carried=(), gives=values, stores=outputs, local=local)
     return Program(plan, (RegionLaunch(r),), values=values)
 
@@ -104,7 +105,7 @@ def single_launch(
 def initial(
     plan: StoragePlan, store: Store, machine: ArrayMachine
 ) -> Callable[[Arrays], LibraryArray]:
-    """A store before anything has run: zeros, or an input [*dims, *shape] as it lies in there."""
+    """A function that makes a store as it is at first: zeros, or an input [*dims, *shape]."""
     shape, xp = store.shape(plan.sizes), machine.xp
     if not store.given:
         return lambda _: xp.zeros(shape, dtype=NUMPY_NAME[store.type.dtype])

@@ -8,8 +8,8 @@ round the loop over them:
 
     for t:  for g:  act  env.step      →        for t:  for g:  env.step@-1  act
 
-While the environment of one group is stepped, the others act. What the host is not called in is
-done for one group after the other, each in one launch:
+While the environment of one group is stepped, the others act. Loops without a host call run to
+completion for one group, then for the next, each in one launch:
 
     for t backwards:  for g:  learn    →        for g:  for t backwards:  learn
 """
@@ -71,10 +71,11 @@ def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loo
     """The loop over groups that is all there is in a loop, where none reads another's."""
     if len(loop.body) != 1 or not isinstance(inner := loop.body[0], Loop):
         return None
+    if inner.dim not in groups:
+        return None
     mine = set(members(inner.body))
-    inside = [r for r in dependences(graph) if r.sink in mine and r.source in mine]
-    of_one = inner.dim in groups and all(waited(graph, r, inner).exact == 0 for r in inside)
-    return inner if of_one else None
+    inside = (r for r in dependences(graph) if r.sink in mine and r.source in mine)
+    return inner if all(waited(graph, r, inner).exact == 0 for r in inside) else None
 
 
 def from_call(
@@ -82,7 +83,8 @@ def from_call(
 ) -> tuple[tuple[Item, ...], frozenset[str]]:
     """Items with the first host call in front, and the statements that are a step late then.
 
-    A sum that loops in front of the call have made is taken there: it starts anew with each step.
+    A sum that loops in front of the call have accumulated is read before it restarts in the next
+    step, so its readers stay behind those loops.
     """
     host = [k for k, it in enumerate(body) if calls_host(graph, it)]
     if not host or host[0] == 0 or host[-1] == len(body) - 1:

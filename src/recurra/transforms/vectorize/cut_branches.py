@@ -74,6 +74,10 @@ class _Cutter:
     taken: set[str]
 
     def cut(self) -> BranchCut | None:
+        """Cut the branches that ask for the dim into pieces; None if their ends are not known.
+
+        Branches that do not ask for it stay in front, and the pieces share the rest of the domain.
+        """
         n, op = self.node, self.node.op
         assert isinstance(op, Merge)
         outer = [k for k, c in enumerate(op.when) if self.dim not in symbols(c)]
