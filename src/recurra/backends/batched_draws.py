@@ -1,4 +1,4 @@
-"""Draws of one step that the host counts, made for many steps at once: a step takes its row.
+"""Random draws of many loop steps, computed in one batch; each step takes its row.
 
     u = uniform(id=3, counter=(t,))      →      u = draws(seed, t)
 
@@ -21,14 +21,14 @@ from recurra.ops.random import Uniform
 
 @dataclass(eq=False)
 class Draws:
-    """f(seed, *times) of a draw, at the times of `dims`; the last is the one that moves fastest.
+    """The draws f(seed, *times) of an op; `times` are the values of `dims`, the fastest last.
 
-    Several threads may call it: what is held is one value, and taken once.
+    Safe to call from several threads: the cached block is one value, which is read once.
     """
 
     op: Uniform
     dims: tuple[str, ...]
-    known: Mapping[str, int]  # the other numbers that it mentions, and its sizes
+    known: Mapping[str, int]  # the other numbers that the op mentions, and its sizes
     steps: int  # of a block
     xp: Any
     held: tuple[Any, tuple[int, ...], Any] | None = None  # seed, block and draws
@@ -42,7 +42,7 @@ class Draws:
         return self.xp.asarray(held[2][row], copy=True)
 
     def block(self, seed: Any, at: tuple[int, ...]) -> Any:
-        """The draws of a block of steps [steps, *shape], the last of `at` its number."""
+        """The draws of a block of steps [steps, *shape]; the last number of `at` is the block's."""
         *outer, number = at
         dim, first = self.dims[-1], number * self.steps
         moved = self.op.at({dim: lin([(Sym(dim), 1), (first, 1)])})
@@ -51,14 +51,14 @@ class Draws:
 
 
 def draws_of(op: Uniform, env: Mapping[str, Any], xp: Any) -> Draws | None:
-    """The draws of an op whose times are counted, the one that moves fastest last in `env`.
+    """Return the batched draws of an op; the counted dim that moves fastest is last in `env`.
 
-    None where no time is counted, another number is known by data alone, or it is large.
+    Return None if no time is counted, another number is known by data alone, or a step draws many.
     """
-    asked = {d: x for d, x in env.items() if d in op.mentions() - {d for d, *_ in op.bind}}
-    dims = tuple(d for d, x in asked.items() if isinstance(x, Count))
+    used = {d: x for d, x in env.items() if d in op.mentions() - {d for d, *_ in op.bind}}
+    dims = tuple(d for d, x in used.items() if isinstance(x, Count))
     known = {d: x for d, x in env.items() if isinstance(x, int)}
-    if not dims or asked.keys() - known.keys() - {*dims}:
+    if not dims or used.keys() - known.keys() - {*dims}:
         return None
     steps = min(MAX_BLOCK_STEPS, MAX_BLOCK_DRAWS // max(1, prod(op.infer().sizes(env))))
     return Draws(op, dims, known, steps, xp) if steps >= MIN_BLOCK_STEPS else None

@@ -13,7 +13,7 @@ BOOL: Range = (0, 1)
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """`text + offset`; `tensor` makes a tensor of it, where it meets tensors."""
+    """The number `text + offset` of the generated code; `tensor` makes a tensor of it."""
 
     text: str
     range: Range
@@ -21,7 +21,7 @@ class Count:
     offset: int = 0
     truth: bool = False
 
-    __array_ufunc__ = None  # NumPy's arrays leave what they do with it to it
+    __array_ufunc__ = None  # NumPy's arrays defer to the operators below
 
     def __str__(self) -> str:
         if not self.offset:
@@ -30,12 +30,12 @@ class Count:
 
     @property
     def clock(self) -> str:
-        """The loop variable that it is an offset, or the negative, of."""
+        """The loop variable of `t`, `t + 3` or `-t`."""
         return self.text.removeprefix("-")
 
     @property
     def atom(self) -> str:
-        """The text where it is an operand."""
+        """The text as an operand, in parentheses if it is no name."""
         text = str(self)
         return text if text.isidentifier() else f"({text})"
 
@@ -95,7 +95,7 @@ class Count:
         )
 
     def _compare(self, other: Any, sign: str, on_tensors: Callable[[Any], Any]) -> Any:
-        """A truth value that is counted, or that the ranges tell."""
+        """Return a bool if the ranges decide, else a Count that is a truth value."""
         if not isinstance(other, (int, Count)):
             return on_tensors(self.tensor(self))
         if (known := compare_ranges(self.range, range_of(other), sign)) is not None:
@@ -141,8 +141,10 @@ class Count:
         return self.new(f"not {self.atom}", BOOL, truth=True)
 
 
-def atom(array: Any) -> str:
-    return array.atom if isinstance(array, Count) else str(array) if array >= 0 else f"({array})"
+def atom(number: Any) -> str:
+    return (
+        number.atom if isinstance(number, Count) else str(number) if number >= 0 else f"({number})"
+    )
 
 
 def range_of(value: int | Count) -> Range:
@@ -150,7 +152,7 @@ def range_of(value: int | Count) -> Range:
 
 
 def compare_ranges(left: Range, right: Range, sign: str) -> bool | None:
-    """Compare all numbers of two ranges; None: it holds for some and not for others."""
+    """Return a comparison's result if it is the same for all numbers of two ranges, else None."""
     (al, ah), (bl, bh) = left, right
     match sign:
         case "<":
@@ -165,12 +167,12 @@ def compare_ranges(left: Range, right: Range, sign: str) -> bool | None:
 
 
 def bounded(lo: int | Count, hi: int | Count) -> bool:
-    """Is it known how many steps a loop from lo to hi has at most?"""
+    """Is it known how many steps a loop from `lo` to `hi` has at most?"""
     return range_of(lo)[0] > ANY[0] and range_of(hi)[1] < ANY[1]
 
 
 def extreme(which: str, left: Count | int, right: Count | int) -> Count | int:
-    """min or max of two, one of which is counted."""
+    """The minimum or maximum of two numbers: a Count unless their ranges decide."""
     if isinstance(left, int) and isinstance(right, int):
         return (min if which == "min" else max)(left, right)
     (al, ah), (bl, bh) = range_of(left), range_of(right)

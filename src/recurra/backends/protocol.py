@@ -1,4 +1,4 @@
-"""The protocol of backends: what a program asks of one, on one device or on several workers."""
+"""The protocol of backends: how a program compiles regions and moves arrays, on any device."""
 
 from __future__ import annotations
 
@@ -15,131 +15,131 @@ from recurra.storage.storage_plan import StoragePlan
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)
 ArrayFunction = Callable[..., tuple[LibraryArray, ...]]  # a launch or a host call
-Wrap = Callable[[str, ArrayFunction], ArrayFunction]  # of one of them, by its name
+Wrap = Callable[[str, ArrayFunction], ArrayFunction]  # (name, function) -> its replacement
 
 
 class Backend(Protocol):
-    """Compiles regions; holds arrays. Regions may destroy (donate) what they give back."""
+    """Compiles regions and holds arrays. A region may destroy (donate) the arrays it returns anew."""
 
     name: str
 
     @property
     def machine(self) -> ArrayMachine:
-        """The machine that runs the statements of a region."""
+        """The machine that the walk runs on when the host reads stores."""
         ...
 
     @property
     def target(self) -> Target:
-        """The target for choices by cost."""
+        """The properties of the device that choices by cost depend on."""
         ...
 
     @property
     def compiles_whole(self) -> bool:
-        """May a program be one function, with all that is around its kernels? `single_run.py`."""
+        """May a program be compiled to one function of its inputs? See `single_launch.py`."""
         ...
 
     @property
     def threaded(self) -> bool:
-        """Do launches beside host calls run in a thread of ours? `overlap.py`."""
+        """Must a launch run in a thread of ours to overlap with host calls? See `overlap.py`."""
         ...
 
     def compile(self, plan: StoragePlan, region: Region) -> ArrayFunction:
-        """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
+        """Return f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)."""
         ...
 
     def reading(self, read: Reading) -> Callable[..., list[Any]]:
-        """f(times, *stores): what `read` reads on the machine that sees the stores soonest.
+        """Return f(times, *stores), which runs `read` on the machine that sees the stores soonest.
 
-        Where they lie in the host's memory that takes no launch, which would be behind others.
+        Stores in the host's memory are read without a launch, which would queue behind others.
         """
         ...
 
     def array(self, source: Any) -> Any:
-        """An array of this backend, in memory of its own."""
+        """Copy an array to the backend; `source` may change afterwards."""
         ...
 
     def made(self, array: np.ndarray) -> Any:
-        """An array of this backend, of one that nobody else will ask for."""
+        """Convert a temporary NumPy array, which nobody else reads or writes, to the backend."""
         ...
 
     def lent(self, array: np.ndarray) -> Any:
-        """The same for launches that only read it: where it lies, if they can read it there."""
+        """Convert an array for launches that only read it; its memory is shared if they can."""
         ...
 
     def given(self, array: np.ndarray) -> Any:
-        """Make an argument of regions from a result of a host call, in memory of its own."""
+        """Copy a host call's result to an array that a region takes as an argument."""
         ...
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
-        """Memory that the host writes to, and an array of this backend in it; or None.
+        """Return a host buffer and an array of the backend on the same memory, or None.
 
-        Whoever launches, and then writes there, changes nothing of what was launched.
+        The host may write to the buffer after a launch: results of the launch do not change.
         """
         ...
 
     def wait(self, array: Any) -> Any:
-        """Wait for the result of a launch, and return it."""
+        """Block until the launch that computes an array is done; return the array."""
         ...
 
     def settle(self) -> None:
-        """Return when all launches so far have ended, whoever has their results."""
+        """Block until all launches so far are done, whoever has their results."""
         ...
 
     def borrow(self, array: Any) -> Any:
-        """An array of this backend in the memory of a foreign one (DLPack); never written to."""
+        """Wrap an array of another library without a copy (DLPack); it is never written to."""
         ...
 
     def seen(self, array: Any) -> np.ndarray:
-        """An array in the host's memory, lent for so long that a launch may still destroy it."""
+        """A short-lived view of an array in the host's memory: later launches may destroy it."""
         ...
 
     def operand(self, array: Any) -> np.ndarray:
-        """Make an argument of a host call, which no launch overwrites before it returns."""
+        """The operand of a host call: a view that no launch destroys before the call returns."""
         ...
 
     def aside(self, array: Any) -> Any:
-        """A copy of an array in the host's memory, where the device's copy engine reaches it."""
+        """Copy an array to the host's memory, pinned if the device's copy engine needs that."""
         ...
 
     def back(self, array: Any) -> Any:
-        """An array of this backend, of a copy that was put aside."""
+        """Copy an array back to the device from the copy that `aside` made."""
         ...
 
     def numpy(self, array: Any) -> np.ndarray:
-        """A NumPy array that later launches leave alone."""
+        """A NumPy array that later launches do not change."""
         ...
 
     def result(self, array: Any) -> np.ndarray:
-        """A NumPy array, of one that no launch is given again."""
+        """Convert an array that no launch takes again to NumPy, without a copy if possible."""
         ...
 
 
 class Mesh(Backend, Protocol):
-    """A backend on several workers: every array of it is [workers, *as one worker has it]."""
+    """A backend on several workers: each of its arrays is [workers, *shape on one worker]."""
 
     def array(self, source: Any) -> Any:
-        """The same array for every worker."""
+        """Copy the same array to every worker."""
         ...
 
     def spread(self, parts: Sequence[Any]) -> Any:
-        """An array for each worker."""
+        """Join one part for each worker to an array [workers, ..]."""
         ...
 
     def parts(self, array: Any) -> Iterable[Any]:
-        """The part of an array that each worker has."""
+        """The part of each worker of an array."""
         ...
 
     def copy(self, array: Any) -> Any:
-        """An array of the mesh, in memory of its own."""
+        """Copy an array of the mesh."""
         ...
 
 
 def is_mesh(backend: Backend) -> TypeGuard[Mesh]:
-    """Is it one of several workers?"""
+    """Is the backend one of several workers?"""
     return hasattr(backend, "spread")
 
 
 def mesh_of(backend: Backend) -> Mesh:
-    """The backend of a program with shards, which is a mesh."""
+    """Return the backend of a program with shards, typed as the mesh that it is."""
     assert is_mesh(backend)
     return backend

@@ -1,6 +1,6 @@
-"""RegionCache: what a backend made of the regions of plans, so that it makes each once.
+"""RegionCache: the compiled regions of plans, so that each is compiled once.
 
-What is asked for a plan before it is chosen (its memory) is what then runs.
+A region that is compiled to learn how much memory its plan takes is the one that then runs.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ T = TypeVar("T")
 
 @dataclass
 class RegionCache(Generic[T]):
-    """A cache by plan, compared as one object, and by the name of a region in it."""
+    """Compiled regions, by plan (compared by identity) and by the name of the region."""
 
     plans: list[tuple[StoragePlan, dict[str, T]]] = field(
         default_factory=list[tuple[StoragePlan, dict[str, T]]]
     )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Code belongs to this process: copies and pickles begin with none."""
+        """Copies and pickles are empty: compiled code belongs to this process."""
         return type(self), ()
 
     def get(self, plan: StoragePlan, region: Region, make: Callable[[StoragePlan, Region], T]) -> T:
-        """Return what there is of a region, or make it."""
-        made = self.of(plan)
-        if region.name not in made:
-            made[region.name] = make(plan, region)
-        return made[region.name]
+        """Return the compiled region, making it if it is missing."""
+        regions = self.of(plan)
+        if region.name not in regions:
+            regions[region.name] = make(plan, region)
+        return regions[region.name]
 
     def of(self, plan: StoragePlan) -> dict[str, T]:
-        """Return what there is of a plan, by region."""
-        found = next((made for known, made in self.plans if known is plan), None)
+        """Return the compiled regions of a plan, by name."""
+        found = next((regions for known, regions in self.plans if known is plan), None)
         if found is None:
             found = dict[str, T]()
             self.plans.append((plan, found))
@@ -44,13 +44,13 @@ class RegionCache(Generic[T]):
 
 
 class MadeAtFirstCall:
-    """A function that `make` makes of the arguments of its first call."""
+    """A function that `make` builds from the arguments of its first call."""
 
     def __init__(self, make: Callable[..., Callable[..., Any]]) -> None:
         self.make = make
-        self.made: Callable[..., Any] | None = None
+        self.function: Callable[..., Any] | None = None
 
-    def __call__(self, *given: Any) -> Any:
-        if self.made is None:
-            self.made = self.make(*given)
-        return self.made(*given)
+    def __call__(self, *args: Any) -> Any:
+        if self.function is None:
+            self.function = self.make(*args)
+        return self.function(*args)

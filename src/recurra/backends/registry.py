@@ -1,4 +1,4 @@
-"""Backends by name, imported only when they are asked for."""
+"""Backends by name, each imported only when it is used."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BACKENDS = {
     "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
 }
 DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
-ON_DISK = {"jax": "recurra.backends.jax.disk_cache:CachedJax"}
-"""Those that can keep what they compile; regions of `jax+nest` would name kernels that are gone."""
+ON_DISK = {"jax": "recurra.backends.jax.cached:CachedJax"}
+"""Backends that keep compiled regions; those of `jax+nest` would name kernels that are gone."""
 MESHES = {
     "jax": "recurra.backends.jax.mesh:JaxMesh",
     "numpy": "recurra.backends.numpy.mesh:NumpyMesh",
@@ -28,19 +28,19 @@ MESHES = {
 
 
 def backend_of(backend: str | Backend) -> Backend:
-    """A backend by its name; imported only then."""
-    asked: Any = backend
-    if not isinstance(asked, str) and hasattr(asked, "target"):
-        return asked
-    one_of("backend", asked, BACKENDS)
-    module, _, name = BACKENDS[asked].partition(":")
-    with needed_by(f"the backend {asked!r}"):
-        given = [importlib.import_module(DOORS[asked])] if asked in DOORS else []
-        return getattr(importlib.import_module(module), name)(*given)
+    """Return the backend of that name, importing it; a backend object is returned as it is."""
+    wanted: Any = backend
+    if not isinstance(wanted, str) and hasattr(wanted, "target"):
+        return wanted
+    one_of("backend", wanted, BACKENDS)
+    module, _, name = BACKENDS[wanted].partition(":")
+    with needed_by(f"the backend {wanted!r}"):
+        arguments = [importlib.import_module(DOORS[wanted])] if wanted in DOORS else []
+        return getattr(importlib.import_module(module), name)(*arguments)
 
 
 def mesh_of(backend: Backend, workers: int) -> Backend:
-    """The backend on several workers."""
+    """Return the backend on several workers. Raise RecurraError if there is none."""
     if backend.name not in MESHES:
         raise RecurraError(
             f"the backend {backend.name!r} runs on one worker, not {workers}",
@@ -58,14 +58,14 @@ def keeps_regions(backend: Backend) -> bool:
 
 
 def on_disk(backend: Backend, entry: Any) -> Backend:
-    """The backend with its compiled regions kept in an entry of the compilation cache."""
+    """Return the backend that keeps its compiled regions in an entry of the compilation cache."""
     module, _, name = ON_DISK[backend.name].partition(":")
     return getattr(importlib.import_module(module), name)(entry)
 
 
 def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
-    """Raises where a table has nothing of that name."""
-    if name not in list(table):  # which may be anything
+    """Raise RecurraError if a table has no entry of that name."""
+    if name not in list(table):  # a name of any type
         raise RecurraError(
             f"there is no {what} {name!r}",
             facts=f"there are {', '.join(table)}",

@@ -1,4 +1,4 @@
-"""Parts of generated source that its writers share: names, tuples, moves, and keys of stores."""
+"""Parts of generated source that all writers share: names, tuples, assignments, indices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NAME = r"[^\W\d]\w*"
 
 
 class FreeNames:
-    """Names for a source, none of which is given twice."""
+    """Unused names for generated source: none is returned twice."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken, self.count = set(taken), 0
 
     def fresh(self, stem: str = "x") -> str:
-        """A numbered name."""
+        """Return a new numbered name."""
         while True:
             self.count += 1
             if (name := f"{stem}{self.count}") not in self.taken:
@@ -26,7 +26,7 @@ class FreeNames:
                 return name
 
     def named(self, wanted: str) -> str:
-        """A free name like the wanted one."""
+        """Return a free name that resembles the wanted one."""
         stem = re.sub(r"\W|^(?=\d)", "_", wanted, flags=re.ASCII)
         while stem in self.taken or not stem.isidentifier():
             stem += "_"
@@ -35,12 +35,12 @@ class FreeNames:
 
 
 def clamped_start(start: Any, size: int, full: int) -> Any:
-    """The start of so many places of an axis, moved so that all of them are there."""
+    """The start of a slice of `size` elements, clamped so that it lies within `full` ones."""
     return extreme("min", extreme("max", start, 0), full - size)
 
 
 def joined(keys: Sequence[str]) -> str:
-    """Slices of the leading axes; axes that are whole at the end need none."""
+    """Join the slices of axes to an index; whole axes at the end are left out."""
     found = list(keys)
     while found and not found[-1]:
         found.pop()
@@ -58,6 +58,6 @@ def tuple_of(texts: Sequence[str]) -> str:
 
 
 def moves(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """The line `a, b = c, d` for what travels and has changed in a step; none if nothing has."""
-    moved = [(name, text) for name, text in pairs if name != text]
-    return [" = ".join(map(", ".join, zip(*moved, strict=True)))] if moved else []
+    """The line `a, b = c, d` that updates loop-carried variables; no line if none has changed."""
+    changed = [(name, text) for name, text in pairs if name != text]
+    return [" = ".join(map(", ".join, zip(*changed, strict=True)))] if changed else []

@@ -1,4 +1,4 @@
-"""The namespace that operators see: jax.numpy, and loops."""
+"""The array namespace of operators under JAX: jax.numpy, and loops."""
 
 from __future__ import annotations
 
@@ -19,100 +19,100 @@ from recurra.cost.thresholds import MAX_LOOP_AXIS, MAX_LOOP_ROW
 from recurra.ops.contraction import result_shape
 from recurra.ops.random import threefry_rounds
 
-# Whole numbers of 16 bits, which programs do not have, stand for floats of 16 bits.
+# 16-bit integers, which programs do not have, stand for 16-bit floats.
 WORDS: dict[Any, Any] = {ml_dtypes.bfloat16: np.uint16, np.float16: np.int16}
 FLOATS = {word: number for number, word in WORDS.items()}
 
 
 def words(array: Any) -> Any:
-    """Floats of 16 bits, of an array or a tree of arrays, as whole numbers of the same bits.
+    """View 16-bit floats, in an array or a tree of arrays, as integers of the same bits.
 
-    XLA's CPU has no floats of 16 bits: it moves them as f32, and passes over all of the array for
-    that. What is held from launch to launch and from step to step is words there.
+    XLA's CPU has no 16-bit floats: it moves them as f32, in a pass over the whole array. So arrays that
+    live from launch to launch, or from step to step, are integers there.
     """
     return word(array) if isinstance(array, (np.ndarray, jax.Array)) else jax.tree.map(word, array)
 
 
 def floats(array: Any) -> Any:
-    """The numbers that `words` made words of."""
+    """View the integers that `words` returned as floats again."""
     return (
         number(array) if isinstance(array, (np.ndarray, jax.Array)) else jax.tree.map(number, array)
     )
 
 
 def word(array: Any) -> Any:
-    """One array of `words`."""
+    """Apply `words` to one array."""
     kind = WORDS.get(_kind(array))
-    return array if kind is None or devices()[0].platform != "cpu" else _seen_as(kind, array)
+    return array if kind is None or devices()[0].platform != "cpu" else _bitcast(kind, array)
 
 
 def number(array: Any) -> Any:
-    """One array of `floats`."""
+    """Apply `floats` to one array."""
     kind = FLOATS.get(_kind(array))
-    return array if kind is None else _seen_as(kind, array)
+    return array if kind is None else _bitcast(kind, array)
 
 
 def _kind(array: Any) -> Any:
     return array.dtype.type if hasattr(array, "dtype") else type(array)
 
 
-def _seen_as(kind: Any, array: Any) -> Any:
+def _bitcast(kind: Any, array: Any) -> Any:
     if isinstance(array, Tracer):
         return lax.bitcast_convert_type(array, kind)
-    return np.asarray(array).view(kind)  # where it lies
+    return np.asarray(array).view(kind)  # no copy
 
 
 def in_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is given words, and gives them."""
+    """Wrap a function so that its arguments and results are passed as `words`."""
 
     @wraps(function)
-    def run(*given: Any) -> Any:
-        return words(function(*floats(given)))
+    def run(*args: Any) -> Any:
+        return words(function(*floats(args)))
 
     return run
 
 
 def moved(function: Callable[..., Any], *xs: Any) -> Any:
-    """f(*xs), of an f that moves numbers of one type and computes nothing, as words."""
+    """Apply a function that moves elements of one type, and computes nothing, to their `words`."""
     dtype = jnp.result_type(*xs)
-    made = function(*words([jnp.asarray(x, dtype) for x in xs]))
-    return made if made.dtype == dtype else floats(made)
+    result = function(*words([jnp.asarray(x, dtype) for x in xs]))
+    return result if result.dtype == dtype else floats(result)
 
 
 def here(array: Any, step: Any) -> Any:
-    """The array as it is in a step of a loop: what is made of it is not made before the loop."""
+    """Tie an array to a step of a loop, so that XLA hoists nothing that is computed from it."""
     return lax.optimization_barrier((array, step))[0]
 
 
 def _reduced_in_loop(
     join: Callable[[Any, Any], Any], identity: float, array: Any, axis: int, keepdims: bool
 ) -> Any:
-    """The array with one axis reduced, by a loop of XLA's own."""
-    made = lax.reduce(array, np.float32(identity), join, (axis,))
-    return jnp.expand_dims(made, axis) if keepdims else made
+    """Reduce one axis of an array by a loop of XLA's own."""
+    result = lax.reduce(array, np.float32(identity), join, (axis,))
+    return jnp.expand_dims(result, axis) if keepdims else result
 
 
 def _short_axis(array: Any, axes: Any) -> int | None:
-    """The axis of few elements that is reduced, if it is one, and a library would be called.
+    """The reduced axis if it is a single short one, and XLA would call a library; else None.
 
     XLA's CPU has YNNPACK reduce floats, which takes several times as long as a loop of XLA's own
-    for results of few elements each. It finds reductions by what they are written with.
+    for results of few elements each. It recognizes reductions by the operator they are written with.
     """
-    one = axes if isinstance(axes, tuple) else (axes,)
+    reduced = axes if isinstance(axes, tuple) else (axes,)
     if (
-        one == (None,)
-        or len(one) != 1
+        reduced == (None,)
+        or len(reduced) != 1
         or array.dtype != np.float32
         or devices()[0].platform != "cpu"
     ):
         return None
-    axis = one[0] % array.ndim
+    axis = reduced[0] % array.ndim
     most = MAX_LOOP_ROW if axis == array.ndim - 1 else MAX_LOOP_AXIS
     return axis if array.shape[axis] <= most else None
 
 
 class JaxNamespace:
-    """`xp` for operators."""
+    """The array namespace `xp` of operators."""
 
     truncates = True  # XLA casts floats that do not fit an integer as `truncated` does
 
@@ -124,7 +124,7 @@ class JaxNamespace:
         return lax.fori_loop(0, times, body, state)
 
     def take(self, array: Any, at: Any, axis: int, mode: str = "raise") -> Any:
-        """All places are there: none is counted from the end, and nothing asks whether it is."""
+        """Gather without bounds checks: indices are in range, and none counts from the end."""
         at = jnp.clip(at, 0, array.shape[axis] - 1) if mode == "clip" else jnp.asarray(at)
         key = (*(slice(None),) * axis, at.astype(np.uint32))
         return moved(lambda bits: bits.at[key].get(mode="promise_in_bounds"), array)
@@ -139,21 +139,21 @@ class JaxNamespace:
         return moved(lambda x, y: jnp.where(condition, x, y), array, otherwise)
 
     def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
-        """Contract in a loop over parts; the last one begins early enough to be whole."""
+        """Contract operands cast to `dtype`, part by part in a loop; the last part may overlap."""
         by = parts(labels, dtype, *xs) if devices()[0].platform == "cpu" else None
         if by is None:
             return self.einsum(labels, *(x.astype(dtype) for x in xs))
         length, size, axis = by.length, by.size, by.axis
         whole = words(xs[by.operand])
 
-        def body(k: Any, made: Any) -> Any:
+        def body(k: Any, result: Any) -> Any:
             start, some = jnp.minimum(k * length, size - length), list(xs)
             some[by.operand] = floats(lax.dynamic_slice_in_dim(here(whole, k), start, length, axis))
             part = self.einsum(labels, *(x.astype(dtype) for x in some))
-            return lax.dynamic_update_slice_in_dim(made, part, start, by.out)
+            return lax.dynamic_update_slice_in_dim(result, part, start, by.out)
 
-        made = jnp.zeros(result_shape(labels, *xs), dtype)
-        return lax.fori_loop(0, -(-size // length), body, made)
+        result = jnp.zeros(result_shape(labels, *xs), dtype)
+        return lax.fori_loop(0, -(-size // length), body, result)
 
     def sum(
         self,
@@ -163,7 +163,7 @@ class JaxNamespace:
         keepdims: bool = False,
         **options: Any,
     ) -> Any:
-        """`numpy.sum`; a - -b is a + b to the last bit."""
+        """`numpy.sum`; a - -b, which XLA does not recognize, is a + b to the last bit."""
         short = _short_axis(array, axis)
         if short is None or options or dtype not in (None, array.dtype):
             return jnp.sum(array, axis, dtype, keepdims=keepdims, **options)
@@ -177,22 +177,22 @@ class JaxNamespace:
         return _reduced_in_loop(lambda a, b: -lax.min(-a, -b), -np.inf, array, short, keepdims)
 
     def pow(self, array: Any, times: Any) -> Any:
-        """Powers of whole numbers; `jax.numpy` sees the last six bits of the exponent."""
-        made = jnp.ones_like(array)
+        """Integer powers; `jax.numpy` looks at the last six bits of the exponent only."""
+        result = jnp.ones_like(array)
         for k in range(jnp.iinfo(times.dtype).bits):
-            made = jnp.where((times >> k) & 1, made * array, made)
+            result = jnp.where((times >> k) & 1, result * array, result)
             array = array * array
-        return made
+        return result
 
     def materialize(self, array: Any) -> Any:
-        """An array that XLA makes as it is, and fuses with nothing that reads it."""
+        """Have XLA compute the array as it is, fused with nothing that reads it."""
         return lax.optimization_barrier(array)
 
     def cummax(self, array: Any, axis: int) -> Any:
         return lax.cummax(array, axis)
 
     def topk(self, array: Any, size: int, axis: int) -> Any:
-        """`TopK`; lax tells -0 from 0, and the NaNs by their signs."""
+        """`TopK`; lax would tell -0 from 0, and NaNs by their signs."""
         array = jnp.where(jnp.isnan(array), jnp.nan, jnp.where(array == 0, 0, array)).astype(
             jnp.float32
         )

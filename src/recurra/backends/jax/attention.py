@@ -1,4 +1,4 @@
-"""Attention by `jax.nn.dot_product_attention`: all that there may be of a range, masked."""
+"""Attention by `jax.nn.dot_product_attention`, over the longest possible range, masked."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from recurra.ops.attention import FAR, Attention
 
 
 def attention(
-    op: Attention, env: Mapping[str, Any], queries: Any, keys: Any, values: Any, *seen: Any
+    op: Attention, env: Mapping[str, Any], queries: Any, keys: Any, values: Any, *masks: Any
 ) -> Any:
-    """The op as one call; as its equations with a cap, or values of another width than keys.
+    """Compute the op in one call; with a cap, or values of another width than keys, by equations.
 
     Rows of the same keys, such as the heads of a group, are positions of one query.
     """
     r = op.roles()
     if op.cap or values.shape[r.v.index(r.e)] != keys.shape[r.k.index(r.d)]:
-        return op.run(jnp, env, queries, keys, values, *seen)
+        return op.run(jnp, env, queries, keys, values, *masks)
     size = dict(zip(r.q, queries.shape, strict=True)) | dict(zip(r.k, keys.shape, strict=True))
     first, last = r.batch[:-1], r.batch[-1:]
 
@@ -42,7 +42,7 @@ def attention(
     if op.length is not None:
         there = jnp.arange(size[r.n]) < evaluate(op.length, env, jnp)
         bias = jnp.where(there, 0.0, -jnp.inf)[None, None, None, :]
-    for x in seen:
+    for x in masks:
         order = [c for c in (*first, *last, *r.rows, r.n) if c in r.seen]
         x = turned(x, r.seen, order)
         x = x.reshape([size[c] if c in order else 1 for c in (*first, *last, *r.rows, r.n)])
@@ -50,18 +50,18 @@ def attention(
         shape = (prod(size[c] for c in first), prod(size[c] for c in last))
         hidden = jnp.where(whole.reshape(*shape, -1, size[r.n]), 0.0, FAR)
         bias = hidden if bias is None else bias + hidden
-    given = (
+    operands = (
         four(queries, r.q, r.rows, r.d),
         four(keys, r.k, r.n, r.d),
         four(values, r.v, r.n, r.e),
     )
     more = None if bias is None else bias.astype(queries.dtype)
-    y = jax.nn.dot_product_attention(*given, bias=more, scale=1.0)
+    y = jax.nn.dot_product_attention(*operands, bias=more, scale=1.0)
     have = (*first, *r.rows, *last, *r.e)
     sizes = {**size, r.e: values.shape[r.v.index(r.e)]}
     return turned(y.reshape([sizes[c] for c in have]), have, r.y)
 
 
 def turned(array: Any, have: Sequence[str], want: Sequence[str]) -> Any:
-    """An array with axes `have` as `want`."""
+    """Permute an array from the axis labels `have` to the order `want`."""
     return jnp.permute_dims(array, tuple(have.index(c) for c in want))

@@ -1,4 +1,4 @@
-"""Devices: what JAX finds to run programs on, and when they have nothing left to do."""
+"""The devices that JAX finds to run programs on, and waiting until they are idle."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ASYNC = "jax_cpu_enable_async_dispatch"
 
 @cache
 def ends_at_return() -> bool:
-    """Has a launch on the CPU ended when it returns? It has, if JAX has made nothing before.
+    """Are launches on the CPU synchronous? They are if JAX had not started before.
 
-    Else JAX gives each to another thread and wakes this one, which takes as long as some small
-    networks.
+    Otherwise JAX hands each launch to another thread and wakes this one, which takes as long as some
+    small networks.
     """
     if not backends_are_initialized():
         jax.config.update(ASYNC, False)
@@ -47,7 +47,7 @@ def devices() -> list[Any]:
 
 
 def settle(used: Iterable[Any]) -> None:
-    """Return when devices have ended all that was launched: each takes its launches in order."""
+    """Wait until devices have finished all launches; each runs its launches in order."""
     jax.block_until_ready([_launch(_number(device)) for device in used])
 
 
@@ -63,5 +63,5 @@ def _number(device: Any) -> Any:
 
 @cache
 def settle_at_exit() -> None:
-    """Have Python wait for launches before it ends: what they call back, or let go of, needs it."""
+    """Have Python wait for launches before it ends: callbacks and deallocations need it."""
     atexit.register(lambda: settle(jax.local_devices()))

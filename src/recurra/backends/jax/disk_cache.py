@@ -1,10 +1,10 @@
-"""Regions that are kept on disk as XLA made them; those of one text are one.
+"""Compiled regions kept on disk; regions of the same StableHLO text share their code.
 
 <program>/region_12_i_t-9b..   the name of its code
-<code>/code                    what XLA made of a text: of this region, and of region_18_i_t,
-                               and of those of other programs
+<code>/code                    the code of one text: of this region, of region_18_i_t, and of
+                               regions of other programs
 
-One region is compiled after the other, for XLA shares the code of one among all cores.
+Regions are compiled one after the other: XLA spreads the compilation of each over all cores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class CachedParts(Protocol):
-    """A cache of the parts of a program, by name, beside other programs."""
+    """An entry of the compilation cache: parts by name; `beside` finds another entry."""
 
     @property
     def name(self) -> str: ...
@@ -49,7 +49,7 @@ class CachedParts(Protocol):
 
 
 class CachedJax(JaxBackend):
-    """XLA; a region is loaded at its first launch, or compiled and kept."""
+    """JAX with regions on disk: each is loaded, or compiled and written, at its first launch."""
 
     def __init__(self, kept: CachedParts):
         super().__init__()
@@ -65,7 +65,7 @@ class CachedJax(JaxBackend):
         return in_its_bits(plan, CodeLaunch(lambda: self.only(plan, region), inner))
 
     def only(self, plan: StoragePlan, region: Region) -> Any:
-        """The compiled region, made ready once."""
+        """Return the code of a region, loaded or compiled once."""
         return self.loaded.get(plan, region, self.ready)
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
@@ -80,7 +80,7 @@ class CachedJax(JaxBackend):
         return super().takes(array) and not self.is_elsewhere(array)
 
     def argument(self, array: Any) -> Any:
-        """An array as a launch takes it; one that lies on other devices is copied to its own."""
+        """Convert an array for a launch; one on another device is copied to `device`."""
         array = super().argument(array)
         return jax.device_put(array, self.device) if self.is_elsewhere(array) else array
 
@@ -100,18 +100,20 @@ class CachedJax(JaxBackend):
     def of_region(
         self, plan: StoragePlan, region: Region, lower: Callable[[], Any], whole: bool = False
     ) -> Any:
-        """The code of a region, or of the `whole` program that is one, from the caller's arrays to
-        results; traced only if it is not kept."""
-        told = (replace(region, active=frozenset()), sorted(region.active), plan.stores, whole)
-        return self.found(region.name, repr(told), lower, options_for(plan, region))
+        """Return the code of a region, or of the `whole` program that is one, inputs to results.
 
-    def found(self, name: str, told: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
-        """The code of what is lowered: loaded, or compiled and kept.
-
-        `told` tells it from other parts of the program, which has one compilation, but may be
-        cut into regions in several ways.
+        It is traced only if its code is not on disk.
         """
-        part = f"{name}-{_digest(place(), told)}"
+        key = (replace(region, active=frozenset()), sorted(region.active), plan.stores, whole)
+        return self.found(region.name, repr(key), lower, options_for(plan, region))
+
+    def found(self, name: str, key: str, lower: Callable[[], Any], options: dict[str, Any]) -> Any:
+        """Return the code of what `lower` lowers: loaded, or compiled and written.
+
+        `key` tells it from other parts of the program, which has one entry, but may be cut into
+        regions in several ways.
+        """
+        part = f"{name}-{_digest(place(), key)}"
         known = self.kept.get(part, bytes.decode)
         code = self.code(self.kept.beside(known)) if known else None
         if code is not None:
@@ -131,14 +133,14 @@ class CachedJax(JaxBackend):
         return self.codes[kept.name]
 
     def code(self, kept: CachedParts) -> Any:
-        """The code of a text that is at hand or on disk."""
+        """Return the code of an entry from memory or from disk; None if there is none."""
         found = self.codes.get(kept.name)
         if found is None and (found := kept.get("code", _load)) is not None:
             self.codes[kept.name] = found
         return found
 
     def keep(self, kept: CachedParts, name: str) -> None:
-        """Write the code that was made."""
+        """Write compiled code to its entry."""
         try:
             data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
         except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
@@ -148,20 +150,20 @@ class CachedJax(JaxBackend):
 
 
 def text_of(lowered: Any) -> str | None:
-    """Return all that XLA makes code of, and how it is called, without the name of the region.
+    """Return the text that XLA compiles, and its calling convention, less the region's name.
 
-    None: the code calls functions of this process, of which the text says nothing.
+    Return None if the code calls functions of this process, which the text does not contain.
     """
     args = lowered._lowering.compile_args  # there is no public way to know which arguments are used
     if args["host_callbacks"] or args["keepalive"]:
         return None
     text = re.sub(r"\Amodule @\S+", "module", lowered.as_text())
-    called = (lowered.in_tree, lowered.out_tree, lowered.in_avals, sorted(args["kept_var_idx"]))
-    return f"{called} {text}"
+    convention = (lowered.in_tree, lowered.out_tree, lowered.in_avals, sorted(args["kept_var_idx"]))
+    return f"{convention} {text}"
 
 
 def options_for(plan: StoragePlan, region: Region) -> dict[str, Any]:
-    """XLA's options: what runs once, beside the loops of its program, is compiled in less time."""
+    """XLA's options: a region that runs once, in a program with loops, is optimized less."""
     level = "xla_backend_optimization_level"
     chosen = level in os.environ.get("XLA_FLAGS", "")
     chosen |= jax.config.read("jax_disable_most_optimizations") is True
@@ -172,23 +174,23 @@ def options_for(plan: StoragePlan, region: Region) -> dict[str, Any]:
 
 
 def place() -> str:
-    """A name for what JAX compiles for, and for how it is set."""
+    """A digest of the device that JAX compiles for, and of JAX's configuration."""
     device = devices()[0]
-    told = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
-    told.append(device.client.platform_version)  # of the compiler for a GPU
+    facts = [device.platform, device.device_kind, jax.device_count(), os.environ.get("XLA_FLAGS")]
+    facts.append(device.client.platform_version)  # has the version of the compiler for a GPU
     config: Any = jax.config
-    told += [config.jax_enable_x64, config.jax_default_matmul_precision]
-    told.append(config.read("jax_disable_most_optimizations"))
-    return _digest(*told)
+    facts += [config.jax_enable_x64, config.jax_default_matmul_precision]
+    facts.append(config.read("jax_disable_most_optimizations"))
+    return _digest(*facts)
 
 
-def _digest(*told: object) -> str:
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 @cache
 def _listening() -> list[str]:
-    """The cache hits that JAX reports of its own cache, from the first call on."""
+    """Listen to JAX's own compilation cache from the first call on; return the list of hits."""
     found: list[str] = []
 
     def heard(event: str, **_: object) -> None:
@@ -204,7 +206,7 @@ def _hits() -> int:
 
 
 def _load(data: bytes) -> Callable[..., Any]:
-    """The code, for the device that launches run on; JAX would take all that there are."""
+    """Load serialized code for the device that launches run on; JAX would load it for all."""
     here = [_device()]
     return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=here)
 

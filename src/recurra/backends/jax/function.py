@@ -19,7 +19,7 @@ from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide
 
 
 def refused(name: str, what: str, facts: str) -> NoReturn:
-    """Refuse a primitive that has no equations."""
+    """Raise RecurraError: the function uses a primitive that has no equations."""
     raise RecurraError(
         f"{name} uses {what}, which cannot be imported",
         facts=facts,
@@ -29,7 +29,7 @@ def refused(name: str, what: str, facts: str) -> NoReturn:
 
 
 def number(divisor: Expr | int, name: str, kind: str) -> int:
-    """A size that a primitive needs as a number; refused if it comes with compile."""
+    """Return a size that must be a number. Raise RecurraError if it is only known at compile."""
     if isinstance(divisor, int):
         return divisor
     refused(
@@ -40,7 +40,7 @@ def number(divisor: Expr | int, name: str, kind: str) -> int:
 
 
 def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) -> RecurraError:
-    """A function that JAX cannot trace; `taker` is what it was given to."""
+    """The error for a function that JAX cannot trace; `taker` is the function it was passed to."""
     given = f"it was given {', '.join(map(str, types))}"
     hint = f"{taker} takes a pure function of jax arrays; for others use rc.call"
     late = [n for x in types for n in x.shape if not isinstance(n, int)]
@@ -58,7 +58,7 @@ def untraceable(name: str, error: Exception, types: Sequence[Type], taker: str) 
 
 
 class Traced:
-    """`fn` on arrays: mapped over axes as asked, called under numpy or traced under jax."""
+    """A jax function on arrays: mapped over axes, called under NumPy or traced under JAX."""
 
     def __init__(self, fn: Callable[..., Any], x64: bool | None = None):
         self.fn = jax.jit(fn)  # traced once, however many of its results are read
@@ -67,7 +67,7 @@ class Traced:
         self.x64: bool = jax.config.jax_enable_x64 if x64 is None else x64  # pyright: ignore
 
     def bits(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
-        """JAX as the function wants it for such operands, whatever the program beside it has."""
+        """The context with JAX's 64-bit types on, if the function or its operands need them."""
         return jax.enable_x64(self.x64 or any(is_wide(x.dtype) for x in xs))
 
     def __call__(self, xp: Any, vmaps: tuple[Any, ...], *xs: Any) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ class Traced:
         return Traced(back, self.x64)
 
     def text(self, xs: Sequence[Type]) -> str:
-        """All that it computes on arrays of these types: equal texts are one function."""
+        """All that the function computes on arrays of these types: equal texts, equal functions."""
         avals = Sizes(xs).avals(xs)
         with self.bits(avals):
             closed = jax.make_jaxpr(self.fn)(*avals)
@@ -132,10 +132,10 @@ class Traced:
     def shapes(
         self, vmaps: tuple[Any, ...], xs: Sequence[tuple[tuple[int, ...], str]]
     ) -> list[Any]:
-        """Shapes and types of what `on_tensors` gives of arrays that have these."""
-        given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in xs]
-        with self.bits(given):
-            return jax.tree.leaves(jax.eval_shape(self.compiled(vmaps), *given))
+        """The shapes and dtypes of the results of `on_tensors` for operands of these."""
+        avals = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in xs]
+        with self.bits(avals):
+            return jax.tree.leaves(jax.eval_shape(self.compiled(vmaps), *avals))
 
     def result_types(self, xs: Sequence[Type]) -> tuple[tuple[Type, ...], Any]:
         """Types of the flattened results, and the tree they came in."""
@@ -148,24 +148,24 @@ class Traced:
         return tuple(types), tree
 
     def unflatten(self, tree: Any, leaves: Sequence[Any]) -> Any:
-        """Results in the tree that the function gave them in."""
+        """Arrange flat results in the tree that the function returned."""
         return jax.tree.unflatten(tree, leaves)
 
 
-def _arrays(array: Any) -> Iterator[Any]:
-    """The constants of a jaxpr and of those inside."""
-    if isinstance(array, (list, tuple)):
-        for y in cast(Sequence[Any], array):
-            yield from _arrays(y)
-    elif hasattr(array, "eqns"):
-        yield from getattr(array, "consts", ())
-        for e in array.eqns:
+def _arrays(jaxpr: Any) -> Iterator[Any]:
+    """The constants of a jaxpr and of the jaxprs inside."""
+    if isinstance(jaxpr, (list, tuple)):
+        for part in cast(Sequence[Any], jaxpr):
+            yield from _arrays(part)
+    elif hasattr(jaxpr, "eqns"):
+        yield from getattr(jaxpr, "consts", ())
+        for e in jaxpr.eqns:
             yield from (v.val for v in e.invars if hasattr(v, "val"))
             yield from _arrays(tuple(e.params.values()))
 
 
 def result_tree(fn: Callable[..., Any], xs: Sequence[Type]) -> Any:
-    """Find the result of `fn` for arrays of these types: its tree, with types for arrays."""
+    """The tree that `fn` returns for arrays of these types, with types in place of arrays."""
     traced = Traced(fn)
     types, tree = traced.result_types(xs)
     return traced.unflatten(tree, types)

@@ -1,4 +1,4 @@
-"""A function or a region → what XLA made of it: the scheduled module and its buffer assignment."""
+"""Compile a function or a region with XLA: its scheduled module and buffer assignment."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Hlo:
 def of_function(
     function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()
 ) -> Hlo:
-    """Compile a traceable function to HLO; arguments may be `jax.ShapeDtypeStruct`s."""
+    """Compile a traceable function of arrays or `jax.ShapeDtypeStruct`s. Nothing runs."""
     return _hlo(jax.jit(function, donate_argnums=donated).lower(*arguments).compile())
 
 
 def of_region(plan: StoragePlan, region: Region) -> Hlo:
-    """Compile a region of a compiled program to HLO."""
+    """Compile a region of a program. Nothing runs."""
     return _hlo(JaxBackend().lowered(plan, region).compile())
 
 

@@ -1,7 +1,7 @@
-"""A launch of a compiled region: what a call costs beside its kernels, kept small.
+"""Launches of compiled regions with little overhead beside their kernels.
 
-JAX asks each argument what it is. That takes a third of a microsecond for an array of its own; of
-a number it makes an array first, with every call, which takes four times as long.
+JAX inspects each argument. That takes a third of a microsecond for an array of its own; a number is
+made an array first, at every call, which takes four times as long.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from recurra.cost.thresholds import MAX_TIME_KEPT
 
 
 class _Times(dict[int, Any]):
-    """Times of loops as arrays of one type, each made when it is first asked for; late ones stay
-    numbers."""
+    """Loop times as arrays of one type, each made at its first use; late times stay numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,14 +31,14 @@ class _Times(dict[int, Any]):
 
 @cache
 def _times(device: Any, wide: bool) -> _Times:
-    """The times of all launches on a device whose numbers are of 64 bits, or are not."""
+    """The times of all launches on a device, whose integers have 64 bits if `wide`."""
     return _Times()
 
 
 class CodeLaunch:
-    """f(seed, *times, ..) of code that is made at its first call.
+    """The launch f(seed, *times, ..) of code that is made at its first call.
 
-    The first `inner` of its times come again and again.
+    The first `inner` times recur from call to call, so that their arrays are kept.
     """
 
     __slots__ = ("call", "inner", "make", "times")
@@ -49,20 +48,20 @@ class CodeLaunch:
         self.call: Callable[..., Any] | None = None
         self.times: dict[int, Any] = {}
 
-    def __call__(self, seed: Any, *given: Any) -> tuple[Any, ...]:
+    def __call__(self, seed: Any, *args: Any) -> tuple[Any, ...]:
         inner = self.inner
         if self.call is None:
-            return self.first(seed, *given)
+            return self.first(seed, *args)
         if not inner:
-            return self.call(seed, *given)
+            return self.call(seed, *args)
         times = self.times
-        return self.call(seed, *[times[x] for x in given[:inner]], *given[inner:])
+        return self.call(seed, *[times[x] for x in args[:inner]], *args[inner:])
 
-    def first(self, seed: Any, *given: Any) -> tuple[Any, ...]:
-        """The first call; the others leave out the method of `jax.stages.Compiled`."""
+    def first(self, seed: Any, *args: Any) -> tuple[Any, ...]:
+        """Make the first call; later ones bypass the method of `jax.stages.Compiled`."""
         code = self.make()
-        made = code(seed, *given)
+        results = code(seed, *args)
         (device,) = seed.devices()
         self.times = _times(device, jax.config.jax_enable_x64)  # pyright: ignore
         self.call = getattr(code, "_call", None) or code
-        return made
+        return results

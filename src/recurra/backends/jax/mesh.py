@@ -1,8 +1,8 @@
 """Several devices of JAX run one program, each on rows of its own (shard_map).
 
-On the host's processor the devices are threads of this process, each of one thread. After
+On the host's processor the devices are threads of this process, one thread each. After
 jax.distributed.initialize(..) they are those of all processes, which must all run the same program;
-each of them gets all results.
+each process gets all results.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class JaxMesh(JaxBackend):
 
     @property
     def target(self) -> Target:
-        """A launch waits for all devices: the host counts no loop."""
+        """A launch waits for all devices, so that the host counts no loop."""
         return replace(super().target, counted=())
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
@@ -73,19 +73,19 @@ class JaxMesh(JaxBackend):
             _expect_no_calls(plan)
         call = in_its_bits(plan, self.jitted(plan, region))
 
-        def waited(*given: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
-            return jax.block_until_ready(call(*given))
+        def waited(*args: Any) -> tuple[Any, ...]:  # collectives of queued launches can deadlock
+            return jax.block_until_ready(call(*args))
 
         return waited
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """The function that all devices run: every array has a first axis of one there."""
+        """Return the function that all devices run; their parts of arrays have a first axis of one."""
         ints = times(region)
         own = function(plan, region, self.machine, here=_here)
 
-        def one(seed: Any, *given: Any) -> tuple[Any, ...]:
-            arrays = (_first(x) for x in given[ints:])
-            return tuple(x[None] for x in own(seed[0], *given[:ints], *arrays))
+        def one(seed: Any, *args: Any) -> tuple[Any, ...]:
+            arrays = (_first(x) for x in args[ints:])
+            return tuple(x[None] for x in own(seed[0], *args[:ints], *arrays))
 
         rows, same = P(AXIS), P()
         specs = (rows, *[same] * ints)
@@ -112,7 +112,7 @@ class JaxMesh(JaxBackend):
         return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:
-        """[workers, ..]: one array for each device."""
+        """Join one array for each device: [workers, ..]."""
         whole = words(np.stack([np.asarray(x) for x in parts]))
         with bits_of(whole):
             return jax.make_array_from_callback(whole.shape, self.rows_apart, whole.__getitem__)
@@ -129,26 +129,26 @@ class JaxMesh(JaxBackend):
         return jnp.array(array, copy=True)
 
 
-def _first(array: Any) -> Any:
-    return jax.tree.map(lambda y: y[0], array)
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda y: y[0], tree)
 
 
 def _here() -> dict[str, Any]:
-    """The number of the device, and the function that joins values of all."""
+    """The index of this device, and the function that joins values of all devices."""
     return {SHARD: lax.axis_index(AXIS), JOIN: lambda monoid, x: _JOINS[monoid](x, AXIS)}
 
 
 def devices_for(workers: int) -> list[Any]:
-    """Get as many devices; if JAX has not begun yet, the host's processor is split into them.
+    """Return that many devices; if JAX has not started, have it split the host's processor.
 
-    Of several processes they are all that there are.
+    With several processes they are the devices of all processes.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ.setdefault("NPROC", BEFORE_JAX["NPROC"])
     if BEFORE_JAX["XLA_FLAGS"] not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {BEFORE_JAX['XLA_FLAGS']}".strip()
     apart = jax.distributed.is_initialized()
-    with suppress(RuntimeError):  # JAX has begun: with what it has
+    with suppress(RuntimeError):  # JAX has started: take the devices it has
         if not apart:
             jax.config.update("jax_num_cpu_devices", workers)
     found = devices()
@@ -170,7 +170,7 @@ def devices_for(workers: int) -> list[Any]:
 
 
 def _expect_no_calls(plan: StoragePlan) -> None:
-    """Raises where several processes would each call a host function that has a state."""
+    """Raise RecurraError if several processes would each call a host function with state."""
     for n in plan.graph.nodes.values():
         if isinstance(n.op, Call) and n.op.has_state:
             raise RecurraError(

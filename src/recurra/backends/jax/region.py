@@ -71,7 +71,7 @@ class JaxMachine:
     def until(
         self, dim: str, lo: Any, hi: Any, end: Any, late: int, every: int, body: Until, carry: Any
     ) -> tuple[Any, Any]:
-        """Steps that are not asked about are loops of their own, of a length that XLA knows."""
+        """Steps between two checks of the end are an inner loop of a length that XLA knows."""
 
         def one(time: Any, state: Any) -> Any:
             end, inside = state
@@ -97,16 +97,16 @@ class JaxMachine:
         return state[0], floats(state[1])
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
-        """No loop of one step or none: XLA takes out of a loop what is the same in every step."""
+        """Use a conditional, not a loop of at most one step: XLA would hoist work out of a loop."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
-        return floats(lax.cond(condition, in_words(body), lambda held: held, words(carry)))
+        return floats(lax.cond(condition, in_words(body), lambda same: same, words(carry)))
 
     def lesser(self, left: Any, right: Any) -> Any:
         return jnp.minimum(left, right)
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> Any:
-        if sizes == store.shape:  # handed on as it is: a region that gives it copies nothing
+        if sizes == store.shape:  # all of it: a region that returns it copies nothing
             return store
         at = [jnp.asarray(s, jnp.int32) for s in starts]
         return moved(lambda bits: lax.dynamic_slice(bits, at, sizes), store)
@@ -118,7 +118,7 @@ class JaxMachine:
         return self.xp.take(store, at, axis=axis, mode="clip")
 
     def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
-        """Twice in a loop: XLA copies a store that is written by two updates in a row."""
+        """Write a value, twice in a loop: XLA copies a store that is updated two times in a row."""
         if also is not None:
             pairs = [*zip(starts, also, strict=True)]
 
@@ -139,9 +139,9 @@ class JaxMachine:
 
 
 def bits(plan: StoragePlan) -> AbstractContextManager[object]:
-    """JAX as a program wants it: with numbers of 64 bits where it has some, else as it is set.
+    """The context with JAX's 64-bit types on, if a program has any; else one that does nothing.
 
-    It holds for a block of code in one thread: what else the process does with JAX stays as it is.
+    It holds for a block of code in one thread: the rest of the process is not affected.
     """
     types = [n.type for n in plan.graph.nodes.values()]
     flat = [x for t in types for x in (t.items if isinstance(t, Tuple) else (t,))]
@@ -149,32 +149,32 @@ def bits(plan: StoragePlan) -> AbstractContextManager[object]:
 
 
 def bits_of(value: object) -> AbstractContextManager[object]:
-    """JAX so that an array keeps its type."""
+    """The context in which JAX keeps the 64-bit type of an array."""
     return jax.enable_x64(True) if is_wide(getattr(value, "dtype", None)) else nullcontext()
 
 
 def in_its_bits(plan: StoragePlan, launch: Callable[..., Any]) -> Callable[..., Any]:
-    """A launch that is traced and run with the numbers that its program wants."""
+    """Trace and run a launch with JAX's 64-bit types on, if its program has any."""
     if isinstance(bits(plan), nullcontext):
         return launch
 
-    def run(*given: Any) -> Any:
+    def run(*args: Any) -> Any:
         with jax.enable_x64(True):
-            return launch(*given)
+            return launch(*args)
 
     return run
 
 
 def at_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is traced with products of f32 as such, unless JAX is set otherwise.
+    """Trace a function with full-precision products of f32, unless JAX is configured otherwise.
 
-    On a GPU XLA's own choice keeps ten bits of their fractions (TF32), on a TPU seven.
+    On a GPU, XLA's default keeps ten bits of their fractions (TF32), on a TPU seven.
     """
 
-    def traced(*given: Any) -> Any:
+    def traced(*args: Any) -> Any:
         config: Any = jax.config
         with jax.default_matmul_precision(config.jax_default_matmul_precision or "float32"):
-            return function(*given)
+            return function(*args)
 
     return traced
 
@@ -189,36 +189,36 @@ class JaxBackend:
 
     @property
     def threaded(self) -> bool:
-        """Do launches end when they return? They run beside nothing by themselves."""
+        """Are launches synchronous, so that only a thread can overlap them with host calls?"""
         return ends_at_return() and devices()[0].platform == "cpu"
 
     def __init__(self, pinned: bool | None = None) -> None:
-        """`pinned`: what is put aside is in pinned memory (None: on a GPU)."""
+        """`pinned`: copies in the host's memory are pinned (None: on a GPU)."""
         self.machine = JaxMachine()
         self._pinned = pinned
-        self.known = RegionCache[Any]()  # jitted
-        self.wanted = RegionCache[int]()  # bytes besides
+        self.jitted_regions = RegionCache[Any]()
+        self.temporary_bytes = RegionCache[int]()
         settle_at_exit()
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
-        """Bytes that XLA wants for a launch beside its arguments and results."""
-        return self.wanted.get(plan, region, self.bytes_besides)
+        """Temporary bytes of a launch, beside its arguments and results."""
+        return self.temporary_bytes.get(plan, region, self.bytes_besides)
 
     def bytes_besides(self, plan: StoragePlan, region: Region) -> int:
         with bits(plan):
-            told = self.code_of(plan, region).memory_analysis()
-        return told.temp_size_in_bytes if told else 0
+            analysis = self.code_of(plan, region).memory_analysis()
+        return analysis.temp_size_in_bytes if analysis else 0
 
     def code_of(self, plan: StoragePlan, region: Region) -> Any:
-        """The compiled region."""
+        """Return the compiled region."""
         return self.lowered(plan, region).compile()
 
     @property
     def target(self) -> Target:
-        """A loop on a GPU waits until the host has its condition: about as long as for a step.
+        """A GPU's loop waits until the host has its condition, about as long as a step takes.
 
-        XLA has threads of its own: what is to run behind a host call needs a core that the host is
-        not on. Where steps are `enough`, a tile of them would be turned first, [te,f,b] → [f,te,b].
+        XLA has threads of its own: work that overlaps with a host call needs a core that the host is
+        not on. Where a step takes `enough`, tiling it would transpose it first, [te,f,b] → [f,te,b].
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
@@ -233,11 +233,11 @@ class JaxBackend:
         return in_its_bits(plan, self.jitted(plan, region))
 
     def jitted(self, plan: StoragePlan, region: Region) -> Any:
-        """The region's function: compiled at its first launch, once for any number of steps.
+        """Return the jitted region: compiled at its first launch, once for any number of steps.
 
-        Or when somebody asks what it takes: it is the same function then.
+        It is also compiled to learn how much memory it takes: it is the same function then.
         """
-        return self.known.get(plan, region, self.jit)
+        return self.jitted_regions.get(plan, region, self.jit)
 
     def jit(self, plan: StoragePlan, region: Region) -> Any:
         first = 1 + times(region) + len(region.held)
@@ -248,7 +248,7 @@ class JaxBackend:
         return in_its_bits(plan, self.traced(plan, region, finish))
 
     def traced(self, plan: StoragePlan, region: Region, finish: Finish) -> Any:
-        """A program that is one region, compiled at its first launch."""
+        """Return the function of a program that is one region, compiled at its first launch."""
         launch = self.function(plan, region)
         return jax.jit(in_words(single_launch(plan, region, launch, self.machine, finish)))
 
@@ -258,25 +258,28 @@ class JaxBackend:
         return isinstance(array, jax.Array) and not isinstance(array, Tracer)
 
     def argument(self, array: Any) -> Any:
-        """An array of NumPy goes with the call, which takes a tenth of the time of lending it: what
-        lies at a multiple of 64 bytes is read where it lies, all else is copied."""
+        """Convert an array for a launch; one of NumPy is passed to the call as it is.
+
+        That takes a tenth of the time of `device_put`: memory aligned to 64 bytes is read in place, all
+        else is copied.
+        """
         if isinstance(array, np.ndarray):
             return word(array)
         return array if isinstance(array, jax.Array) else self.borrow(array)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """The function of a region that JAX traces."""
+        """Return the function that is traced."""
         return at_full_precision(function(plan, region, self.machine))
 
     def lowered(self, plan: StoragePlan, region: Region) -> jax.stages.Lowered:
-        """The region as XLA gets it, to be inspected; nothing runs, no array is made."""
+        """Lower a region to StableHLO, to be inspected; nothing runs, no array is made."""
         with bits(plan):
             arrays = [self.described(a) for a in arguments(plan, region)]
             seed = self.described(((), np.uint32))
             return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 
     def described(self, array: Any) -> Any:
-        """An array that is not made; of the results of a host call, each."""
+        """The shape and dtype of an argument; a tuple of them for the results of a host call."""
         if isinstance(array, list):
             return tuple(map(self.described, array))
         return jax.eval_shape(words, jax.ShapeDtypeStruct(*array))
@@ -293,10 +296,10 @@ class JaxBackend:
 
     def array(self, source: Any) -> Any:
         with bits_of(source):
-            # device_put lends an aligned array, also if it may not
-            made = jnp.array(words(source), copy=True)
-        # an array of NumPy may be written to when we return; one of JAX waits for its readers
-        return made if isinstance(source, jax.Array) else jax.block_until_ready(made)
+            # device_put would share the memory of an aligned array
+            result = jnp.array(words(source), copy=True)
+        # the caller may write to an array of NumPy when we return; one of JAX is immutable
+        return result if isinstance(source, jax.Array) else jax.block_until_ready(result)
 
     def made(self, array: np.ndarray) -> Any:
         if array.nbytes > MAX_TWICE_COPIED_BYTES:
@@ -311,15 +314,15 @@ class JaxBackend:
         return np.array(word(array), copy=True)  # to let the launch take it over costs a quarter
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
-        """Make a buffer that the host writes, if launches end when they return."""
+        """A shared buffer, if launches are synchronous: results have memory of their own."""
         kind = np.dtype(dtype)
         if not self.threaded or kind.type in WORDS:
             return None
         place = aligned(shape, kind)
         with bits_of(place):
             array = jax.device_put(place)
-        lent = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
-        return (place, array) if lent else None
+        shared = place.size and array.unsafe_buffer_pointer() == place.ctypes.data
+        return (place, array) if shared else None
 
     def wait(self, array: Any) -> Any:
         return jax.block_until_ready(array)
@@ -327,9 +330,9 @@ class JaxBackend:
     def settle(self) -> None:
         settle(devices()[:1])
 
-    def mark(self, made: Any) -> Any:
-        """A number that is there when all of a launch's results are."""
-        return _first_number(min(jax.tree.leaves(made), key=lambda x: x.nbytes))
+    def mark(self, results: Any) -> Any:
+        """A number that is ready when all results of a launch are."""
+        return _first_number(min(jax.tree.leaves(results), key=lambda x: x.nbytes))
 
     def borrow(self, array: Any) -> Any:
         # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
@@ -346,7 +349,7 @@ class JaxBackend:
 
     @property
     def pinned(self) -> bool:
-        """Is what is put aside in pinned memory?"""
+        """Are copies in the host's memory pinned?"""
         return jax.default_backend() != "cpu" if self._pinned is None else self._pinned
 
     def aside(self, array: Any) -> Any:
@@ -367,7 +370,7 @@ class JaxBackend:
 
 
 def viewed(array: Any) -> Any:
-    """An array of another library as one of NumPy, if it has its type; it holds the other."""
+    """View an array of another library as NumPy's if NumPy has its type, else as JAX's."""
     try:
         return array if isinstance(array, np.ndarray) else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError):  # on another device, or of another type
@@ -375,7 +378,7 @@ def viewed(array: Any) -> Any:
 
 
 def _memory(kind: str) -> jax.sharding.Sharding:
-    """Memory of a kind, on the device that launches run on."""
+    """The sharding of a kind of memory of the device that launches run on."""
     return jax.sharding.SingleDeviceSharding(devices()[0], memory_kind=kind)
 
 
@@ -385,5 +388,5 @@ def _first_number(array: Any) -> Any:
 
 
 def _host_view(array: Any) -> np.ndarray:
-    """An array in the host's memory, lent for so long that a launch may still destroy it."""
+    """A short-lived view of an array in the host's memory: later launches may destroy it."""
     return floats(np.from_dlpack(array) if array.dtype.kind in "biuf" else np.asarray(array))

@@ -1,7 +1,7 @@
-"""Sizes that come with compile, as JAX writes them, and back: f32[B, t+1] ↔ float32[B, n].
+"""Symbolic sizes as JAX writes them, and back: f32[B, t+1] ↔ float32[B, n].
 
-JAX traces a function once for all sizes (jax.export.symbolic_shape), and tells which its results
-have.
+JAX traces a function once for all sizes (jax.export.symbolic_shape), and infers those of its
+results.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _WORDS = {"max", "min", "mod", "floordiv", "non_negative"}  # of JAX's own text 
 
 
 class Sizes:
-    """The sizes of some operands as variables of JAX.
+    """The sizes of some operands as symbolic dimensions of JAX.
 
-    JAX takes a variable to be 1 or more, as bounds are. What is made of dims is one variable, n:
-    of t+1 it would not know that it may be 1.
+    JAX takes a variable to be 1 or more, as bounds are. A size made of dims is one variable, n: from
+    t+1 JAX would conclude t >= 1.
     """
 
     def __init__(self, types: Sequence[Type], dims: Collection[str] = ()):
@@ -38,24 +38,24 @@ class Sizes:
         self.atoms = list(dict.fromkeys(a for e in found for a in self._parts(e)))
         names = self._names()
         scope = export.SymbolicScope()
-        made = export.symbolic_shape(", ".join(names), scope=scope) if names else ()
-        self.theirs = dict(zip(self.atoms, made, strict=True))
+        variables = export.symbolic_shape(", ".join(names), scope=scope) if names else ()
+        self.theirs = dict(zip(self.atoms, variables, strict=True))
         self.ours = dict(zip(names, self.atoms, strict=True))
 
     def _parts(self, expr: Expr) -> list[Expr]:
-        """The variables that a size is made of."""
+        """The variables of a size."""
         if isinstance(expr, (ex.Lin, ex.Product)) and not ex.symbols(expr) & self.dims:
             return [a for x in ex.children(expr) if isinstance(x, Expr) for a in self._parts(x)]
         return [expr]
 
     def _names(self) -> list[str]:
-        """A bound is called as it is, another variable n1, n2, .. as far as these are free."""
+        """Names of the variables: a bound keeps its own, others are n1, n2, .. where these are free."""
         own = {str(a) for a in self.atoms if isinstance(a, ex.Sym) and a.name.isascii()} - _WORDS
         free = (n for k in count(1) if (n := f"n{k}") not in own)
         return [str(a) if str(a) in own else next(free) for a in self.atoms]
 
     def theirs_of(self, expr: Expr | int) -> Any:
-        """A size as JAX has it."""
+        """Convert a size to JAX's."""
         if isinstance(expr, int) or expr in self.theirs:
             return expr if isinstance(expr, int) else self.theirs[expr]
         if isinstance(expr, ex.Product):
@@ -69,16 +69,16 @@ class Sizes:
             for x in types
         ]
 
-    def ours_of(self, array: Any) -> Any:
-        """Parameters of a primitive, or a shape, with our sizes in them; all else as it is."""
-        if type(array) in (tuple, list):
-            return type(array)(map(self.ours_of, array))
-        if not is_symbolic(array):
-            return int(array) if isinstance(array, np.integer) else array
-        return self._read(ast.parse(str(array).replace("^", "**"), mode="eval").body, array)
+    def ours_of(self, size: Any) -> Any:
+        """Convert the sizes in a shape, or in a primitive's parameters, to ours; keep all else."""
+        if type(size) in (tuple, list):
+            return type(size)(map(self.ours_of, size))
+        if not is_symbolic(size):
+            return int(size) if isinstance(size, np.integer) else size
+        return self._read(ast.parse(str(size).replace("^", "**"), mode="eval").body, size)
 
     def _read(self, tree: ast.expr, whole: Any) -> Expr | int:
-        """JAX's text of a size, `floordiv(B + 1, 2)*n`, read as ours."""
+        """Parse JAX's text of a size, `floordiv(B + 1, 2)*n`, into an expression."""
         match tree:
             case ast.Constant(value=int() as n):
                 return n
@@ -110,6 +110,6 @@ class Sizes:
         )
 
 
-def is_symbolic(array: Any) -> bool:
+def is_symbolic(size: Any) -> bool:
     """Is it a size that JAX has no number for?"""
-    return isinstance(array, _SYMBOLIC)
+    return isinstance(size, _SYMBOLIC)

@@ -1,6 +1,6 @@
-"""A gradient transformation of optax as two functions of flat arrays: the first state, and a step.
+"""An optax gradient transformation as two functions of flat arrays: initial state, and step.
 
-Of optax only the user's object is needed: `init(params)`, `update(updates, state, params)`.
+Only the user's object is needed of optax: `init(params)`, `update(updates, state, params)`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Transformation:
 def transformation(
     tx: Any, params: Any, types: Sequence[Type], extra: Sequence[str]
 ) -> Transformation:
-    """`params` is the tree that tx is given; `types` are those of its leaves."""
+    """Flatten a transformation; `params` is its tree of parameters, `types` those of the leaves."""
     n, tree = len(types), jax.tree.structure(params)
 
     def init(*ps: Any) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ def transformation(
 
 
 def leaves(params: Any) -> list[Any]:
-    """The tensors of a tree, in jax's order."""
+    """The tensors of a tree, in JAX's order."""
     return jax.tree.leaves(params)
 
 

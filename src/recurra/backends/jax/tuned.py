@@ -1,7 +1,7 @@
-"""XLA with kernels for contractions, where they are faster: called as custom calls on the CPU.
+"""XLA with kernels for contractions where they are faster, as custom calls on the CPU.
 
-Who makes kernels is given (`recurra.nest.compiler_hook`): a contraction is asked for when a region
-is traced, measured beside XLA's own, by itself, and used where it wins.
+The maker of kernels is an argument (`recurra.nest.compiler_hook`). When a region is traced, the
+kernel of each contraction is timed by itself against XLA's own code, and used if it is faster.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from recurra.backends.jax.array_namespace import JaxNamespace
 from recurra.backends.jax.devices import devices
 from recurra.backends.jax.region import JaxBackend
 
-_handlers: list[Any] = []  # what is registered stays, and so does its code
+_handlers: list[Any] = []  # JAX keeps registered handlers, so their code must stay
 
 
 class TunedJax(JaxBackend):
-    """JAX on the CPU. `choices` are the contractions so far, with the times of both."""
+    """JAX on the CPU. `choices` are the contractions so far, each with the times of both sides."""
 
     name = "jax+nest"
 
@@ -34,18 +34,18 @@ class TunedJax(JaxBackend):
         self.choices: list[Any] = []
         self.door = door
         if devices()[0].platform == "cpu":
-            self.machine.xp = _Asking(self)
+            self.machine.xp = _KernelNamespace(self)
         self.contraction = cache(self._contraction)
 
     @property
     def contraction_rows(self) -> list[dict[str, Any]]:
-        """The rows of a report's table of contractions."""
+        """The contractions as rows of a report's table."""
         return self.door.rows(self.choices)
 
     def _contraction(
         self, labels: str, shapes: tuple[tuple[int, ...], ...]
     ) -> Callable[..., Any] | None:
-        """The kernel as a function of traced arrays, or None where XLA's own is as good."""
+        """The kernel as a function of traced arrays, or None if XLA's own code is as good."""
         kernel = self.door.contraction(labels, shapes)
         if kernel is None:
             return None
@@ -64,7 +64,7 @@ class TunedJax(JaxBackend):
     def compared(
         self, functions: Sequence[Callable[..., Any]], shapes: Sequence[tuple[int, ...]]
     ) -> list[float]:
-        """Microseconds of both, after their answers have been compared."""
+        """Time functions that must agree on their answers, in microseconds."""
         random = np.random.default_rng(0)
         with jax.ensure_compile_time_eval():
             arrays = [jnp.asarray(random.integers(-4, 5, s), jnp.float32) for s in shapes]
@@ -80,8 +80,8 @@ def _waited(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
     jax.block_until_ready(function(*arrays))
 
 
-class _Asking(JaxNamespace):
-    """Names, with an einsum that asks first."""
+class _KernelNamespace(JaxNamespace):
+    """The namespace of JAX, with an einsum that calls a kernel where there is one."""
 
     def __init__(self, backend: TunedJax) -> None:
         self.backend = backend
@@ -96,7 +96,7 @@ class _Asking(JaxNamespace):
 
 @cache
 def _version() -> tuple[int, int]:
-    """The version of XLA's foreign function interface, as its header says."""
+    """The version of XLA's foreign function interface, from its header."""
     header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
     found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header.read_text()))
     return int(found["MAJOR"]), int(found["MINOR"])
