@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -176,7 +176,7 @@ class _HostWriter:
                     self.host_loop(it)
 
     @contextmanager
-    def guarded(self, condition: Expr, around: Iterable[Loop]) -> Iterator[None]:
+    def guarded(self, condition: Expr, around: Iterable[Loop]) -> Generator[None]:
         """Write the lines of the block so that they run under a condition."""
         if condition != TRUE:
             clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
