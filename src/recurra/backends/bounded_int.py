@@ -185,3 +185,8 @@ def extreme(which: str, left: Count | int, right: Count | int) -> Count | int:
     if al >= bh or bl >= ah:
         return left if al >= bh else right
     return some.new(f"max({left}, {right})", (max(al, bl), max(ah, bh)))
+
+
+def clamped_start(start: Any, size: int, full: int) -> Any:
+    """The start of a slice of `size` elements, clamped so that it lies within `full` ones."""
+    return extreme("min", extreme("max", start, 0), full - size)

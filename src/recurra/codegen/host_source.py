@@ -35,6 +35,7 @@ from recurra.codegen.region import Region, read_by
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, substitute
 from recurra.schedule.tree import Loop
 from recurra.storage.store import store_key
+from recurra.support.source_text import FreeNames, tuple_of
 
 WIDTH = 100
 _GLUE = "\N{NO-BREAK SPACE}"  # outside brackets, and inside of strings, a line cannot be broken
@@ -81,7 +82,7 @@ class _HostWriter:
     def __post_init__(self) -> None:
         self.state = _state(self.program)
         self.spelt: dict[tuple[str, str], str] = {}
-        self.taken = {*_TAKEN, *keyword.kwlist, *(r.name for r in self.program.regions)}
+        self.names = FreeNames({*_TAKEN, *keyword.kwlist, *(r.name for r in self.program.regions)})
         for dim in self.program.plan.graph.declared:
             for kind, end in _CLOCKS.items():
                 self.spell(kind, dim, end)
@@ -91,11 +92,7 @@ class _HostWriter:
     def spell(self, kind: str, name: str, end: str = "") -> str:
         """The name of a thing in the source: like its own, and nothing else's."""
         if (kind, name) not in self.spelt:
-            text = re.sub(r"\W|^(?=\d)", "_", f"{name}{end}", flags=re.ASCII) or "_"
-            while text in self.taken:
-                text += "_"
-            self.taken.add(text)
-            self.spelt[kind, name] = text
+            self.spelt[kind, name] = self.names.named(f"{name}{end}")
         return self.spelt[kind, name]
 
     def variable(self, name: str) -> str:
@@ -143,11 +140,7 @@ class _HostWriter:
         found = list(names)
         if found:
             keys = ", ".join(map(repr, found))
-            self.line(f"{self.tuple(map(spell, found))} = {origin}({keys})")
-
-    def tuple(self, names: Iterable[str]) -> str:
-        found = list(names)
-        return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+            self.line(f"{tuple_of(map(spell, found))} = {origin}({keys})")
 
     def dict(self, names: Iterable[str], spell: Callable[[str], str]) -> str:
         return "{" + ", ".join(f"{n!r}: {spell(n)}" for n in names) + "}"
@@ -206,7 +199,7 @@ class _HostWriter:
         ]
         taken += [self.buffer(s, region.name, region.around) for s in region.reads]
         call = f"{region.name}({', '.join(taken)})"
-        self.line(f"{self.tuple(given)} = {call}" if given else call)
+        self.line(f"{tuple_of(given)} = {call}" if given else call)
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
         names = [self.variable(x.variable) for x in after]
@@ -216,7 +209,7 @@ class _HostWriter:
         if len(after) == 1:
             self.line(f"{names[0]} = {values[0]}")
         elif after:
-            self.line(f"{self.tuple(names)} = {self.tuple(values)}")
+            self.line(f"{tuple_of(names)} = {tuple_of(values)}")
 
     def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
         """A store as a launch, or a call, is given it."""
@@ -240,7 +233,7 @@ class _HostWriter:
     def call(self, it: HostCall) -> None:
         """Operands come as variables or as reads of stores; the results become a variable."""
         plan = self.program.plan
-        args = [self.tuple(self.clock(x) for x in it.around)]
+        args = [tuple_of(self.clock(x) for x in it.around)]
         for k, a in enumerate(plan.statements[it.statement].args):
             stored = plan.accesses[it.statement, k].how == "store"
             buffer = self.buffer(a.name, it.statement, it.around)
@@ -251,8 +244,8 @@ class _HostWriter:
 
     def seeds(self, seeds: tuple[tuple[str, str], ...]) -> None:
         if seeds:
-            left = self.tuple(self.variable(x) for x, _ in seeds)
-            self.line(f"{left} = {self.tuple(f'copy({self.variable(init)})' for _, init in seeds)}")
+            left = tuple_of(self.variable(x) for x, _ in seeds)
+            self.line(f"{left} = {tuple_of(f'copy({self.variable(init)})' for _, init in seeds)}")
 
     def enter(self, it: ChunkLoop | HostLoop) -> str:
         """The time at which a loop starts; the main one starts where a resumed run stopped."""
@@ -261,7 +254,7 @@ class _HostWriter:
             return str(it.lo)
         if it is not stretches[0]:
             return f"run.later({it.lo})"
-        start, names = self.spell("from", it.loop.dim), self.tuple(self.border(it).values())
+        start, names = self.spell("from", it.loop.dim), tuple_of(self.border(it).values())
         self.line(f"{start}, {names} = run.enter({it.lo}, {self.border_dict(it)})")
         return start
 

@@ -29,7 +29,6 @@ from recurra.backends.numpy.code import text_of
 from recurra.backends.numpy.machine import NumpyNamespace
 from recurra.backends.numpy.stand_in import StandIn, blank
 from recurra.backends.numpy.writer import Writer
-from recurra.backends.source_text import tuple_of
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
@@ -41,6 +40,7 @@ from recurra.ops.source import Input
 from recurra.report.runs import POLICY
 from recurra.rl.acting import FIRST, FORMAT, ROW, PartTold, PolicyTold
 from recurra.support import json_text, safetensors_file
+from recurra.support.source_text import tuple_of
 from recurra.transforms.vectorize.vectorize import vectorize, with_axis
 
 Array = np.ndarray

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from recurra.backends.source_text import NAME, words
+from recurra.support.source_text import NAME, words
 
 MAX_LINE = 88  # characters of an expression
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.bounded_int import ANY, Count, extreme, range_of
+from recurra.backends.bounded_int import ANY, Count, clamped_start, extreme, range_of
 from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.small_arrays import padded
 from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
 from recurra.backends.numpy.writer import Writer
-from recurra.backends.source_text import clamped_start, joined, moves
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
@@ -29,6 +28,7 @@ from recurra.ops.indexing import Pick
 from recurra.ops.movement import Cut
 from recurra.ops.ordering import scattered
 from recurra.ops.random import Uniform, threefry_rounds
+from recurra.support.source_text import joined, moves
 
 
 def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> Any:

@@ -32,7 +32,6 @@ from recurra.backends.numpy.code import Line, text_of
 from recurra.backends.numpy.machine import WritingMachine
 from recurra.backends.numpy.stand_in import StandIn, blank
 from recurra.backends.numpy.writer import Writer
-from recurra.backends.source_text import tuple_of
 from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments, function
@@ -40,6 +39,7 @@ from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
+from recurra.support.source_text import tuple_of
 
 
 def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:

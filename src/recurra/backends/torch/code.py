@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recurra.backends.source_text import words
 from recurra.cost.thresholds import THREEFRY_CALLS
+from recurra.support.source_text import words
 
 
 @dataclass

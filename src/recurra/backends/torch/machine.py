@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from recurra.backends.batched_draws import draws_of
-from recurra.backends.bounded_int import Count, bounded, extreme, range_of
+from recurra.backends.bounded_int import Count, bounded, clamped_start, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
-from recurra.backends.source_text import clamped_start, joined
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
 from recurra.backends.torch.code import For
 from recurra.backends.torch.record import Recorder, StoreRef
@@ -25,6 +24,7 @@ from recurra.ir.types import NUMPY_NAME
 from recurra.ops.attention import Attention
 from recurra.ops.control import Foreign
 from recurra.ops.random import Uniform
+from recurra.support.source_text import joined
 
 
 class Recorded(TorchNamespace):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-from recurra.backends.bounded_int import extreme
 
 NAME = r"[^\W\d]\w*"
 
@@ -34,11 +31,6 @@ class FreeNames:
         return stem
 
 
-def clamped_start(start: Any, size: int, full: int) -> Any:
-    """The start of a slice of `size` elements, clamped so that it lies within `full` ones."""
-    return extreme("min", extreme("max", start, 0), full - size)
-
-
 def joined(keys: Sequence[str]) -> str:
     """Join the slices of axes to an index; whole axes at the end are left out."""
     found = list(keys)
@@ -52,9 +44,10 @@ def words(text: str) -> set[str]:
     return set(re.findall(NAME, text))
 
 
-def tuple_of(texts: Sequence[str]) -> str:
+def tuple_of(texts: Iterable[str]) -> str:
     """A tuple of expressions."""
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    found = list(texts)
+    return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
 
 
 def moves(pairs: Iterable[tuple[str, str]]) -> list[str]:
