@@ -19,7 +19,7 @@ Wrap = Callable[[str, ArrayFunction], ArrayFunction]  # (name, function) -> its 
 
 
 class Backend(Protocol):
-    """Compiles regions and holds arrays. A region may destroy (donate) the arrays it returns anew."""
+    """Compiles regions and holds arrays. Regions may destroy (donate) what they return anew."""
 
     name: str
 

@@ -21,8 +21,8 @@ ASYNC = "jax_cpu_enable_async_dispatch"
 def ends_at_return() -> bool:
     """Are launches on the CPU synchronous? They are if JAX had not started before.
 
-    Otherwise JAX hands each launch to another thread and wakes this one, which takes as long as some
-    small networks.
+    Otherwise JAX hands each launch to another thread and wakes this one, which takes as long as
+    some small networks.
     """
     if not backends_are_initialized():
         jax.config.update(ASYNC, False)

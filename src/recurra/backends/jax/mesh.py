@@ -79,7 +79,7 @@ class JaxMesh(JaxBackend):
         return waited
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """Return the function that all devices run; their parts of arrays have a first axis of one."""
+        """Return the function that all devices run; its arrays have a leading axis of size 1."""
         ints = times(region)
         own = function(plan, region, self.machine, here=_here)
 

@@ -217,8 +217,8 @@ class JaxBackend:
     def target(self) -> Target:
         """A GPU's loop waits until the host has its condition, about as long as a step takes.
 
-        XLA has threads of its own: work that overlaps with a host call needs a core that the host is
-        not on. Where a step takes `enough`, tiling it would transpose it first, [te,f,b] → [f,te,b].
+        XLA has threads of its own: work that overlaps with a host call needs a core that the host
+        is not on. Steps that take `enough` are not tiled: XLA transposes tiles, [te,f,b] → [f,te,b].
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
@@ -260,8 +260,8 @@ class JaxBackend:
     def argument(self, array: Any) -> Any:
         """Convert an array for a launch; one of NumPy is passed to the call as it is.
 
-        That takes a tenth of the time of `device_put`: memory aligned to 64 bytes is read in place, all
-        else is copied.
+        That takes a tenth of the time of `device_put`: memory aligned to 64 bytes is read in place,
+        all else is copied.
         """
         if isinstance(array, np.ndarray):
             return word(array)

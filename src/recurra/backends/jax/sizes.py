@@ -28,8 +28,8 @@ _WORDS = {"max", "min", "mod", "floordiv", "non_negative"}  # of JAX's own text 
 class Sizes:
     """The sizes of some operands as symbolic dimensions of JAX.
 
-    JAX takes a variable to be 1 or more, as bounds are. A size made of dims is one variable, n: from
-    t+1 JAX would conclude t >= 1.
+    JAX takes a variable to be 1 or more, as bounds are. A size made of dims is one variable, n:
+    from t+1 JAX would conclude t >= 1.
     """
 
     def __init__(self, types: Sequence[Type], dims: Collection[str] = ()):
@@ -49,7 +49,7 @@ class Sizes:
         return [expr]
 
     def _names(self) -> list[str]:
-        """Names of the variables: a bound keeps its own, others are n1, n2, .. where these are free."""
+        """Names of the variables: a bound keeps its own, others are n1, n2, .. where free."""
         own = {str(a) for a in self.atoms if isinstance(a, ex.Sym) and a.name.isascii()} - _WORDS
         free = (n for k in count(1) if (n := f"n{k}") not in own)
         return [str(a) if str(a) in own else next(free) for a in self.atoms]

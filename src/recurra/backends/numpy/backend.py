@@ -80,20 +80,21 @@ class NumpyMachine:
 
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings, as on the other backends: integers wrap around, 1 / 0 is inf.
+    """Run without NumPy's warnings, as on other backends: integers wrap around, 1 / 0 is inf.
 
-    What is computed and hidden, such as 1 / t at t = 0, may be anything; check="nan" has the rest.
+    Values that are computed and then hidden, such as 1 / t at t = 0, may be anything;
+    check="nan" finds all others.
     """
 
-    def quiet(*given: Any) -> Any:
+    def quiet(*args: Any) -> Any:
         with np.errstate(all="ignore"):
-            return run(*given)
+            return run(*args)
 
     return quiet
 
 
 class NumpyArrays:
-    """What every backend has whose arrays are NumPy's."""
+    """The operations on arrays shared by all backends whose arrays are NumPy's."""
 
     name = "numpy"
     target = PLAIN
@@ -119,7 +120,7 @@ class NumpyArrays:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """What a launch gives may have the memory of what it was given."""
+        """None: the results of a launch may alias its arguments."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)
@@ -160,7 +161,7 @@ class NumpyArrays:
 
 
 class NumpyBackend(NumpyArrays):
-    """A region is source that calls NumPy, made at its first launch."""
+    """Regions as source that calls NumPy, generated at their first launch."""
 
     compiles_whole = True
 
@@ -181,7 +182,7 @@ class NumpyBackend(NumpyArrays):
 
 
 class WalkedNumpy(NumpyArrays):
-    """A region is walked through at every launch, by the machine: what the source is checked by."""
+    """Regions that are interpreted at every launch: the oracle of the generated source."""
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_silence(function(plan, region, self.machine))
