@@ -218,7 +218,7 @@ class JaxBackend:
         """A GPU's loop waits until the host has its condition, about as long as a step takes.
 
         XLA has threads of its own: work that overlaps with a host call needs a core that the host
-        is not on. Steps that take `enough` are not tiled: XLA transposes tiles, [te,f,b] → [f,te,b].
+        is not on. Steps of `enough` time are not tiled, as XLA would transpose [te,f,b] → [f,te,b].
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
