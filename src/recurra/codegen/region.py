@@ -76,7 +76,7 @@ class Region:
 
 @dataclass
 class Flow:
-    """The variables that a part of the schedule reads before writing (`uses`), and writes (`makes`)."""
+    """The variables that part of a schedule reads before writing (`uses`), and writes (`makes`)."""
 
     plan: StoragePlan
     inside: frozenset[str] = frozenset()  # its statements, also those that never run

@@ -98,7 +98,7 @@ def with_local_stores(
     compiled: Callable[[Region], LaunchFunction],
     make: Callable[[Store], object],
 ) -> LaunchFunction:
-    """Wrap a region compiled with all stores as arguments, so that its local stores are made here."""
+    """Wrap a region compiled with all stores as arguments: its local stores are made here."""
     code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
     local = [plan.stores[s] for s in region.local]
     before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)

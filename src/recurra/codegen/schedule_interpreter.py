@@ -192,7 +192,7 @@ class Walk:
             finish(self.machine.loop(loop.dim, lo, hi, body, start))
 
     def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> LoopSteps:
-        """Return a loop's initial state, the function of one step, and one that takes the result."""
+        """Return a loop's initial state, the function of a step, and one that takes the result."""
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
@@ -427,7 +427,7 @@ class Walk:
         return env
 
     def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> object:
-        """The branch whose condition holds; several are read if conditions are known at run time."""
+        """The branch whose condition holds; several are read if that is known at run time."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
         conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
@@ -475,7 +475,7 @@ class Walk:
             self.write(self.plan.stores[name], value, state, env)
 
     def at_home(self, ref: Ref, state: Scope, env: Env) -> tuple[MachineArray, tuple[int, ...]]:
-        """Read a point that is kept in another store, in its layout there, with the order of axes."""
+        """Read a point that is kept in another store, in its layout there; and its axis order."""
         home = self.plan.homes[ref.name]
         dims = self.statements.arrays[ref.name].domain.dims
         at = {d: evaluate(e, env, self.machine.xp) for d, e in zip(dims, ref.index, strict=True)}

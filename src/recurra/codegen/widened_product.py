@@ -71,7 +71,7 @@ def parts(labels: str, dtype: str, *xs: PartedArray) -> OperandParts | None:
         return None
     axis = max(free, key=lambda a: xs[k].shape[a])
     size = int(xs[k].shape[axis])
-    # Two at least: XLA would hoist the widening of a whole operand out of the loop around the product.
+    # Two at least: XLA would hoist the widening of a whole operand out of loops around the product.
     length = max(1, min(size * WIDENED_PART_BYTES // nbytes, -(-size // 2)))
     return OperandParts(k, axis, out.index(mine[k][axis]), size, length)
 

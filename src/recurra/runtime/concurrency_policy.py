@@ -1,8 +1,8 @@
-"""concurrency_policy: whether a program's launches go through a window, by the clock.
+"""Decide by the clock if a program's launches go through a window.
 
     learned → in order ⇄ through the window, in turns → whatever is faster, for a while
 
-A run that ends before that is asked again is in order as if there were no window.
+A run that ends before the next comparison is in order, as if there were no window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recurra.window.thread_pool import Ran
 
 @dataclass
 class Judged:
-    """What runs of one program on so many threads have shown. In words: how its launches run."""
+    """The measurements of a program's runs on so many threads; str() tells how launches run."""
 
     threads: int
     stretch: Stretch
@@ -32,14 +32,14 @@ class Judged:
     _taken: threading.Lock = field(default_factory=threading.Lock)
 
     def rests(self) -> bool:
-        """Whether a run in order will be over before anything is examined."""
+        """Will a run in order be over before the next comparison is due?"""
         trial = self.stretch.judgment.trial
         off = self.stretch.straight and not trial.examining
         return off and time.perf_counter() + self.seconds < trial.until
 
     @contextmanager
     def going_on(self) -> Generator[Stretch]:
-        """For one run: the stretch goes on. Runs of other threads meanwhile have their own."""
+        """Continue the stretch for one run; concurrent runs of other threads get their own."""
         if not self._taken.acquire(blocking=False):
             yield _stretch(Judgment(self.threads, WINDOW_SLOTS))
             return
@@ -76,8 +76,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class RunLaunches:
-    """How the launches of one run are made, of a run that has a window also in words; and what ran
-    when in it."""
+    """The execution of one run; `how` its launches run in words, and when each ran in a window."""
 
     execution: Execution
     how: Judged | str = ""

@@ -1,8 +1,8 @@
 """The cost of every loop of a program, by the cost model and by the clock.
 
-A program runs as one launch for several steps of its outermost loop, and nobody can say what took
-the time. Here it is cut: the outermost loop runs on the host and every loop in it is a launch of
-its own, which is timed. What the cost model says of it stands beside it.
+A program runs as one launch for several steps of its outermost loop, so that no loop inside can be
+timed. Here the outermost loop runs on the host, and every loop in it is a launch of its own, which
+is timed and shown beside the prediction of the cost model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recurra.runtime.executor import Execution
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 
-SHOWN = 6  # statements of an island by name
+SHOWN = 6  # statements of an island that are listed by name
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ProfiledLaunch:
 
     @property
     def row(self) -> dict[str, object]:
-        """As a line of a table."""
+        """A row of a table."""
         more = len(self.statements) - SHOWN
         text = " ".join(self.statements[:SHOWN]) + (f" … and {more} more" if more > 0 else "")
         return {
@@ -61,9 +61,9 @@ def islands(
     steps: int = 8,
     prices: Prices = PRICES,
 ) -> list[ProfiledLaunch]:
-    """Runs `steps` steps of an outermost loop, cut into islands.
+    """Run `steps` steps of an outermost loop, cut into one launch per inner loop.
 
-    The first two launches of each are not counted, and what runs once for all steps is left out.
+    The first two launches of each are not counted; work that runs once for all steps is left out.
     """
     cut = Execution(lower(plan, apart=loop.id, prices=prices), backend, shards)
     taken: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
