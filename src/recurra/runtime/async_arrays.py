@@ -82,14 +82,14 @@ class WaitingBackend:
     def wait(self, array: object) -> object:
         return self.inner.wait(read(array))
 
-    def operand(self, array: object) -> np.ndarray:
-        return self.inner.operand(read(array))
+    def host_operand(self, array: object) -> np.ndarray:
+        return self.inner.host_operand(read(array))
 
     def numpy(self, array: object) -> np.ndarray:
         return self.inner.numpy(read(array))
 
-    def result(self, array: object) -> np.ndarray:
-        return self.inner.result(read(array))
+    def final_numpy(self, array: object) -> np.ndarray:
+        return self.inner.final_numpy(read(array))
 
     def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
         reader = self.inner.reading(reading)
@@ -134,17 +134,17 @@ class Handles(WaitingBackend):
     def array(self, value: object) -> object:
         return self.handles(self.inner.array(read(value)))
 
-    def made(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.made(array))
+    def adopt(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.adopt(array))
 
     def lent(self, array: np.ndarray) -> object:
         return self.handles(self.inner.lent(array))
 
-    def given(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.given(array))
+    def from_host_call(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.from_host_call(array))
 
-    def borrow(self, array: object) -> object:
-        return self.handles(self.inner.borrow(array))
+    def from_dlpack(self, array: object) -> object:
+        return self.handles(self.inner.from_dlpack(array))
 
     def handles(self, x: LibraryArray | tuple[LibraryArray, ...]) -> object:
         """Wrap an array in a handle; of the results of a host call, each."""

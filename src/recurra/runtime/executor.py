@@ -213,7 +213,7 @@ class _ExecutorRun:
     def result(self, name: str, array: object) -> np.ndarray:
         """`whole`, of a store that no launch takes again; an input of the caller's is copied."""
         if self.shards is None and not self.plan.stores[name].given:
-            return self.backend.result(array)
+            return self.backend.final_numpy(array)
         return self.whole(name, array)
 
     def joined(self, name: str, parts: LibraryArray, xp: ArrayNamespace) -> LibraryArray:
@@ -401,11 +401,11 @@ class _ExecutorRun:
         if isinstance(writer.type, Tuple):  # results of a call that may not run in the first step
             return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
         if is_constant(writer):
-            return self.backend.made(np.array(writer.op.run(np, dict(self.plan.sizes))))
+            return self.backend.adopt(np.array(writer.op.run(np, dict(self.plan.sizes))))
         return self.zeros(writer.type)
 
     def zeros(self, type_: Type) -> object:
-        return self.backend.made(np.zeros(type_.sizes(self.plan.sizes), NUMPY_NAME[type_.dtype]))
+        return self.backend.adopt(np.zeros(type_.sizes(self.plan.sizes), NUMPY_NAME[type_.dtype]))
 
     def calls(self, *statements: str) -> tuple[ArrayFunction, ...]:
         functions = {s: self.call(s) for s in statements}

@@ -44,9 +44,7 @@ def called(
     node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
-    convert_results = (
-        None if shards is not None else _result_converter(plan, node, backend, readers)
-    )
+    convert = None if shards is not None else _result_converter(plan, node, backend, readers)
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
     rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
@@ -73,12 +71,12 @@ def called(
     run = _running(node, lambda times: point(times, {})[1])
 
     def call(times: Times, *values: LibraryArray) -> tuple[LibraryArray, ...]:
-        if convert_results is not None:
+        if convert is not None:
             args = operands(times, values) if stored else [operand(x) for x in values]
             results = run(times, args)
             if [y.shape for y in results] != promised:
                 raise _wrong_shape(results, node, promised)
-            return convert_results(results)
+            return convert(results)
         assert shards is not None
         mesh = mesh_of(backend)
         parts = zip(*(mesh.parts(x) for x in values), strict=True)
@@ -127,7 +125,7 @@ def _operand(backend: Backend, array: LibraryArray) -> np.ndarray | np.generic:
     """A read-only array for a host function, as others may read it too; or a number."""
     if isinstance(array, np.generic):
         return array
-    view = backend.operand(array)
+    view = backend.host_operand(array)
     if view.flags.writeable:
         view = view.view()
         view.flags.writeable = False
@@ -145,12 +143,12 @@ def _result_converter(
     for k, (type_, reader) in enumerate(zip(_results(node), readers, strict=True)):
         shape, dtype = type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
         if reader is Reader.NOBODY:
-            blank.append(backend.given(np.zeros(shape, dtype)))
+            blank.append(backend.from_host_call(np.zeros(shape, dtype)))
         elif reader is Reader.LAUNCH and (staged := backend.staging(shape, dtype)) is not None:
             shared.append((k, staged[0]))
             blank.append(staged[1])
         else:
-            converted.append((k, _read_only if reader is Reader.HOST else backend.given))
+            converted.append((k, _read_only if reader is Reader.HOST else backend.from_host_call))
             blank.append(None)
 
     def convert(results: Sequence[np.ndarray]) -> tuple[LibraryArray, ...]:

@@ -62,9 +62,9 @@ class Given:
             and hasattr(given, "__dlpack__")
             and self.fits(store, given)
         ):
-            return self.backend.borrow(lendable(given))
+            return self.backend.from_dlpack(lendable(given))
         if self.shards is None:
-            return self.backend.made(self.fill(store, given))
+            return self.backend.adopt(self.fill(store, given))
         if not store.given:
             return self.backend.array(self.fill(store, given))
         mesh = mesh_of(self.backend)

@@ -99,7 +99,7 @@ class SingleRun:
         """Convert the stores of outputs to every named tensor, as NumPy arrays of the caller."""
         backend, stores = self.backend, self.program.plan.stores
         own = {
-            n: backend.numpy(x) if stores[n].given else backend.result(x)
+            n: backend.numpy(x) if stores[n].given else backend.final_numpy(x)
             for n, x in zip(self.outputs, outputs, strict=True)
         }
         return self.arranged(own, np)

@@ -108,7 +108,7 @@ class JaxMesh(JaxBackend):
     def array(self, source: Any) -> Any:
         return self.spread([source] * self.workers)
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:

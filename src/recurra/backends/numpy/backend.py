@@ -110,13 +110,13 @@ class NumpyArrays:
     def array(self, source: Any) -> Any:
         return np.array(source, copy=True, order="C")
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return array
 
     def lent(self, array: np.ndarray) -> Any:
         return array
 
-    def given(self, array: np.ndarray) -> Any:
+    def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
@@ -137,26 +137,26 @@ class NumpyArrays:
     def settle(self) -> None:
         pass
 
-    def borrow(self, array: Any) -> Any:
+    def from_dlpack(self, array: Any) -> Any:
         try:
             return np.from_dlpack(array)
         except BufferError:  # of a device whose memory the host cannot read
             return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         return np.asarray(array)
 
-    operand = seen
+    host_operand = host_view
 
-    def aside(self, array: Any) -> np.ndarray:
+    def copy_to_host(self, array: Any) -> np.ndarray:
         return np.array(array, copy=True)
 
-    back = aside
+    copy_to_device = copy_to_host
 
     def numpy(self, array: Any) -> Any:
         return np.array(array, copy=True)
 
-    def result(self, array: Any) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return array
 
 
@@ -178,7 +178,7 @@ class NumpyBackend(NumpyArrays):
         return type(array) is np.ndarray and array.flags.carray
 
     def argument(self, array: Any) -> np.ndarray:
-        return array if isinstance(array, np.ndarray) else self.borrow(array)
+        return array if isinstance(array, np.ndarray) else self.from_dlpack(array)
 
 
 class WalkedNumpy(NumpyArrays):

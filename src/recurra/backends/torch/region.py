@@ -151,7 +151,7 @@ class TorchBackend:
     def argument(self, array: Any) -> Tensor:
         if isinstance(array, Tensor) and array.device.type == self.device:
             return array
-        return self.borrow(array) if row_by_row(array) else self.array(array)
+        return self.from_dlpack(array) if row_by_row(array) else self.array(array)
 
     @inferring
     def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,13 +220,13 @@ class TorchBackend:
             return tuple(map(self.array, source))  # the results of a host call
         return self.names.constant(np.asarray(source))
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def lent(self, array: np.ndarray) -> Any:
         return self.array(array)
 
-    def given(self, array: np.ndarray) -> Any:
+    def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
@@ -249,26 +249,26 @@ class TorchBackend:
             torch.cuda.current_stream(self.device).synchronize()
 
     @inferring
-    def borrow(self, array: Any) -> Tensor:
+    def from_dlpack(self, array: Any) -> Tensor:
         if getattr(array, "dtype", None) == np.dtype(
             "bfloat16"
         ):  # which NumPy does not lend by itself
             return torch.from_dlpack(array.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_dlpack(array).to(self.device)
 
-    def result(self, array: Any) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return self.numpy(array)
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         if not isinstance(array, Tensor):
             return np.asarray(array)
         if array.dtype == torch.bfloat16:  # which NumPy has by its name only
             return array.view(torch.int16).cpu().numpy().view("bfloat16")
         return array.cpu().numpy()
 
-    operand = seen
+    host_operand = host_view
 
-    def aside(self, tensor: Tensor) -> Tensor:
+    def copy_to_host(self, tensor: Tensor) -> Tensor:
         """Copy a tensor to the host; from a GPU to pinned memory, on a stream of its own."""
         if self.device == "cpu":
             return tensor.clone()
@@ -280,7 +280,7 @@ class TorchBackend:
         return copy
 
     @inferring
-    def back(self, tensor: Tensor) -> Tensor:
+    def copy_to_device(self, tensor: Tensor) -> Tensor:
         if self.device == "cpu":
             return tensor.clone()
         with torch.cuda.stream(self.copying):

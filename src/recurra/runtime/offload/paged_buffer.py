@@ -236,7 +236,7 @@ class Paged:
     def some(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         """Read some rows of a point, from memory or from its slow place."""
         if index in self.here:
-            view = self.backend.seen(self.backend.wait(self.here[index]))
+            view = self.backend.host_view(self.backend.wait(self.here[index]))
             out[to] = view.reshape(-1, *out.shape[1:])[rows]
         elif index in self.out:
             self.there.rows(index, rows, to, out)
@@ -250,10 +250,10 @@ class Paged:
         if index in self.here:
             return self.let_go(index)
         if len(self.here) + len(self.ahead) < self.room:
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         if not self.here:
             self.stale(next(iter(self.ahead)))
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         return self.let_go(next(iter(self.here)))
 
     # ---- room
@@ -300,7 +300,7 @@ class Paged:
 
     def read(self, index: int) -> object:
         if index not in self.out:
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         return self.there.get(index)
 
     def write(self, index: int, array: object) -> None:

@@ -46,10 +46,10 @@ class HostTier:
     points: dict[int, object] = field(default_factory=dict[int, object])
 
     def put(self, index: int, array: object) -> None:
-        self.points[index] = self.backend.aside(array)
+        self.points[index] = self.backend.copy_to_host(array)
 
     def get(self, index: int) -> object:
-        return self.backend.back(self.points[index])
+        return self.backend.copy_to_device(self.points[index])
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         out[to] = np.asarray(self.points[index]).reshape(-1, *out.shape[1:])[rows]
@@ -67,7 +67,7 @@ class Filed:
     staging: np.ndarray
 
     def put(self, index: int, array: object) -> None:
-        self.file.write(index, self.backend.seen(array))
+        self.file.write(index, self.backend.host_view(array))
 
     def get(self, index: int) -> object:
         self.file.read(index, self.staging)
