@@ -139,13 +139,13 @@ def _runs(it: Item, active: frozenset[str]) -> bool:
     return any(s in active for s in members((it,)))
 
 
-def _outward(plan: StoragePlan, mine: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
+def _outward(plan: StoragePlan, statements: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
     """The variables of some statements that others read, or later steps of the loops around."""
-    inside, graph = set(mine), plan.statements
-    made = {graph[s].array for s in mine if not isinstance(graph[s].type, Tuple)}
+    inside, graph = set(statements), plan.statements
+    written = {graph[s].array for s in statements if not isinstance(graph[s].type, Tuple)}
     kept = {n for x in around for n in plan.carried.get(x.id, ())}
     kept |= {init for pairs in plan.seeds.values() for _, init in pairs}
     for s in graph.statements.values():
         if s.name not in inside:
             kept |= {a.name for k, a in enumerate(s.args) if plan.access(s.name, k) != "store"}
-    return [n for n in graph.arrays if n in made & kept]
+    return [n for n in graph.arrays if n in written & kept]

@@ -104,8 +104,8 @@ def _source(
     name = _taken(plan, node, region, spans)
     if name is None or name not in known:
         return HandedOn(node.array, name) if name is not None and name in region.held else None
-    made = known[name]
-    return None if made is None else replace(made, variable=node.array)
+    origin = known[name]
+    return None if origin is None else replace(origin, variable=node.array)
 
 
 def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> str | None:

@@ -116,5 +116,5 @@ def tile(
     box, lead = stored_tile(machine, array, store, index, env)
     at = next(k for k, a in enumerate(store.kept) if a is store.tiled)
     box = machine.xp.reshape(box, (*lead, *box.shape[len(box.shape) - len(store.order) :]))
-    back = [len(lead) + store.order.index(k) for k in range(len(store.order))]
-    return machine.xp.permute_dims(box, (*range(at), back[0], *range(at, len(lead)), *back[1:]))
+    order = [len(lead) + store.order.index(k) for k in range(len(store.order))]
+    return machine.xp.permute_dims(box, (*range(at), order[0], *range(at, len(lead)), *order[1:]))

@@ -115,7 +115,7 @@ class Execution:
         launch = self.backend.compile(plan, region)
         if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
             return launch
-        return lambda *given: wait(launch(*given))
+        return lambda *args: wait(launch(*args))
 
     def steps(
         self,

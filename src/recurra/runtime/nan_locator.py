@@ -107,14 +107,14 @@ class WatchedArrays(Walk):
         if isinstance(node.type, Tuple) or not _not_finite(np.asarray(y)).any():
             return
         xs, env = tuple(self.operands), self.point(statement, state)
-        bad = self.made(node, env, np.asarray(y), xs)
+        bad = self.bad_elements(node, env, np.asarray(y), xs)
         fixed = self.watch.mend(node, env, np.asarray(y), bad, xs)
         if fixed is not y:
             state.vals[node.array] = fixed
             if not node.accumulates:
                 self.keep(node, fixed, state, env)
 
-    def made(
+    def bad_elements(
         self, node: Statement, env: Env, result: np.ndarray, xs: Sequence[object]
     ) -> np.ndarray:
         """A mask of the elements that are worse than the operands they are computed of."""
@@ -192,8 +192,8 @@ class Check:
                 return call
             point = self.points(Walk(self.program.plan, execution.backend.machine), statement)
 
-            def recorded(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
-                found = call(times, *given)
+            def recorded(times: tuple[int, ...], *operands: object) -> tuple[LibraryArray, ...]:
+                found = call(times, *operands)
                 self.answers.append(tuple(map(execution.backend.numpy, found)))
                 self.given = self.given or self.not_finite(statement, point, times)
                 return found
@@ -262,14 +262,14 @@ class Check:
         bad = bad_names(results) - self.excused
         if not bad:
             return
-        made, never = self.replay(None), bad_names(self.replay(0)[1])
-        reached = bad & bad_names(made[1]) - never
+        (watch_all, results_of_all), never = self.replay(None), bad_names(self.replay(0)[1])
+        reached = bad & bad_names(results_of_all) - never
         if not reached:
             if any(np.isnan(np.asarray(results[n])).any() for n in bad):
                 self.unexplained(sorted(bad)[0], results, where)
             self.excused |= bad
             return
-        low, high = 0, made[0].count
+        low, high = 0, watch_all.count
         while high - low > 1:
             k = (low + high) // 2
             if reached & bad_names(self.replay(k)[1]):

@@ -90,15 +90,15 @@ class Watch:
 
     def spans(self, execution: Execution) -> list[Span]:
         """The recorded spans, and the moves of offloaded stores meanwhile, by start."""
-        seen = [x.result() if isinstance(x, Future) else x for x in self.found]
+        recorded = [x.result() if isinstance(x, Future) else x for x in self.found]
         moves = execution.mover.moves if execution.mover else ()
         names = ("read", "written")
-        seen += [
+        recorded += [
             Span(f"{m.store} {names[m.out]}", "copy", m.start, m.stop)
             for m in moves
             if self.since <= m.start and m.stop <= self.until
         ]
-        return sorted(seen, key=lambda s: s.start)
+        return sorted(recorded, key=lambda s: s.start)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def watching(execution: Execution, wanted: bool = True) -> Generator[tuple[Watch
     backend = execution.backend
     watch = Watch(getattr(backend, "mark", None), backend.wait)
     try:
-        seen = execution.using(launches=watch.launch, calls=watch.call) if wanted else execution
-        yield watch, seen
+        watched = execution.using(launches=watch.launch, calls=watch.call) if wanted else execution
+        yield watch, watched
     finally:
         watch.thread.shutdown()

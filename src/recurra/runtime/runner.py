@@ -142,24 +142,26 @@ class Runner:
             seed, inputs=inputs, resume=resume, native=request.native, watched=seen
         )
         with Behind() as behind, closing(steps):  # close now: a caught error may keep frames alive
-            while isinstance(made := self.launch(steps), Step):
-                is_reported = self.is_reported(made)
-                for first, metrics in self.metrics(made) if is_reported and request.on_step else ():
+            while isinstance(result := self.launch(steps), Step):
+                is_reported = self.is_reported(result)
+                for first, metrics in (
+                    self.metrics(result) if is_reported and request.on_step else ()
+                ):
                     reported |= metrics.keys()
                     request.tell(first, metrics)
-                self.expect_indices(made.outputs, made)
+                self.expect_indices(result.outputs, result)
                 if watch is not None:
-                    watch.step(made)
-                if made.variables or not saver.border:
-                    saver.state(made, seed, behind, request.folder)
-                if request.on_state is not None and made.variables and is_reported:
-                    request.on_state(made)
-        for rest in self.unreported_metrics(made, reported, resume is not None):
-            request.tell(0, rest)
-        self.expect_indices(made)
+                    watch.step(result)
+                if result.variables or not saver.border:
+                    saver.state(result, seed, behind, request.folder)
+                if request.on_state is not None and result.variables and is_reported:
+                    request.on_state(result)
+        for late in self.unreported_metrics(result, reported, resume is not None):
+            request.tell(0, late)
+        self.expect_indices(result)
         if watch is not None:
-            watch.end(made)
-        return {name: c.arrange(o, made[c.outputs[o]]) for name, o in c.named.items()}
+            watch.end(result)
+        return {name: c.arrange(o, result[c.outputs[o]]) for name, o in c.named.items()}
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, LibraryArray]:
         """Run the next launch of the outermost loop; after the last one, return all outputs."""
@@ -188,7 +190,7 @@ class Runner:
         return not self.log_dims or step.dim in self.log_dims
 
     def unreported_metrics(
-        self, made: Mapping[str, LibraryArray], reported: Collection[str], resumed: bool
+        self, outputs: Mapping[str, LibraryArray], reported: Collection[str], resumed: bool
     ) -> list[dict[str, np.ndarray]]:
         """The scalars, by their dim, that no launch has reported: no loop runs along it.
 
@@ -199,7 +201,7 @@ class Runner:
             node = c.written.graph[o]
             if len(node.domain) != 1 or name in reported:
                 continue
-            x = np.atleast_1d(c.arrange(o, made[c.outputs[o]]))
+            x = np.atleast_1d(c.arrange(o, outputs[c.outputs[o]]))
             if x.ndim == 1 and (len(x) == 1 or not resumed):
                 out.setdefault(node.domain.dims[0], {})[name] = x
         return list(out.values())
@@ -213,14 +215,14 @@ class Runner:
                 out.setdefault(step.points[outputs[o]], {})[name] = x
         return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(step.lo, {})]
 
-    def expect_indices(self, made: Mapping[str, LibraryArray], step: Step | None = None) -> None:
+    def expect_indices(self, outputs: Mapping[str, LibraryArray], step: Step | None = None) -> None:
         """Raise DomainError if a read by data left its axis, if check="bounds" is on.
 
         At the end of a run, the points that no step has shown are checked.
         """
         c = self.compilation
         for stray, check in c.written.checks.items():
-            x, last = made.get(c.outputs[stray]), made.get(c.outputs[check.last])
+            x, last = outputs.get(c.outputs[stray]), outputs.get(c.outputs[check.last])
             if x is None or last is None:
                 continue
             pairs = ((stray, x), (check.last, last))

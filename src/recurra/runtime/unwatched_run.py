@@ -85,7 +85,7 @@ class SingleRun:
     def arranged(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
         """Convert the stores of outputs to every named tensor."""
         return tuple(
-            restored(made(stores[name], xp), xp) for name, made, restored in self.arrangements
+            restored(convert(stores[name], xp), xp) for name, convert, restored in self.arrangements
         )
 
     @cached_property

@@ -92,8 +92,8 @@ class Traced:
     def pulled(self, out: int) -> Traced:
         """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
 
-        def back(*given: Any) -> tuple[Any, ...]:
-            *xs, g = given
+        def gradient(*operands: Any) -> tuple[Any, ...]:
+            *xs, g = operands
             floats = [k for k, x in enumerate(xs) if jax.numpy.issubdtype(x.dtype, np.floating)]
 
             def result(*ys: Any) -> Any:
@@ -105,7 +105,7 @@ class Traced:
             by = dict(zip(floats, found, strict=True))
             return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
 
-        return Traced(back, self.x64)
+        return Traced(gradient, self.x64)
 
     def text(self, xs: Sequence[Type]) -> str:
         """All that the function computes on arrays of these types: equal texts, equal functions."""

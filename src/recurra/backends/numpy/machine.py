@@ -278,10 +278,10 @@ class WritingMachine:
                     w.do(f"{known} = {ends}")
             with w.block(f"if {time >= known + late}:"):
                 w.do("break")
-            goes_on, after, (made, _) = body(time, (names, stores))
+            goes_on, after, (values, _) = body(time, (names, stores))
             with w.block(f"if not {w.show(goes_on)}:"):
                 w.do(f"{ends} = min({ends}, {after})")
-            self.move(names, made)
+            self.move(names, values)
         return ends, (names, stores)
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
@@ -305,11 +305,11 @@ class WritingMachine:
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        made = self.cut(store, keys, sizes)
+        copied = self.cut(store, keys, sizes)
         points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
         shape = tuple(n for n in sizes if n != 1)
-        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
-        return made
+        self.xp.points[copied.name] = shape, lambda: self.cut(store, points, shape)
+        return copied
 
     def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
         """Copy a part of a store."""

@@ -151,7 +151,7 @@ class RecordingMachine:
         return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        def step(time: Any, inside: Any, made: For) -> Any:
+        def step(time: Any, inside: Any, recorded: For) -> Any:
             return body(time, inside)
 
         return self.looped(dim, lo, hi, step, carry)
@@ -162,18 +162,18 @@ class RecordingMachine:
         name = self.recorder.fresh(f"{dim}_ends_")
         ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)
 
-        def step(time: Any, inside: Any, made: For) -> Any:
+        def step(time: Any, inside: Any, recorded: For) -> Any:
             goes_on, after, carry = body(time, inside)
-            made.starts.append((name, str(end)))
-            made.stop = f"{time} >= {ends + late}"
+            recorded.starts.append((name, str(end)))
+            recorded.stop = f"{time} >= {ends + late}"
             any_row = self.recorder.name_of(goes_on)
             known = f"{name} if {any_row} else {extreme('min', ends, after)}"
             if every > 1:
                 flags = self.recorder.fresh(f"{dim}_goes_on_")
-                made.starts.append((flags, "[]"))
+                recorded.starts.append((flags, "[]"))
                 now = f"({time - lo + 1}) % {every} == 0 or {time} == {hi - 1}"
                 known = f"loop_end({flags}, {any_row}, {now}, {ends}, {after})"
-            made.steps.append((name, known))
+            recorded.steps.append((name, known))
             return carry
 
         return ends, self.looped(dim, lo, hi, step, carry)
@@ -184,7 +184,9 @@ class RecordingMachine:
             return body(carry) if condition else carry
         known = condition if isinstance(condition, Count) else self.recorder.name_of(condition)
         trips = Count(f"int({known})", (0, 1), self.xp.asarray)
-        return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
+        return self.looped(
+            "when", 0, trips, lambda time, inside, recorded: body(inside), carry, True
+        )
 
     def lesser(self, left: Any, right: Any) -> Any:
         return extreme("min", left, right)
@@ -200,16 +202,16 @@ class RecordingMachine:
     ) -> Any:
         r = self.recorder
         vals, stores = carry
-        mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
+        carried = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
         clock = r.named(dim)
         time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
         self.clocks.append(clock if bounded(lo, hi) else "")
-        with r.loop(clock, lo, hi, mine, perhaps) as made:
-            inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
-            after, _ = step(time, (inside, stores), made)
-            made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        with r.loop(clock, lo, hi, carried, perhaps) as recorded:
+            inside = [r.parameter(n, x.shape, x.dtype) for n, x in carried]
+            after, _ = step(time, (inside, stores), recorded)
+            recorded.steps += [(n, r.name_of(x)) for (n, _), x in zip(carried, after, strict=True)]
         self.clocks.pop()
-        return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
+        return [r.parameter(n, x.shape, x.dtype) for n, x in carried], stores
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         box = list(zip(starts, sizes, store.shape, strict=True))
