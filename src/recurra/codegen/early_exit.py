@@ -221,7 +221,7 @@ class PastEnd:
         """Recompute a place. Has its value changed?"""
         old, new = self.known[place], self.compute(self.graph[place[0]], place[1])
         if isinstance(new, float) and isnan(new):
-            new = nan  # one object: a NaN is equal to no other, but it is no news
+            new = nan  # the same object, as NaN != NaN would look like a change
         if new is old or new == old or old is None:
             return False
         self.known[place] = new if old is _OPEN else None

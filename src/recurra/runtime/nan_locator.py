@@ -51,7 +51,7 @@ class BadElement:
     element: tuple[int, ...]
     value: float
     operands: tuple[object, ...]
-    result: int = 0  # which one of a call
+    result: int = 0  # the index of the result, of a call
 
 
 @dataclass

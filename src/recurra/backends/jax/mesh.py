@@ -33,7 +33,7 @@ from recurra.ops.control import Call
 from recurra.storage.storage_plan import StoragePlan
 
 AXIS = "worker"
-# One thread for each device; a pool with room for all, else a collective waits for ever.
+# One thread per device, and a pool with room for all: else a collective waits forever.
 BEFORE_JAX = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "16"}
 _JOINS: Mapping[str, Callable[[Any, str], Any]] = {
     "add": lax.psum,

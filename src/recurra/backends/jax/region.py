@@ -311,7 +311,7 @@ class JaxBackend:
             return jax.device_put(words(array))
 
     def from_host_call(self, array: np.ndarray) -> np.ndarray:
-        return np.array(word(array), copy=True)  # to let the launch take it over costs a quarter
+        return np.array(word(array), copy=True)  # the launch converts it in a quarter of the time
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
         """A shared buffer, if launches are synchronous: results have memory of their own."""
@@ -335,8 +335,8 @@ class JaxBackend:
         return _first_number(min(jax.tree.leaves(results), key=lambda x: x.nbytes))
 
     def from_dlpack(self, array: Any) -> Any:
-        # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
-        # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
+        # A thread of XLA may be the last to release shared memory, while Python ends. JAX defers
+        # the release of an array of NumPy; one shared by DLPack would need the GIL there.
         with bits_of(array):
             array = words(array if isinstance(array, jax.Array) else viewed(array))
             return jnp.from_dlpack(array) if isinstance(array, jax.Array) else jax.device_put(array)

@@ -140,7 +140,7 @@ class NumpyArrays:
     def from_dlpack(self, array: Any) -> Any:
         try:
             return np.from_dlpack(array)
-        except BufferError:  # of a device whose memory the host cannot read
+        except BufferError:  # on a device whose memory the host cannot read
             return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
     def host_view(self, array: Any) -> np.ndarray:

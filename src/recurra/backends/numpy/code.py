@@ -107,7 +107,7 @@ def inline(items: list[Line | CodeBlock]) -> None:
     for it in items:
         if isinstance(it, Line):
             it.text = _joined(it.text, pending, kept)
-            if it.name and not it.is_value and uses[it.name] == 2:  # where it is made and read
+            if it.name and not it.is_value and uses[it.name] == 2:  # assigned and read once
                 pending[it.name] = it.text
                 continue
         if isinstance(it, CodeBlock) or (it.text and not it.name):

@@ -203,7 +203,7 @@ class WritingMachine:
             return self.part(args[0], op.axis, slice(at, at + size), (size,))
         if isinstance(op, Pick) and isinstance(at := evaluate(op.at_, env, self.xp), Count):
             first, last = at.range
-            if first >= 0 and last < args[0].shape[op.axis]:  # else it may be zero
+            if first >= 0 and last < args[0].shape[op.axis]:  # elsewhere the op may give zero
                 return self.part(args[0], op.axis, at, ())
         return op.run(self.xp, env, *args)
 

@@ -42,7 +42,7 @@ class NumpyMesh(NumpyBackend):
             try:
                 return run(*(_part(x, worker) for x in args))
             except BaseException:
-                meeting.barrier.abort()  # the others would wait for ever
+                meeting.barrier.abort()  # the others would wait forever
                 raise
 
         def together(*args: Any) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ class _Meeting:
         self.brought[self.mine.worker] = array
         self.barrier.wait()
         y = reduce(_JOINS[monoid], self.brought)
-        self.barrier.wait()  # before anybody brings what is next
+        self.barrier.wait()  # before any worker brings its next value
         return y
 
 

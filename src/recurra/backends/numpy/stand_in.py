@@ -43,7 +43,7 @@ class Unwritten(TypeError):
 class Source(Protocol):
     """The writer of the operations on stand-ins."""
 
-    def atom(self, array: Any) -> str: ...
+    def atom(self, value: Any) -> str: ...
     def key(self, key: Any) -> str: ...
     def function(self, func: Any) -> str: ...
     def emit_result(
@@ -96,7 +96,7 @@ class StandIn(NDArrayOperatorsMixin):
         return self.writer.emit_call(whole, getattr(ufunc, method), args, options)
 
     def __array_function__(self, func: Any, types: Any, args: Any, options: Any) -> Any:
-        if func in REDUCTIONS and len(args) == 1:  # what NumPy calls in the end
+        if func in REDUCTIONS and len(args) == 1:  # the reduction that NumPy calls itself
             return REDUCTIONS[func].reduce(*args, **{"axis": None, **options})
         return self.writer.emit_call(self.writer.function(func), func, args, options)
 

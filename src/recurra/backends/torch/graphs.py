@@ -159,7 +159,9 @@ def on_cuda(run: Callable[[], None]) -> Replay:
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others go on meanwhile
+    with torch.cuda.graph(
+        graph, capture_error_mode="thread_local"
+    ):  # other threads may launch meanwhile
         run()
     return graph.replay
 

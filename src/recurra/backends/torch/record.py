@@ -56,7 +56,7 @@ class StoreRef:
 class RecordedValue:
     """A tensor of the generated code, made by the kernel `home` inside `level` loops."""
 
-    tensor: Tensor  # held, so that its id is its own
+    tensor: Tensor  # kept alive, so that its id stays unique
     name: str
     home: StraightLineCode | None
     level: int = 0

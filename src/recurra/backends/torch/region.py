@@ -252,7 +252,7 @@ class TorchBackend:
     def from_dlpack(self, array: Any) -> Tensor:
         if getattr(array, "dtype", None) == np.dtype(
             "bfloat16"
-        ):  # which NumPy does not lend by itself
+        ):  # which NumPy cannot export by itself
             return torch.from_dlpack(array.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_dlpack(array).to(self.device)
 
@@ -262,7 +262,7 @@ class TorchBackend:
     def host_view(self, array: Any) -> np.ndarray:
         if not isinstance(array, Tensor):
             return np.asarray(array)
-        if array.dtype == torch.bfloat16:  # which NumPy has by its name only
+        if array.dtype == torch.bfloat16:  # which NumPy knows by its name only
             return array.view(torch.int16).cpu().numpy().view("bfloat16")
         return array.cpu().numpy()
 
@@ -295,7 +295,7 @@ class TorchBackend:
     def numpy(self, array: Any) -> np.ndarray:
         if (
             isinstance(array, Tensor) and array.dtype == torch.bfloat16
-        ):  # which NumPy has by its name only
+        ):  # which NumPy knows by its name only
             return self.numpy(array.view(torch.int16)).view("bfloat16")
         return np.array(array.cpu().numpy() if isinstance(array, Tensor) else array, copy=True)
 

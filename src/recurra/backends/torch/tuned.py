@@ -41,10 +41,10 @@ class TunedTorch(TorchBackend):
         """The contractions as rows of a report's table."""
         return self.door.rows(list(self.choices.values()))
 
-    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        scope = super().loaded(name, source, given)
+    def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
+        scope = super().loaded(name, source, names)
         if self.device == "cpu" and EINSUM in source:
-            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), given)
+            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), names)
         return scope
 
     def kernel(
@@ -80,7 +80,7 @@ class TunedTorch(TorchBackend):
             return theirs
 
         def measure() -> list[float]:
-            theirs(*xs)  # compiled now, if ever
+            theirs(*xs)  # compile it before it is timed
             return self.door.compared([partial(f, *xs) for f in (ours, theirs)])
 
         layouts = [(tuple(x.shape), x.stride()) for x in xs]
