@@ -19,7 +19,7 @@ Wrap = Callable[[str, ArrayFunction], ArrayFunction]  # (name, function) -> its 
 
 
 class Backend(Protocol):
-    """Compiles regions and holds arrays. A region may overwrite (donate) arrays it returns anew."""
+    """Compiles regions and holds arrays. Regions may destroy (donate) what they return anew."""
 
     name: str
 
@@ -58,15 +58,15 @@ class Backend(Protocol):
         """Copy an array to the backend; `source` may change afterwards."""
         ...
 
-    def made(self, array: np.ndarray) -> Any:
-        """Convert a temporary NumPy array, which nobody else reads or writes, to the backend."""
+    def adopt(self, array: np.ndarray) -> Any:
+        """Convert a NumPy array that nobody else uses, taking over its memory if possible."""
         ...
 
     def lent(self, array: np.ndarray) -> Any:
         """Convert an array for launches that only read it; its memory is shared if they can."""
         ...
 
-    def given(self, array: np.ndarray) -> Any:
+    def from_host_call(self, array: np.ndarray) -> Any:
         """Copy a host call's result to an array that a region takes as an argument."""
         ...
 
@@ -85,31 +85,31 @@ class Backend(Protocol):
         """Block until all launches so far are done, whoever has their results."""
         ...
 
-    def borrow(self, array: Any) -> Any:
+    def from_dlpack(self, array: Any) -> Any:
         """Wrap an array of another library without a copy (DLPack); it is never written to."""
         ...
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         """A short-lived view of an array in the host's memory: later launches may destroy it."""
         ...
 
-    def operand(self, array: Any) -> np.ndarray:
+    def host_operand(self, array: Any) -> np.ndarray:
         """The operand of a host call: a view that no launch destroys before the call returns."""
         ...
 
-    def aside(self, array: Any) -> Any:
+    def copy_to_host(self, array: Any) -> Any:
         """Copy an array to the host's memory, pinned if the device's copy engine needs that."""
         ...
 
-    def back(self, array: Any) -> Any:
-        """Copy an array back to the device from the copy that `aside` made."""
+    def copy_to_device(self, array: Any) -> Any:
+        """Copy an array back to the device from the copy that `copy_to_host` made."""
         ...
 
     def numpy(self, array: Any) -> np.ndarray:
         """A NumPy array that later launches do not change."""
         ...
 
-    def result(self, array: Any) -> np.ndarray:
+    def final_numpy(self, array: Any) -> np.ndarray:
         """Convert an array that no launch takes again to NumPy, without a copy if possible."""
         ...
 

@@ -1,9 +1,9 @@
-"""The places of its stores that a launch reads and writes, by the times that it is given.
+"""The places of stores that a launch reads and writes, as a function of its loop times.
 
     region act(ints: i t; stores: o a)        at t = 7:  o reads 7, writes 8    a writes 1 of 2
 
 A store is cut along the dims that the host counts, outermost first, into places of equal size: two
-launches that touch no place in common touch no byte in common. What is not known is all of it.
+launches that touch no place in common touch no byte in common. Unknown accesses are of all places.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Spans = tuple[tuple[int, int], ...]  # places lo..hi-1
 
 @dataclass(frozen=True)
 class Touch:
-    """An access of a statement to a store: an index along each cut axis (None: any), and delays."""
+    """An access of a store by a statement: an index per cut axis (None: any), and its shifts."""
 
     store: str
     writes: bool
@@ -35,7 +35,7 @@ class Touch:
 
 
 def cut(plan: StoragePlan, regions: Iterable[Region]) -> dict[str, tuple[StoredAxis, ...]]:
-    """The axes along which stores are cut. None, where data end loops: they fill what is left."""
+    """The axes along which each store is cut; no axes if data end loops, which fill stores up."""
     if endings(plan.schedule, plan.sizes):
         return {name: () for name in plan.stores}
     dims = list(dict.fromkeys(loop.dim for r in regions for loop in r.around))
@@ -50,17 +50,17 @@ def _plain(axis: StoredAxis) -> bool:
 
 
 def places(axes: Sequence[StoredAxis]) -> int:
-    """Count the places of a store."""
+    """The number of places of a store."""
     return prod(a.slots for a in axes)
 
 
 def touched(
     plan: StoragePlan, region: Region, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]:
-    """f(times of the loops around): the places of every store that are read, and those written.
+    """Return f(times of the loops around): the places of each store that are read, and written.
 
-    What is written is read, too: a launch may leave some of it as it was. Stores that the caller
-    gives are not told of, since nothing writes them.
+    Written places are read, too: a launch may leave a part of one as it was. Stores that are inputs
+    are left out, since nothing writes them.
     """
     found = {
         x
@@ -70,7 +70,7 @@ def touched(
     }
     mine = [s for s in (*region.stores, *region.reads) if not plan.stores[s].given]
     known = {(x.store, x.writes) for x in found}
-    for s in mine:  # of which no statement tells
+    for s in mine:  # stores that no statement mentions
         whole = (None,) * len(axes[s])
         if region.tail is not None or not known & {(s, False), (s, True)}:
             found.add(Touch(s, s in region.stores, whole, (0,) * len(region.around)))
@@ -99,13 +99,13 @@ def touched(
 def _statement(
     plan: StoragePlan, region: Region, text: str, axes: Mapping[str, tuple[StoredAxis, ...]]
 ) -> Iterable[Touch]:
-    """Find the accesses of one statement to stores."""
+    """The accesses of stores by one statement."""
     node, shifts = plan.statements[text], tuple(loop.shift[text] for loop in region.around)
     known = {*plan.sizes, *(loop.dim for loop in region.around)}
 
     def touch(name: str, index: Mapping[str, Index], writes: bool) -> Touch:
         store = plan.store_of(name)
-        own = store == name  # what lives in another's store has another index there
+        own = store == name  # an equation kept in another's store has another index there
         found = [index.get(a.dim) if own else None for a in axes[store]]
         kept = tuple(e if e is not None and _symbols(e) <= known else None for e in found)
         return Touch(store, writes, kept, shifts)
@@ -126,7 +126,7 @@ def _symbols(index: Index) -> frozenset[str]:
 
 
 def _slots(axis: StoredAxis, index: Index | None, env: Mapping[str, int]) -> Spans:
-    """The slots of an axis that an index means; all of them where it leads outside."""
+    """The slots of an axis that an index selects; all slots if it leads outside."""
     every = ((0, axis.slots),)
     if index is None:
         return every
@@ -146,7 +146,7 @@ def _slots(axis: StoredAxis, index: Index | None, env: Mapping[str, int]) -> Spa
 
 
 def _rows(slots: list[Spans]) -> list[Spans]:
-    """Only the last cut axis may be a range, so that places lie in a row: wider ones end there."""
+    """Drop the axes after the first range, so that the places are contiguous."""
     for k, spans in enumerate(slots):
         if any(hi - lo > 1 for lo, hi in spans):
             return slots[: k + 1]
@@ -154,7 +154,7 @@ def _rows(slots: list[Spans]) -> list[Spans]:
 
 
 def _flat(slots: list[Spans], axes: Sequence[StoredAxis]) -> Spans:
-    """Places in the order of memory that is cut along the axes, the first one outermost."""
+    """The places as intervals in memory order, the first cut axis outermost."""
     out: Spans = ((0, 1),)
     for spans, a in zip(slots, axes, strict=False):
         out = tuple((at * a.slots + lo, at * a.slots + hi) for at, _ in out for lo, hi in spans)

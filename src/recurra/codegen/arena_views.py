@@ -1,4 +1,4 @@
-"""The stores of a run as views of one block of memory, where the plan has an arena."""
+"""The stores of a run as views of one block of memory, if the plan has an arena."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from recurra.ir.types import NUMPY_NAME
 from recurra.storage.allocation import each
 from recurra.storage.storage_plan import StoragePlan
 
-View = tuple[int, tuple[int, ...], str]  # where it starts, its shape, NumPy's name of its type
+View = tuple[int, tuple[int, ...], str]  # offset, shape, name of the NumPy dtype
 
 
 class Placing(Protocol):
-    """A backend that cuts arrays out of one block."""
+    """A backend that can cut arrays out of one block."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[LibraryArray]:
-        """Arrays of zeros, inside of so many bytes."""
+        """Return arrays of zeros in one block of `nbytes` bytes."""
         ...
 
 
 def can_place(backend: object) -> TypeGuard[Placing]:
-    """Is it one?"""
+    """Can the backend cut arrays out of one block?"""
     return hasattr(backend, "arena")
 
 
 def views(plan: StoragePlan) -> dict[str, list[View]]:
-    """Map every store in the arena to its buffer, or buffers if it is split."""
+    """The buffer of each store in the arena, or its buffers if there is one per point."""
     if plan.arena is None:
         return {}
     out: dict[str, list[View]] = {}
@@ -40,11 +40,11 @@ def views(plan: StoragePlan) -> dict[str, list[View]]:
 
 
 def placed(plan: StoragePlan, backend: object) -> Mapping[str, LibraryArray | list[LibraryArray]]:
-    """Every store in the arena, as a run begins with it: an array, or a list of those apart."""
+    """The initial array of each store in the arena; a list if it has one buffer per point."""
     found = views(plan)
     if plan.arena is None or not found:
         return {}
     assert can_place(backend)
     arrays = iter(backend.arena(plan.arena.nbytes, [v for each in found.values() for v in each]))
-    made = {name: [next(arrays) for _ in each] for name, each in found.items()}
-    return {n: xs if plan.stores[n].apart else xs[0] for n, xs in made.items()}
+    buffers = {name: [next(arrays) for _ in each] for name, each in found.items()}
+    return {n: xs if plan.stores[n].apart else xs[0] for n, xs in buffers.items()}

@@ -1,4 +1,4 @@
-"""The interface of a backend to the walk: an array namespace, and its own loops and stores."""
+"""The interface of a backend to the walk: an array namespace, loops and stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recurra.ir.statement import Statement
 
 
 class MachineStore(Protocol):
-    """A store of a machine: an array of a library, or what stands for one while code is made."""
+    """A store of a machine: an array of a library, or a stand-in for one while code is made."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -20,13 +20,13 @@ class MachineStore(Protocol):
 
 
 class MachineArray(MachineStore, Protocol):
-    """A part of a store, or a computed array."""
+    """An array that is computed, or read from a store."""
 
     def __getitem__(self, key: Any, /) -> MachineArray: ...
 
 
 class LoopTime(Protocol):
-    """A whole number: of Python, or one that is only known when compiled code runs."""
+    """An integer: of Python, or one that is only known when compiled code runs."""
 
     def __add__(self, other: int, /) -> LoopTime: ...
     def __sub__(self, other: int, /) -> LoopTime: ...
@@ -37,30 +37,30 @@ class LoopTime(Protocol):
     def __neg__(self) -> LoopTime: ...
 
 
-Carry = TypeVar("Carry")  # what travels from step to step
+Carry = TypeVar("Carry")  # the loop-carried state
 Until = Callable[[Any, Carry], tuple[Any, Any, Carry]]
 Starts = tuple[Any, ...]  # of a box, one for each axis
 
 
 class ArrayMachine(Protocol):
-    """The array operations of a backend, for code that interprets a schedule.
+    """The operations that a backend offers to the walk.
 
-    Arrays, stores and times are of its own types: what it has made is passed back to it as it is.
+    Arrays, stores and times have types of its own; the walk hands them back as they are.
     """
 
     @property
     def xp(self) -> ArrayNamespace:
-        """The functions that arrays are made with."""
+        """The array namespace."""
         ...
 
     def apply(self, node: Statement, env: Env, *args: Any) -> object:
-        """The operator of an equation at a point."""
+        """Evaluate the operator of an equation at a point."""
         ...
 
     def loop(
         self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Carry], Carry], carry: Carry
     ) -> Carry:
-        """carry after body(time, carry) for lo <= time < hi."""
+        """Return carry after body(time, carry) for lo <= time < hi."""
         ...
 
     def until(
@@ -74,15 +74,15 @@ class ArrayMachine(Protocol):
         body: Until[Carry],
         carry: Carry,
     ) -> tuple[LoopTime, Carry]:
-        """(end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
+        """Return (end, carry) after body(time, carry) for lo <= time < min(hi, end + late).
 
-        body gives (goes on, the point after this one, carry); where nothing goes on, that is `end`.
-        It is asked for after `every` steps: less than so many more are run, never one at `hi`.
+        body returns (goes on, the point after this one, carry); that point is `end` if nothing goes
+        on. It is checked after `every` steps: fewer than that many more run, never one at `hi`.
         """
         ...
 
     def when(self, condition: Any, body: Callable[[Carry], Carry], carry: Carry) -> Carry:
-        """body(carry) where the condition holds, else carry."""
+        """Return body(carry) if the condition holds, else carry."""
         ...
 
     def lesser(self, left: Any, right: Any) -> LoopTime:
@@ -90,11 +90,11 @@ class ArrayMachine(Protocol):
         ...
 
     def read(self, store: Any, starts: Starts, sizes: tuple[int, ...]) -> MachineArray:
-        """A box of a store, its starts clamped so that it lies inside."""
+        """Read a box of a store, its starts clamped so that it lies inside."""
         ...
 
     def whole(self, store: Any) -> MachineArray:
-        """All of a store that nobody writes, where it lies."""
+        """The whole of a store that nobody writes, without a copy."""
         ...
 
     def gather(self, store: Any, axis: int, at: Any) -> MachineArray:
@@ -102,13 +102,12 @@ class ArrayMachine(Protocol):
         ...
 
     def write(self, store: Any, starts: Starts, value: Any, also: Starts | None = None) -> Any:
-        """The store with the value at a point of some axes replaced, and `also` at another; None:
-        the whole of an axis.
+        """Write a value at a point of some axes, and at `also`; return the store.
 
-        Axes for which there is no start are whole, too.
+        A start of None, or no start, selects the whole axis.
         """
         ...
 
     def write_box(self, store: Any, starts: Starts, value: Any) -> Any:
-        """The store with a box replaced that lies inside; the value has all of its axes."""
+        """Write a box that lies inside of a store, of the value's shape; return the store."""
         ...

@@ -1,8 +1,8 @@
-"""Find the readers of each result of a host call: launches, later calls, or nobody.
+"""The readers of a host call's results: launches, later calls, or nobody.
 
 step = step_call((i, t), a, token)
 a = region(seed, i, t, step, ..)      of step, the observation: only until the next call
-token = step[7]                       which the next call takes, and no launch
+token = step[7]                       the next call takes it, and no launch
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recurra.ops.control import Item
 
 
 class Reader(Enum):
-    """The readers of one result of a host call."""
+    """The reader of one result of a host call."""
 
     NOBODY = "nobody"
     HOST = "the host, which hands it to later calls"
@@ -26,7 +26,7 @@ class Reader(Enum):
 
 
 def readers(program: Program) -> Mapping[str, tuple[Reader, ...]]:
-    """Map each call to the readers of its results."""
+    """The reader of each result, by call."""
     plan, after = program.plan, handed_on_by(program.items)
     calls = calls_of(program.items)
     taken = {v for r in program.regions for v in (*r.held, *r.carried)}
@@ -40,7 +40,7 @@ def readers(program: Program) -> Mapping[str, tuple[Reader, ...]]:
     }
 
     def names_of(call: str, k: int) -> set[str]:
-        """The variables that result k becomes by being handed on."""
+        """The variables that result k is handed on to."""
         names = {x.variable for x in after if (x.source, x.result) == (call, k)}
         while more := {x.variable for x in after if x.source in names} - names:
             names |= more

@@ -1,6 +1,6 @@
-"""Values that the host lets go of after an item of a program, since nothing later uses them.
+"""Values that the host frees after an item of a program, since nothing later uses them.
 
-A prompt's keys and values are such, once they are in their stores.
+Once they are in their stores, a prompt's keys and values are such.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Thing = tuple[Literal["variable", "store"], str]
 
 
 def frees(program: Program) -> list[list[Thing]]:
-    """List for every item what is freed after it; for programs whose host only launches."""
+    """The values to free after each item; none in programs whose host does more than launch."""
     out: list[list[Thing]] = [[] for _ in program.items]
     last: dict[Thing, int] = {}
     for k, it in enumerate(program.items):
@@ -30,7 +30,7 @@ def frees(program: Program) -> list[list[Thing]]:
     for thing, k in last.items():
         if (
             k + 1 < len(out)
-            and not _asked_for(program, thing)
+            and not _outlives_run(program, thing)
             and _bytes(program, thing) >= MIN_FREED_BYTES
         ):
             out[k].append(thing)
@@ -45,15 +45,15 @@ def _things(region: Region) -> list[Thing]:
 
 
 def _past(it: ChunkLoop) -> list[Thing]:
-    """The variables and stores that the end of a loop reads and fills."""
+    """The values that the end of a loop reads, and the stores that it fills."""
     if it.end is None:
         return []
     kept: list[Thing] = [("variable", x.name) for _, x in it.end.rest if isinstance(x, LastValue)]
     return [*kept, *(_things(it.end.tail) if it.end.tail else [])]
 
 
-def _asked_for(program: Program, thing: Thing) -> bool:
-    """Is it given by the caller, or asked for at the end, or by who goes on with a run?"""
+def _outlives_run(program: Program, thing: Thing) -> bool:
+    """Is it an input or an output, or needed to resume the run?"""
     kind, name = thing
     for it in program.stretches:
         if name in (program.waiting(it) if kind == "store" else program.traveling(it)):

@@ -1,10 +1,10 @@
-"""Loops over time that end when no row goes on, and what is true of the points that they leave out.
+"""Loops over time that end when no row goes on, and the values of the points that they skip.
 
     alive[i,t] = merge(true, going[i,t-1], ..)     the loop with `going` stops once it is all false;
     going[i,t] = going(alive, more)                later loops of the same i stop at the same t
 
 Such points are read only where a mask hides them, or where their value is one number: zero in a
-sum, the neutral number in an extremum, the last value of what is kept. Stores get it there.
+sum, the neutral number in an extremum, the last value of a kept state. Stores are filled with it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from recurra.storage.store import Kind
 
 @dataclass(frozen=True)
 class Ended:
-    """`going` ends `time`; loops over `units` end with it, each step being so many points.
+    """The statement `going` ends the loop over `time`, and with it loops over `units`.
 
-    A loop that finds out asks `every` so many steps. Those that it runs past the end change
-    nothing: a row computes on past its end, and what reads it is masked, or filled anew. Loops that
-    are `apart` do not end with it: what is late in a loop around is at points of the row before.
+    A step of these is that many points. The loop that computes `going` checks it after `every`
+    steps. Steps past the end change nothing: a row computes on past its end, and its readers mask
+    the values, or they are overwritten. Loops that are `apart` do not end with it: a statement that
+    is late in a loop around is at points of the row before.
     """
 
     going: str
@@ -52,7 +53,7 @@ class Ended:
     apart: frozenset[int] = frozenset()
 
     def sets(self, loop: Loop) -> bool:
-        """Is it this loop that finds out where rows end?"""
+        """Is it the loop that finds out where rows end?"""
         mine = loop.dim == self.time and loop.step > 0 and loop.id not in self.apart
         return mine and Exec(self.going) in loop.body
 
@@ -63,7 +64,7 @@ class Ended:
 
 
 def endings(schedule: Schedule, sizes: Mapping[str, int]) -> tuple[Ended, ...]:
-    """Find the equations that end loops of a schedule."""
+    """The endings of loops of a schedule, one for each `Going` equation."""
     out: list[Ended] = []
     graph = schedule.graph
     ranges = {d.name: d.range for d in graph.dims}
@@ -99,9 +100,9 @@ def _apart(schedule: Schedule, going: str, units: Collection[str]) -> frozenset[
 def fillable(
     plan: StoragePlan, loop: Loop, active: frozenset[str], kinds: Collection[Kind] = ("block",)
 ) -> list[str]:
-    """Stores written in a loop that keep every point of it, or as some `kinds` do.
+    """Stores written in a loop that keep every point of it, or keep points as `kinds` do.
 
-    Inputs are left as they are: they are the caller's.
+    Inputs are left out: they belong to the caller.
     """
     out: list[str] = []
     inside = (plan.statements[s].array for s in members(loop.body) if s in active)
@@ -122,7 +123,7 @@ def read_inside(plan: StoragePlan, loop: Loop, active: frozenset[str]) -> frozen
 def reach(
     plan: StoragePlan, ended: Ended, name: str, depth: int, active: frozenset[str]
 ) -> int | None:
-    """Count the points of a store that are read past its end; None: it may be all of them.
+    """The number of points of a store past its end that are read; None: it may be all of them.
 
     Readers in a loop at the same depth end with it: they read less than a tile past the end.
     """
@@ -148,7 +149,7 @@ def reach(
 
 
 def _past(index: Index, dim: str, unit: int) -> int | None:
-    """The distance of a read beyond the first point of a step over `dim` that is left out."""
+    """The distance that a read goes beyond the first skipped point of a step over `dim`."""
     at, size = (index.lo, index.size) if isinstance(index, Slice) else (index, 1)
     if not isinstance(size, int):
         return None
@@ -167,8 +168,8 @@ class LastValue:
     name: str
 
 
-Past = float | LastValue | None  # None: whatever
-_OPEN = LastValue("")  # of an equation that waits for itself
+Past = float | LastValue | None  # None: unknown
+_OPEN = LastValue("")  # not yet known: the start of the fixpoint iteration
 
 
 _MOVES = (Max, Min, Sort, CumMax, Expand, Transpose, Reshape, Cut, Flip, Pick, Take)
@@ -179,7 +180,7 @@ _Place = tuple[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class PastEnd:
-    """The values of equations where `dim` is past the end of all rows, on which readers can rely.
+    """The values of equations where `dim` is past the end of all rows, for readers to rely on.
 
     A read is past the end along the dims whose index mentions one that is: of x[t_,t] that reads
     y[t,t_], `t_` past the end is the first dim of x and the second of y.
@@ -191,9 +192,9 @@ class PastEnd:
     known: dict[_Place, Past] = field(default_factory=dict[_Place, Past])
 
     def __post_init__(self) -> None:
-        """All are open at first, then what their operands make them, which must not change.
+        """Iterate to a fixpoint: all places are open at first, then computed of their operands.
 
-        Sources come first; of a cycle, each is looked at until nothing is new.
+        Sources come first; the places of a cycle are computed until none changes.
         """
         every = self.graph.nodes.values()
         places = [(n.name, frozenset({self.dim})) for n in every if self.dim in n.domain]
@@ -207,27 +208,27 @@ class PastEnd:
                 pass
 
     def read(self, place: _Place) -> list[_Place]:
-        """The places that an equation reads at a place."""
+        """The places that an equation reads."""
         name, past = place
         return [self.at(a, past) for a in self.graph[name].args]
 
     def at(self, ref: Ref, past: frozenset[str]) -> _Place:
-        """The place of a read by an equation whose dims `past` are past the end."""
+        """The place of a read, by an equation whose dims `past` are past the end."""
         pairs = zip(self.graph[ref.name].domain.dims, ref.index, strict=True)
         return ref.name, frozenset(d for d, e in pairs if index_symbols(e) & past)
 
     def look(self, place: _Place) -> bool:
-        """Is anything new of an equation?"""
+        """Recompute a place. Has its value changed?"""
         old, new = self.known[place], self.compute(self.graph[place[0]], place[1])
         if isinstance(new, float) and isnan(new):
-            new = nan  # one object: a NaN is equal to no other, but it is no news
+            new = nan  # the same object, as NaN != NaN would look like a change
         if new is old or new == old or old is None:
             return False
         self.known[place] = new if old is _OPEN else None
         return True
 
     def value(self, name: str) -> Past:
-        """The value of every point past the end of all rows."""
+        """The value of an equation at every point past the end; None if it is not known."""
         found = self.known.get((name, frozenset({self.dim})))
         return None if found is _OPEN else found
 
@@ -261,7 +262,7 @@ class PastEnd:
         return isinstance(node.op, Where) and self.before(node.args[2], past) == name
 
     def before(self, ref: Ref, past: frozenset[str]) -> str:
-        """The name of the equation that a read takes of the point before; "" if it takes none."""
+        """The equation that a read takes from the point before; empty if it reads another point."""
         at = dict(zip(self.graph[ref.name].domain.dims, ref.index, strict=True))
         shifts = [is_shift(e, d) for d, e in at.items() if d in past and not isinstance(e, Slice)]
         return ref.name if -1 in shifts else ""
@@ -277,7 +278,7 @@ class PastEnd:
         return x if holds else y
 
     def applied(self, node: Node, xs: list[Past]) -> Past:
-        xs = xs[:1] if isinstance(node.op, (Take, Pick)) else xs  # whichever element it is
+        xs = xs[:1] if isinstance(node.op, (Take, Pick)) else xs  # any element
         numbers = [x for x in xs if isinstance(x, float | int)]
         if isinstance(node.op, (Einsum, Mul, And)) and 0 in numbers:
             return 0.0
@@ -293,5 +294,5 @@ class PastEnd:
             return None
         with np.errstate(all="ignore"):
             types = [NUMPY_NAME[self.graph[a.name].type.dtype] for a in node.args]
-            given = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
-            return node.op.apply(np, *given).item()
+            arrays = [np.asarray(x, t) for x, t in zip(numbers, types, strict=True)]
+            return node.op.apply(np, *arrays).item()

@@ -1,13 +1,13 @@
-"""Values that a region only hands on are handed on by the host.
+"""Values that a region only passes through are renamed by the host instead.
 
     step = step_call(..)                                step = step_call(..)
     a, token = region(seed, t, step, ..)        →       a = region(seed, t, step, ..)
                                                         token = step[7]
 
-What enters a compiled function and leaves it as it was costs some microseconds with every launch,
-and a copy: of all weights, where an iteration begins with those that the one before has made. The
-host gives the value another name instead, if nothing overwrites it: no region is given it, by
-either name, to donate.
+A value that enters a compiled function and leaves it unchanged costs some microseconds with every
+launch, and a copy: of all weights, where an iteration begins with those of the one before. The host
+gives the value another name instead, if nothing overwrites it: no region may take it, by either
+name, to donate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Spans = Mapping[int, tuple[int, int]]  # of the loops around: the times lo..hi-1
 
 
 def handed_on(program: Program) -> Program:
-    """The program whose host hands on what its regions would only hand on."""
+    """Rewrite a program so that its host renames what its regions would only pass through."""
     donated = frozenset(v for r in program.regions for v in r.carried)
 
     def within(items: tuple[HostItem, ...], spans: Spans) -> tuple[HostItem, ...]:
@@ -50,8 +50,8 @@ def handed_on(program: Program) -> Program:
 def _handed_on(
     plan: StoragePlan, region: Region, spans: Spans, donated: Collection[str]
 ) -> tuple[HandedOn, ...]:
-    """The variables of a region that are, behind it, names for what it is given."""
-    known: dict[str, HandedOn | None] = {}  # variables that it writes; None: with a value of theirs
+    """The variables of a region that are, after it, names for its arguments."""
+    known: dict[str, HandedOn | None] = {}  # variables that it writes; None: computed
     for it in region.items:
         if isinstance(it, Loop):
             inside = [plan.statements[s].array for s in members(it.body)]
@@ -67,7 +67,7 @@ def _handed_on(
 
 
 def _without(plan: StoragePlan, region: Region, found: tuple[HandedOn, ...]) -> Region:
-    """A region that does not give what is handed on, nor executes what only that was for."""
+    """A region without the results that are handed on, and the statements only they need."""
     names, left = {x.variable for x in found}, region.active
     while True:
         inside = [plan.statements[s] for s in members(region.items) if s in left]
@@ -95,7 +95,7 @@ def _source(
     spans: Spans,
     known: Mapping[str, HandedOn | None],
 ) -> HandedOn | None:
-    """Find the array that the variable of a statement is a name for, if it computes nothing."""
+    """The argument that a statement's variable is a name for; None if it computes something."""
     if node.where != TRUE or node.accumulates:
         return None
     if isinstance(node.op, Item):
@@ -104,8 +104,8 @@ def _source(
     name = _taken(plan, node, region, spans)
     if name is None or name not in known:
         return HandedOn(node.array, name) if name is not None and name in region.held else None
-    made = known[name]
-    return None if made is None else replace(made, variable=node.array)
+    origin = known[name]
+    return None if origin is None else replace(origin, variable=node.array)
 
 
 def _taken(plan: StoragePlan, node: Statement, region: Region, spans: Spans) -> str | None:

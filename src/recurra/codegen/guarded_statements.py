@@ -1,4 +1,4 @@
-"""Statements of a loop's body that run at some of its steps only, put together.
+"""Statements of a loop's body that run at some of its steps only, grouped by condition.
 
 for i:  s  e  f  y      e, f: at i % 50 == 0      →      s   [i % 50 == 0: e f]   y
 for i:  p  e  f  y      e, f: decided by p[i]     →      p   [p[i]: e f]   y
@@ -17,15 +17,15 @@ from recurra.ir.types import Tuple
 from recurra.schedule.tree import Item, Loop
 from recurra.storage.storage_plan import StoragePlan
 
-Guard = frozenset[Expr | DataCondition]  # of times of loops, or of data at them; all of them hold
+Guard = frozenset[Expr | DataCondition]  # a conjunction of conditions on loop times or on data
 NONE: Guard = frozenset()
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """Items that run `when` all of these conditions hold.
+    """Items that run when all conditions of `when` hold.
 
-    `gives`: the variables that others read of them, or later steps. `stores`: what they write.
+    `gives`: their variables that others read, or later steps. `stores`: those that they write.
     """
 
     when: Guard
@@ -35,7 +35,7 @@ class Guarded:
 
     @property
     def condition(self) -> Expr:
-        """The condition on times."""
+        """The condition on the times of loops."""
         return of_times(self.when)
 
     @property
@@ -45,7 +45,7 @@ class Guarded:
 
 
 def of_times(guard: Guard) -> Expr:
-    """The conditions on times of loops."""
+    """The conjunction of a guard's conditions on times."""
     return both(*sorted((c for c in guard if isinstance(c, Expr)), key=str))
 
 
@@ -54,10 +54,12 @@ def guarded(
     items: Sequence[Item],
     active: frozenset[str],
     around: Sequence[Loop],
-    held: Guard = NONE,
+    assumed: Guard = NONE,
 ) -> list[Guarded]:
-    """Items in order; neighbors that run under the same conditions, `held` aside, are one."""
-    pairs = [(guard_of(plan, it, active, around) - held, it) for it in items if _runs(it, active)]
+    """Group neighboring items that run under the same conditions, given that `assumed` hold."""
+    pairs = [
+        (guard_of(plan, it, active, around) - assumed, it) for it in items if _runs(it, active)
+    ]
     out: list[Guarded] = []
     for when, group in groupby(pairs, key=lambda p: p[0]):
         inside = tuple(it for _, it in group)
@@ -71,15 +73,15 @@ def guarded(
 def condition_of(
     plan: StoragePlan, items: Sequence[Item], active: frozenset[str], around: Sequence[Loop]
 ) -> Expr:
-    """The condition under which anything of some items runs, of the times of the loops around."""
+    """The condition on the times of the loops around under which any of some items runs."""
     found = [guard_of(plan, it, active, around) for it in items if _runs(it, active)]
     return of_times(frozenset.intersection(*found)) if found else TRUE
 
 
 def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequence[Loop]) -> Guard:
-    """The conditions that all that runs of an item have in common.
+    """The conditions that all active statements of an item have in common.
 
-    Those on data are known there if one of the statements reads them.
+    A condition on data is known if one of the statements reads it.
     """
     graph = plan.statements
     mine = [s for s in members((it,)) if s in active]
@@ -92,7 +94,7 @@ def guard_of(plan: StoragePlan, it: Item, active: frozenset[str], around: Sequen
 def asking(
     plan: StoragePlan, condition: DataCondition, items: tuple[Item, ...], around: Sequence[Loop]
 ) -> tuple[str, int]:
-    """A statement of some items that reads a condition, and as which of its operands."""
+    """A statement of some items that reads a condition, and the index of that operand."""
     for s in (plan.statements[s] for s in members(items)):
         for k, c in enumerate(s.decided_by if s.asks else ()):
             if _at(plan.statements, c, s.name, around) == condition:
@@ -101,7 +103,7 @@ def asking(
 
 
 def _guard(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> Guard:
-    """The conditions of a statement that are known in the body of these loops, of their times."""
+    """The conditions on times of a statement that are known in the body of these loops."""
     s = graph[statement]
     ranges = (s.domain[x.dim] for x in around if statement in x.predicated)
     where = both(s.where, *(c for r in ranges for c in r.edges))
@@ -121,14 +123,14 @@ def _decided(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> G
 def _at(
     graph: StatementGraph, condition: DataCondition, statement: str, around: Sequence[Loop]
 ) -> DataCondition | None:
-    """A condition at the times of these loops; None where it depends on others."""
+    """A condition at the times of these loops; None if it depends on others."""
     if condition.dims & (set(graph[statement].domain.dims) - {x.dim for x in around}):
         return None
     return replace(condition, ref=condition.ref.at(_times(graph, statement, around)))
 
 
 def _times(graph: StatementGraph, statement: str, around: Sequence[Loop]) -> dict[str, Expr | int]:
-    """The point of a statement along each of these loops, of their times."""
+    """The point of a statement along each of these loops, as a function of their times."""
     s = graph[statement]
     return {x.dim: x.point(statement, Sym(x.dim)) for x in around if x.dim in s.domain}
 
@@ -137,13 +139,13 @@ def _runs(it: Item, active: frozenset[str]) -> bool:
     return any(s in active for s in members((it,)))
 
 
-def _outward(plan: StoragePlan, mine: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
+def _outward(plan: StoragePlan, statements: Sequence[str], around: Sequence[Loop]) -> Iterable[str]:
     """The variables of some statements that others read, or later steps of the loops around."""
-    inside, graph = set(mine), plan.statements
-    made = {graph[s].array for s in mine if not isinstance(graph[s].type, Tuple)}
+    inside, graph = set(statements), plan.statements
+    written = {graph[s].array for s in statements if not isinstance(graph[s].type, Tuple)}
     kept = {n for x in around for n in plan.carried.get(x.id, ())}
     kept |= {init for pairs in plan.seeds.values() for _, init in pairs}
     for s in graph.statements.values():
         if s.name not in inside:
             kept |= {a.name for k, a in enumerate(s.args) if plan.access(s.name, k) != "store"}
-    return [n for n in graph.arrays if n in made & kept]
+    return [n for n in graph.arrays if n in written & kept]

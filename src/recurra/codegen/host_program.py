@@ -1,4 +1,4 @@
-"""host_program: what the host does, as data: launches, calls and loops of them, in order."""
+"""The host part of a program as data: launches, calls and loops of them, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recurra.storage.storage_plan import StoragePlan
 
 @dataclass(frozen=True)
 class HandedOn:
-    """After a launch a variable is another one, or one of the results of a host call."""
+    """After a launch, a variable is renamed: it is another one, or one result of a host call."""
 
     variable: str
     source: str
@@ -26,44 +26,44 @@ class HandedOn:
 
 @dataclass(frozen=True)
 class RegionLaunch:
-    """Runs a region; of a chunk, the times `span`."""
+    """A launch of a region; of a chunk, for the times `span`."""
 
     region: Region
     span: tuple[int, int] | None = None
-    when: Expr = TRUE  # of the times of the loops around
-    beside: bool = False  # does the next host call not wait for it?
+    when: Expr = TRUE  # on the times of the loops around
+    beside: bool = False  # may it run beside the next host call?
     after: tuple[HandedOn, ...] = ()  # all at once
 
 
 @dataclass(frozen=True)
 class HostCall:
-    """Runs one call to the outside world."""
+    """A call of a host function."""
 
     statement: str
     around: tuple[Loop, ...]
-    when: Expr = TRUE  # of the times of those
+    when: Expr = TRUE  # on the times of those
 
 
 @dataclass(frozen=True)
 class HostLoop:
-    """Times lo..hi-1 of a loop, on the host."""
+    """A loop on the host, over its times lo..hi-1."""
 
     loop: Loop
     lo: int
     hi: int
     seeds: tuple[tuple[str, str], ...]
-    starts: tuple[str, ...]  # folds that start anew with every step, added to in loops further in
+    starts: tuple[str, ...]  # folds reset at every step, and added to in inner loops
     body: tuple[HostItem, ...]
     end: HostEnd | None = None
 
 
 @dataclass(frozen=True)
 class HostEnd:
-    """A loop ends where no row goes on: the host asks `going` after each step that computes it.
+    """The end of a loop by data: the host polls `going` after each step that computes it.
 
-    Of a loop in chunks, a launch that computes it says where rows ended. Statements run up to
+    Of a loop in chunks, a launch that computes it returns where rows ended. Statements run up to
     `late` steps after their point. `first`, `tail` and `rest` belong to the first and the last
-    stretch of the loop: after that one the stores are filled, and outputs that left with every
+    segment of the loop: after the last one the stores are filled, and outputs that left with every
     launch get the `rest` of their points.
     """
 
@@ -77,13 +77,13 @@ class HostEnd:
 
     @property
     def border(self) -> str:
-        """The name by which a resumed run is told where rows end, as far as is known."""
+        """The name under which a resumed run finds where rows end, as far as is known."""
         return f"{self.going}.end"
 
 
 @dataclass(frozen=True)
 class ChunkLoop:
-    """Times lo..hi-1 of a loop, launched by one region up to the next multiple of `size`.
+    """A loop over times lo..hi-1, launched by one region up to the next multiple of `size`.
 
     With `end`, the region stops by itself, and the host launches no other.
     """
@@ -102,14 +102,14 @@ HostItem = RegionLaunch | HostCall | HostLoop | ChunkLoop
 
 @dataclass(frozen=True)
 class Program:
-    """A whole program: its storage, its launches, and what the host does in between."""
+    """A compiled program: its storage plan, and the items that the host runs in order."""
 
     plan: StoragePlan
     items: tuple[HostItem, ...]
     starts: tuple[str, ...] = ()  # folds over host loops that start once
-    places: Places = field(default_factory=dict)  # of buffers that are apart
-    offload: Offload | None = None  # where points of offloaded stores are that are not in memory
-    values: tuple[str, ...] = ()  # outputs that a region gives as they are: they have no store
+    places: Places = field(default_factory=dict)  # of stores with one buffer per point
+    offload: Offload | None = None  # the slow memory of offloaded stores
+    values: tuple[str, ...] = ()  # outputs that a region returns as values, without a store
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -117,13 +117,13 @@ class Program:
 
     @property
     def main(self) -> ChunkLoop | HostLoop | None:
-        """The outermost loop along which the most travels: runs are saved at its steps."""
+        """The outermost loop that carries the most variables: runs are saved at its steps."""
         found = [it for it in self.items if isinstance(it, (ChunkLoop, HostLoop))]
         return max(found, key=lambda it: (len(self.traveling(it)), it.hi - it.lo), default=None)
 
     @property
     def stretches(self) -> list[ChunkLoop | HostLoop]:
-        """The parts of the main loop, in order: some statements run in the first steps only."""
+        """The segments of the main loop, in order: some statements run in the first steps only."""
         main, loops = self.main, (ChunkLoop, HostLoop)
         return [
             x for x in self.items if main and isinstance(x, loops) and x.loop.id == main.loop.id
@@ -132,9 +132,9 @@ class Program:
     def traveling(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
         """The variables that one step of an outermost loop leaves for the next.
 
-        Of several stretches it is all that any of them gives: another may read it, or what follows.
+        Of several segments, all that any of them returns: another may read it, or a later item.
         """
-        if isinstance(it, HostLoop):  # some of what the plan carries is for readers that never run
+        if isinstance(it, HostLoop):  # some carried variables are for readers that never run
             crossing = {v for r in self.regions for v in (*r.held, *r.carried, *r.gives)}
             crossing.update(calls_of(self.items), (x.variable for x in handed_on_by(self.items)))
             return tuple(sorted(crossing & self.plan.carried.get(it.loop.id, frozenset[str]())))
@@ -144,7 +144,7 @@ class Program:
         return tuple(dict.fromkeys(v for x in stretches for v in x.region.gives))
 
     def waiting(self, it: ChunkLoop | HostLoop) -> tuple[str, ...]:
-        """The stores that later steps of an outermost loop, or what follows it, read on."""
+        """The stores that later steps of an outermost loop, or later items, still read."""
         statements = self.plan.statements
 
         def inside(statement: str) -> bool:
@@ -160,6 +160,7 @@ class Program:
 
 
 def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
+    """The regions launched by some items, at any depth."""
     out: list[Region] = []
     for it in items:
         if isinstance(it, (RegionLaunch, ChunkLoop)) and not it.region.is_empty:
@@ -172,7 +173,7 @@ def regions_of(items: tuple[HostItem, ...]) -> list[Region]:
 
 
 def handed_on_by(items: tuple[HostItem, ...]) -> list[HandedOn]:
-    """List the values that the host passes on in some items."""
+    """The variables that the host renames after launches of some items."""
     out: list[HandedOn] = []
     for it in items:
         if isinstance(it, RegionLaunch):
@@ -183,7 +184,7 @@ def handed_on_by(items: tuple[HostItem, ...]) -> list[HandedOn]:
 
 
 def calls_of(items: tuple[HostItem, ...]) -> dict[str, tuple[Loop, ...]]:
-    """Every host call, and the loops around it."""
+    """The loops around each host call, by its statement."""
     out: dict[str, tuple[Loop, ...]] = {}
     for it in items:
         if isinstance(it, HostCall):

@@ -47,7 +47,7 @@ _CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
 
 def source(program: Program) -> str:
-    """def main(run, seed, copy): ..., a generator of what each outermost launch made."""
+    """The source of `main(run, seed, copy)`, a generator of a Step per outermost launch."""
     w = _HostWriter(program)
     w.line("def main(run, seed, copy):")
     w.depth = 1
@@ -59,11 +59,11 @@ def source(program: Program) -> str:
     w.group([s for s in program.plan.stores if s not in local], w.store, "run.stores")
     for x in program.starts:
         w.line(f"{w.variable(x)} = run.neutral({x!r})")
-    for it, gone in zip(program.items, frees(program), strict=True):
+    for it, freed in zip(program.items, frees(program), strict=True):
         w.items((it,))
-        if gone:
+        if freed:
             spell = {"variable": w.variable, "store": w.store}
-            w.line(" = ".join([*(spell[kind](name) for kind, name in gone), "None"]))
+            w.line(" = ".join([*(spell[kind](name) for kind, name in freed), "None"]))
     if not any("yield" in text for text in w.lines):
         w.line("yield from ()")
     outputs = [n for n, s in program.plan.stores.items() if s.output]
@@ -73,7 +73,7 @@ def source(program: Program) -> str:
 
 @dataclass
 class _HostWriter:
-    """Lines of source, and how names are spelt in it."""
+    """The lines of source, and the names of things in it."""
 
     program: Program
     lines: list[str] = field(default_factory=list)
@@ -90,13 +90,13 @@ class _HostWriter:
     # ---- names
 
     def spell(self, kind: str, name: str, end: str = "") -> str:
-        """The name of a thing in the source: like its own, and nothing else's."""
+        """The name of a thing in the source: like its own, and used for nothing else."""
         if (kind, name) not in self.spelt:
             self.spelt[kind, name] = self.names.named(f"{name}{end}")
         return self.spelt[kind, name]
 
     def variable(self, name: str) -> str:
-        """The name of a variable in the source; a fold's running value is `.._so_far`."""
+        """The name of a variable; the running value of a fold has a name of its own."""
         writers = self.program.plan.statements.writers[name]
         if any(w.accumulates for w in writers):
             return self.spell("fold", writers[0].equation, "_so_far")
@@ -121,7 +121,7 @@ class _HostWriter:
     # ---- lines
 
     def line(self, text: str) -> None:
-        """One statement; a long one is folded inside its brackets."""
+        """Write one statement; a long one is folded inside its brackets."""
         pad, depth, glued = "    " * self.depth, 0, ""
         for part in _PARTS.findall(text):
             depth += (part in "([{") - (part in ")]}")
@@ -136,7 +136,7 @@ class _HostWriter:
         self.lines += [pad + part.replace(_GLUE, " ") for part in folded]
 
     def group(self, names: Iterable[str], spell: Callable[[str], str], origin: str) -> None:
-        """Several names from one table."""
+        """Bind several names to entries of one table."""
         found = list(names)
         if found:
             keys = ", ".join(map(repr, found))
@@ -168,9 +168,8 @@ class _HostWriter:
                 case HostLoop():
                     self.host_loop(it)
 
-    @contextmanager
-    def guarded(self, condition: Expr, around: Iterable[Loop]) -> Generator[None]:
-        """Write the lines of the block so that they run under a condition."""
+    def when(self, condition: Expr, around: Iterable[Loop]) -> None:
+        """Begin a block that runs under a condition."""
         if condition != TRUE:
             clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
             known = substitute(substitute(condition, self.program.plan.sizes), clocks)
@@ -180,7 +179,7 @@ class _HostWriter:
         self.depth -= condition != TRUE
 
     def ints(self, region: Region) -> list[str]:
-        """The times that a region is given."""
+        """The times that a region takes as arguments."""
         return [*map(self.clock, region.around), *map(self.end, region.ends)]
 
     def end(self, going: str) -> str:
@@ -191,15 +190,15 @@ class _HostWriter:
         known = [self.end(e) for e in region.ends if region.asks]
         if region.is_empty:
             return
-        given = [*known, *map(self.variable, region.gives), *stores]
-        taken = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
-        taken += [
-            self.buffer(s, region.name, region.around, self.taking(s, region))
+        results = [*known, *map(self.variable, region.gives), *stores]
+        arguments = ["seed", *ints, *map(self.variable, (*region.held, *region.carried))]
+        arguments += [
+            self.buffer(s, region.name, region.around, self.access(s, region))
             for s in region.stores
         ]
-        taken += [self.buffer(s, region.name, region.around) for s in region.reads]
-        call = f"{region.name}({', '.join(taken)})"
-        self.line(f"{tuple_of(given)} = {call}" if given else call)
+        arguments += [self.buffer(s, region.name, region.around) for s in region.reads]
+        call = f"{region.name}({', '.join(arguments)})"
+        self.line(f"{self.tuple(results)} = {call}" if results else call)
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
         names = [self.variable(x.variable) for x in after]
@@ -211,18 +210,18 @@ class _HostWriter:
         elif after:
             self.line(f"{tuple_of(names)} = {tuple_of(values)}")
 
-    def buffer(self, name: str, who: str, around: Iterable[Loop], way: str = "") -> str:
-        """A store as a launch, or a call, is given it."""
-        at = self.program.places.get(who, {}).get(name)
+    def buffer(self, name: str, reader: str, around: Iterable[Loop], access: str = "") -> str:
+        """A store, or its buffer for the current point, as an argument of a launch or call."""
+        at = self.program.places.get(reader, {}).get(name)
         if at is None:
             return self.store(name)
         index = substitute(at, {x.dim: Sym(self.clock(x)) for x in around})
-        return f"{self.store(name)}{way}({index})" if way else f"{self.store(name)}[{index}]"
+        return f"{self.store(name)}{access}({index})" if access else f"{self.store(name)}[{index}]"
 
-    def taking(self, name: str, region: Region) -> str:
-        """The suffix by which a launch gets a point that it writes of an offloaded store.
+    def access(self, name: str, region: Region) -> str:
+        """The method by which a launch gets a point to write of an offloaded store.
 
-        Any memory does, unless the launch reads what was there.
+        It is any memory (`blank`), unless the launch reads or keeps a part of the point (`taken`).
         """
         plan = self.program.plan
         store = plan.stores[name]
@@ -231,7 +230,7 @@ class _HostWriter:
         return ".taken" if len(store.kept) > 1 or name in read_by(plan, region) else ".blank"
 
     def call(self, it: HostCall) -> None:
-        """Operands come as variables or as reads of stores; the results become a variable."""
+        """Write a host call: operands are variables or reads of stores, its result a variable."""
         plan = self.program.plan
         args = [tuple_of(self.clock(x) for x in it.around)]
         for k, a in enumerate(plan.statements[it.statement].args):
@@ -248,7 +247,7 @@ class _HostWriter:
             self.line(f"{left} = {tuple_of(f'copy({self.variable(init)})' for _, init in seeds)}")
 
     def enter(self, it: ChunkLoop | HostLoop) -> str:
-        """The time at which a loop starts; the main one starts where a resumed run stopped."""
+        """The first time of a loop; a resumed run enters the main loop at a later one."""
         stretches = self.program.stretches
         if not any(it is x for x in stretches):
             return str(it.lo)
@@ -259,7 +258,7 @@ class _HostWriter:
         return start
 
     def border(self, it: ChunkLoop | HostLoop) -> dict[str, str]:
-        """The values that live on after a step of the main loop: x is a variable, x[] a store."""
+        """The state after a step of the main loop, by name: x, a variable; x[], a store."""
         stores = {store_key(n): self.store(n) for n in self.program.waiting(it)}
         known = {it.end.border: self.end(it.end.going)} if it.end else {}
         return {n: self.variable(n) for n in self.program.traveling(it)} | stores | known
@@ -269,7 +268,7 @@ class _HostWriter:
         return self.dict(border, border.__getitem__)
 
     def report(self, it: ChunkLoop | HostLoop, end: str, stores: Iterable[str]) -> None:
-        """Only the main loop says what travels."""
+        """Report a step of an outermost loop; only the main loop reports its state."""
         outs = [s for s in stores if self.program.plan.stores[s].output]
         parts = [repr(it.loop.dim), self.clock(it.loop), end]
         parts += [self.dict(outs, self.store), self.border_dict(it)]
@@ -293,19 +292,19 @@ class _HostWriter:
         self.past(end)
 
     def points(self, end: HostEnd | None) -> None:
-        """Write the end of a loop that data end, ahead of its first stretch: all its points."""
+        """Before the first segment of a loop that ends by data: set the end to the most points."""
         if end and end.first:
             self.line(f"{self.end(end.going)} = {end.points}")
 
     def stop(self, time: str, end: HostEnd | None) -> None:
-        """Write the break that ends a loop once all rows have ended."""
+        """Before a step: leave the loop if all rows have ended."""
         if end:
             late = f" + {end.late}" if end.late else ""
             self.line(f"if {time} >= {self.end(end.going)}{late}:")
             self.lines.append("    " * (self.depth + 1) + "break")
 
     def past(self, end: HostEnd | None) -> None:
-        """Write the launch that fills points past the end of all rows, behind the last stretch."""
+        """After the last segment: fill the points past the end of all rows."""
         if end and end.tail:
             self.launch(end.tail, self.ints(end.tail))
         if end and end.rest:
@@ -314,7 +313,7 @@ class _HostWriter:
             self.line(f"run.rest({values}, {self.end(end.going)})")
 
     def value(self, x: float | LastValue) -> str:
-        """A number, or the variable that has it."""
+        """A number, or the variable that holds it."""
         return self.variable(x.name) if isinstance(x, LastValue) else repr(x)
 
     def host_loop(self, it: HostLoop) -> None:
@@ -340,7 +339,7 @@ class _HostWriter:
 
 
 def _state(program: Program) -> list[str]:
-    """Every variable that crosses a border."""
+    """Every variable that a region, call or loop passes on."""
     out: dict[str, None] = {}
     for r in program.regions:
         out.update(dict.fromkeys((*r.held, *r.carried, *r.gives)))

@@ -1,4 +1,4 @@
-"""Inputs as the caller gave them: which array of his a store is, and how it lies in either."""
+"""Inputs in the caller's layout and in that of the stores."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from recurra.storage.store import Store
 
 
 def source(plan: StoragePlan, name: str) -> str:
-    """The input that a given store is, or is a part of."""
+    """The name of the input that a store holds, or holds a part of."""
     op = plan.graph[name].op
     return op.of or name if isinstance(op, Input) else name
 
 
 def inputs_read(plan: StoragePlan) -> set[str]:
-    """The inputs that a program reads, by the names that the user gave them."""
+    """The inputs that a program reads, by the user's names."""
     return {source(plan, n) for n, s in plan.stores.items() if s.given}
 
 
 def as_stored(
     domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
 ) -> LibraryArray:
-    """An array [*dims, *shape] with the dims that its store keeps, in the order of that."""
+    """Keep and order the dims of an array [*dims, *shape] as its store does."""
     kept = [a.dim for a in store.kept]
     if list(domain.dims) == kept:
         return array
@@ -43,7 +43,7 @@ def as_stored(
 def as_written(
     domain: Domain, store: Store, array: LibraryArray, xp: ArrayNamespace
 ) -> LibraryArray:
-    """An array with its dims in the order of a store as one with those in the order of a domain."""
+    """Reorder the dims of an array from those of a store to those of a domain."""
     return turned(array, written_order(domain, store, len(array.shape)), xp)
 
 
@@ -54,19 +54,19 @@ def written_order(domain: Domain, store: Store, rank: int) -> tuple[int, ...]:
 
 
 def in_place(given: object, name: str, dtype: str, loc: Loc | None) -> object:
-    """An input in the caller's layout: his array if others can read it where it lies, or a copy.
+    """An input in the caller's layout: the array itself if it can be shared, or a copy.
 
-    Raises ShapeError where its type cannot hold a value.
+    Raises ShapeError if its type cannot hold a value.
     """
     plain = lendable(given)
-    its = dtype_name(getattr(plain, "dtype", ""))
-    if its == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
+    name_of_type = dtype_name(getattr(plain, "dtype", ""))
+    if name_of_type == NUMPY_NAME[dtype] and hasattr(plain, "__dlpack__") and row_by_row(plain):
         return plain
     return np.asarray(numbers(given, name, dtype, loc), order="C")
 
 
 def numbers(given: object, name: str, dtype: str, loc: Loc | None) -> np.ndarray:
-    """An input as a NumPy array of its type. Raises ShapeError where that cannot hold a value."""
+    """An input as a NumPy array of its type. Raises ShapeError if that cannot hold a value."""
     hint = f"give {name} as an array of {NUMPY_NAME[dtype]}, on the CPU"
     return fitted(detached(given), dtype, f"the input {name}", hint=hint, loc=loc)
 
@@ -78,17 +78,17 @@ def dtype_name(dtype: object) -> str:
 
 
 def lendable(given: object) -> object:
-    """An array as other libraries read it: of NumPy's own class, without gradients of torch."""
+    """An array that other libraries can read: a plain NumPy array, or one without gradients."""
     return np.asarray(given) if isinstance(given, np.ndarray) else detached(given)
 
 
 def row_by_row(given: object) -> bool:
-    """Is the last axis the fastest, without gaps? Not all libraries lend, or take, others.
+    """Is the array contiguous in row-major order? Not all libraries share other layouts.
 
     Rows of an array of NumPy may lie apart, as those of every other layer do.
     """
     if isinstance(given, np.ndarray):
-        # aligned and writeable, too; what is no number, none of our libraries takes
+        # carray also means aligned and writeable; our libraries take only numbers
         rows = given[:1] if given.ndim and given.strides[0] > 0 else given
         return rows.flags.carray and (given.dtype.kind in "biu" or is_floating(given.dtype))
     is_contiguous = getattr(given, "is_contiguous", None)

@@ -1,4 +1,4 @@
-"""The number of steps of an outermost loop that one launch runs, by their cost."""
+"""The number of steps of an outermost loop that one launch runs, by cost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from recurra.storage.storage_plan import StoragePlan
 
 
 def launch_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
-    """A power of two of steps that fill a launch."""
+    """The power of two of steps that fill a launch."""
     step, size = items_ns(plan, loop.body, prices), MIN_LAUNCH_STEPS
     while size < MAX_LAUNCH_STEPS and 2 * size * step <= TARGET_LAUNCH_NS:
         size *= 2
     return size
 
 
-def asked_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
-    """A power of two of steps beside which the cost of their launch is small.
+def polled_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
+    """The power of two of steps beside which the cost of a launch is small.
 
-    A launch is given all that travels and all that is read: every array of it costs.
+    Every carried variable and every store that is read or written costs, as an argument.
     """
     arrays = len(stores_of(plan, members(loop.body))) + len(lasting(plan, loop))
     step, size = items_ns(plan, loop.body, prices), MIN_POLLED_STEPS
@@ -39,7 +39,7 @@ def asked_steps(plan: StoragePlan, loop: Loop, prices: Prices) -> int:
 
 
 def items_ns(plan: StoragePlan, items: tuple[Item, ...], prices: Prices) -> float:
-    """Every statement once, and the steps of every loop."""
+    """Nanoseconds to run every statement once per step of the loops around it."""
     total = 0.0
     for it in items:
         if isinstance(it, Exec):

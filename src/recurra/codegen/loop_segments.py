@@ -21,7 +21,7 @@ Time = TypeVar("Time", bound=LoopTime, covariant=True)
 
 @dataclass(frozen=True)
 class LoopSegment(Generic[Time]):
-    """Times lo..hi-1 of a loop, in which exactly `active` run; of a launch, known when it runs."""
+    """The times lo..hi-1 of a loop, at which exactly `active` run; in a chunk, run-time values."""
 
     lo: Time
     hi: Time
@@ -29,16 +29,16 @@ class LoopSegment(Generic[Time]):
 
 
 def few(lo: int, hi: int) -> Sequence[int]:
-    """The first and the last steps of a loop: those between hold what their neighbors hold.
+    """The first and the last steps of a loop: steps between hold as much memory as their neighbors.
 
-    Even and odd steps take turns, as they do where all are run.
+    Even and odd steps alternate, as they do in the whole loop.
     """
     last = 2 + (hi - lo + 1) % 2
     return range(lo, hi) if hi - lo <= 3 + last else (*range(lo, lo + 3), *range(hi - last, hi))
 
 
 def members(items: tuple[Item, ...]) -> list[str]:
-    """Every statement below."""
+    """Every statement in some items, at any depth."""
     out: list[str] = []
     for it in items:
         out += [it.name] if isinstance(it, Exec) else members(it.body)
@@ -46,14 +46,14 @@ def members(items: tuple[Item, ...]) -> list[str]:
 
 
 def calls_host(graph: StatementGraph, it: Item) -> bool:
-    """Is something of it called on the host?"""
+    """Does an item call a host function?"""
     return any(isinstance(graph[s].op, Call) for s in members((it,)))
 
 
 def times(
     graph: StatementGraph, loop: Loop, statement: str, sizes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """First and one past the last time of a statement in a loop."""
+    """The first time of a statement in a loop, and one past its last."""
     found = loop.times(statement, graph[statement].domain[loop.dim], sizes)
     return found.start, found.stop
 
@@ -61,7 +61,7 @@ def times(
 def open_ends(
     graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> str | None:
-    """A statement whose range is that of the loop, where it depends on dims around it."""
+    """A statement whose range, that of the loop, depends on dims around it; None if none does."""
     found = [s for s in members(loop.body) if s in active]
     open_ = [s for s in found if varies(graph[s].domain[loop.dim], sizes)]
     ranges = {graph[s].domain[loop.dim] for s in found}
@@ -72,7 +72,7 @@ def open_ends(
 
 
 def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
-    """Estimate the steps of a loop: half of the most, if that depends on dims around it."""
+    """The number of steps of a loop; half of the most if it depends on dims around it."""
     every = frozenset(members(loop.body))
     s = open_ends(graph, loop, every, sizes)
     if s is not None:
@@ -83,7 +83,7 @@ def trips(graph: StatementGraph, loop: Loop, sizes: Mapping[str, int]) -> float:
 def spans_of(
     graph: StatementGraph, loop: Loop, active: Collection[str], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Map each statement with a point in the loop to its first time, and the time past its last."""
+    """The first time of each statement that has a point in the loop, and one past its last."""
     found = {s: times(graph, loop, s, sizes) for s in members(loop.body) if s in active}
     return {s: (lo, hi) for s, (lo, hi) in found.items() if lo < hi}
 
@@ -91,9 +91,9 @@ def spans_of(
 def segments(
     graph: StatementGraph, loop: Loop, active: frozenset[str], sizes: Mapping[str, int]
 ) -> list[LoopSegment[int]]:
-    """The loop as consecutive stretches with a fixed set of statements, none of them empty.
+    """Cut a loop into consecutive segments with a fixed set of statements, none of them empty.
 
-    What is predicated belongs to the stretches of all others that it has a step of.
+    A predicated statement belongs to every segment of the others in which it has a step.
     """
     spans = spans_of(graph, loop, active, sizes)
     cuts = sorted({x for s, span in spans.items() if s not in loop.predicated for x in span})

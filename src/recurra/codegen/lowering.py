@@ -1,7 +1,7 @@
-"""Cuts a schedule into regions at host calls, and runs the outermost loop in chunks.
+"""Lower a schedule to a program: regions between host calls, launched in chunks of a loop.
 
-A launch of the outermost loop runs several steps (the host sees metrics once per launch); a loop
-that holds a host call runs on the host, its pure stretches are regions of their own.
+A launch of the outermost loop runs several steps (the host sees metrics once per launch). A loop
+that holds a host call runs on the host, and its stretches without calls are regions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recurra.codegen.host_program import (
     calls_of,
     regions_of,
 )
-from recurra.codegen.launch_size import asked_steps, items_ns, launch_steps
+from recurra.codegen.launch_size import items_ns, launch_steps, polled_steps
 from recurra.codegen.loop_segments import LoopSegment, calls_host, members, segments
 from recurra.codegen.overlap_host_calls import nobody_waits
 from recurra.codegen.region import Flow, flow_of, needed, past_end, region, steps_below
@@ -50,19 +50,19 @@ def lower(
     room: int = 0,
     every: frozenset[str] | None = None,
 ) -> Program:
-    """The program of a plan; `chunk` steps of the outermost loop per launch (None: by cost).
+    """Lower a plan to a program; `chunk` steps of the outermost loop per launch (None: by cost).
 
     Stores of outputs along a chunked loop hold one chunk. The outermost loop whose id is `apart`
     runs on the host, and every loop in it is a launch of its own. So do loops over dims that are
-    `counted` by the host, and what is kept of their points is in buffers of their own. What no host
-    call waits for is launched apart where it takes `behind` nanoseconds: it runs during the next
-    call. Stores that are `offloaded` are cut along a dim that the host then counts. `every` is what
-    runs (None: all of which anything comes).
+    `counted` by the host; stores along these have a buffer for each point. Work that no host call
+    waits for is a launch of its own if it takes `behind` nanoseconds: it runs during the next call.
+    Stores that are `offloaded` are cut along a dim that the host then counts. `every` are the
+    statements to run (None: those that are needed).
     """
     cut = _Lower(plan, chunk, prices, behind, apart, counted.union(offloaded.values()))
     every = needed(plan) if every is None else every
     cut.wanted = cut.collect(plan.schedule.items, every, ())
-    cut.wanted |= cut.asked(plan.schedule.items, every, ())
+    cut.wanted |= cut.read_at_ends(plan.schedule.items, every, ())
     items = cut.items(plan.schedule.items, every, ())
     starts = cut.deeper(TOP, plan.schedule.items, every)
     found = regions_of(items)
@@ -85,17 +85,17 @@ class _Lower:
         self.stores = dict(self.plan.stores)
         self.endings = endings(self.plan.schedule, self.plan.sizes)
         self.ids = itertools.count(1 + max((x.id for x in self.plan.schedule.loops()), default=TOP))
-        self.ended: tuple[str, ...] = ()  # what has ended loops of the body at hand, on the host
+        self.ended: tuple[str, ...] = ()  # the endings known on the host so far
 
-    def asked(
+    def read_at_ends(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
     ) -> set[str]:
-        """Find what the host reads to end loops that it runs, and to fill stores past their end."""
+        """The values that the host reads to end its loops, and to fill stores past their end."""
         out: set[str] = set()
         for it in items:
             host = self.is_host(it)
             if isinstance(it, Loop) and (host or self.chunked(it, active, around)):
-                out |= self.asked(it.body, active, (*around, it)) if host else set()
+                out |= self.read_at_ends(it.body, active, (*around, it)) if host else set()
                 for e in self.endings:
                     if e.sets(it):
                         past = PastEnd(self.plan.graph, e, it.dim)
@@ -104,11 +104,11 @@ class _Lower:
         return out
 
     def ends(self, loop: Loop) -> Ended | None:
-        """The condition whose first false step a loop finds."""
+        """The ending that a loop finds out, if it does."""
         return next((e for e in self.endings if e.sets(loop)), None)
 
     def follows(self, loop: Loop) -> bool:
-        """Does an outermost loop end with another one? It is told so within one launch."""
+        """Does an outermost loop end with another one? Both are then in one launch."""
         others = [x for x in self.plan.schedule.items if isinstance(x, Loop) and x.id != loop.id]
         return any(loop.dim in e.units and any(map(e.sets, others)) for e in self.endings)
 
@@ -119,7 +119,7 @@ class _Lower:
         return apart or self.counts(it) or calls_host(self.plan.statements, it)
 
     def counts(self, it: Item) -> bool:
-        """Is there a loop in it, or is it one, over a dim that the host counts?"""
+        """Is the item, or a loop in it, a loop over a dim that the host counts?"""
         return isinstance(it, Loop) and (
             it.dim in self.counted or any(self.counts(x) for x in it.body)
         )
@@ -127,10 +127,10 @@ class _Lower:
     def chunked(
         self, it: Item, active: frozenset[str], around: tuple[Loop, ...]
     ) -> list[LoopSegment[int]]:
-        """The stretches of an outermost loop that runs in chunks, each by a region of its own.
+        """The segments of an outermost loop that runs in chunks, each by a region of its own.
 
-        Several, as their statements start at different times, where one launch is not enough. One
-        that ends by itself is in chunks only then.
+        There are several, if its statements start at different times and one launch is not enough.
+        A loop that ends by data is in chunks only then.
         """
         if around or isinstance(it, Exec) or self.is_host(it) or self.follows(it):
             return []
@@ -144,17 +144,17 @@ class _Lower:
         return parts if whole and steps > max(1, self.size(it)) else []
 
     def size(self, loop: Loop) -> int:
-        """Steps of a launch."""
+        """The number of steps of a launch."""
         if self.chunk or not self.ends(loop):
             return self.chunk or launch_steps(self.plan, loop, self.prices)
-        return asked_steps(self.plan, loop, self.prices)
+        return polled_steps(self.plan, loop, self.prices)
 
     def stretches(
         self, items: tuple[Item, ...], active: frozenset[str], around: tuple[Loop, ...]
     ) -> list[tuple[Item, ...]]:
-        """Items grouped: pure stretches together, everything else alone.
+        """Group items: items without host calls together, all others alone.
 
-        What no host call waits for is a stretch of its own, if it is worth it.
+        Items that no host call waits for are a group of their own, if they take long enough.
         """
         out: list[list[Item]] = []
         fresh = True
@@ -177,9 +177,9 @@ class _Lower:
     def is_beside(
         self, group: tuple[Item, ...], items: tuple[Item, ...], around: tuple[Loop, ...]
     ) -> bool:
-        """May a stretch of the items of a host loop run beside the next host call?
+        """May a group of items of a host loop run beside the next host call?
 
-        If no call waits for it, or if the next call is for another group of rows.
+        It may if no call waits for it, or if the next call is for another group of rows.
         """
         roles = {d.name: d.role for d in self.plan.graph.dims}
         if around and roles.get(around[-1].dim) is Role.GROUPS:
@@ -238,16 +238,18 @@ class _Lower:
             elif any(s in active for s in members(group)):
                 name = self.name(around)
                 self.ended = (*self.ended, *self.found(group, items, active))
-                made = region(self.plan, name, group, active, around, self.wanted, ends=self.ended)
+                launched = region(
+                    self.plan, name, group, active, around, self.wanted, ends=self.ended
+                )
                 beside = self.is_beside(group, items, around)
-                out.append(RegionLaunch(made, when=when, beside=beside))
+                out.append(RegionLaunch(launched, when=when, beside=beside))
         self.ended = before
         return tuple(out)
 
     def found(
         self, group: tuple[Item, ...], items: tuple[Item, ...], active: frozenset[str]
     ) -> list[str]:
-        """The conditions that end loops of a group and also loops of the host beside it."""
+        """The endings found by a group of items that host loops beside it end with."""
         loops = [it for it in items if isinstance(it, Loop)]
         mine = [e for e in self.endings if any(e.sets(x) for x in loops if x in group)]
         return [
@@ -264,7 +266,7 @@ class _Lower:
     def chunk_loops(
         self, loop: Loop, parts: list[LoopSegment[int]], active: frozenset[str]
     ) -> list[ChunkLoop]:
-        """The stretches of a loop."""
+        """A loop in chunks, one ChunkLoop per segment."""
         out: list[ChunkLoop] = []
         size = min(self.size(loop), parts[-1].hi - parts[0].lo)
         ending = self.ends(loop)
@@ -308,7 +310,7 @@ class _Lower:
         active: frozenset[str],
         around: tuple[Loop, ...] = (),
     ) -> tuple[str, ...]:
-        """Folds that start here and are added to in a loop of it that the host runs, or cuts."""
+        """The folds that start here and are added to in an inner loop that the host runs."""
         inside = [
             s
             for it in items
@@ -324,7 +326,7 @@ class _Lower:
         seeds = self.seeds(loop, active)
         parts = segments(self.plan.statements, loop, active, self.plan.sizes)
         ending = own = self.ends(loop)
-        if own is None:  # it ends with another one, which ran before it
+        if own is None:  # it ends with a loop that ran before it
             known = (e for e in self.endings if e.going in self.ended and e.ends(loop))
             ending = next(known, None)
         turned = [x for x in parts if not around and turns(self.plan, loop, x, self.counted)]
@@ -350,19 +352,19 @@ class _Lower:
         return out
 
     def turned(self, loop: Loop, seg: LoopSegment[int]) -> list[HostItem]:
-        """A stretch with its loops over counted dims outside; what else there is, step by step."""
+        """Interchange loops over counted dims with a segment of a loop; the rest stays inside."""
         out: list[HostItem] = []
         for x in loop.body:
             if not isinstance(x, Loop) or x.dim not in self.counted:
                 continue
             for part in segments(self.plan.statements, x, seg.active, self.plan.sizes):
-                inside = replace(loop, id=next(self.ids), body=x.body)  # no loop of the schedule:
-                outside = replace(x, id=next(self.ids), body=(inside,))  # nothing goes along them
+                inside = replace(loop, id=next(self.ids), body=x.body)  # not in the schedule:
+                outside = replace(x, id=next(self.ids), body=(inside,))  # they carry nothing
                 name = self.name((outside,), loop.dim)
-                made = region(
+                launched = region(
                     self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
                 )
-                body = (RegionLaunch(made, (seg.lo, seg.hi)),)
+                body = (RegionLaunch(launched, (seg.lo, seg.hi)),)
                 out.append(HostLoop(outside, part.lo, part.hi, (), (), body))
         rest = tuple(x for x in loop.body if not (isinstance(x, Loop) and x.dim in self.counted))
         body = self.items(rest, seg.active, (loop,))
@@ -378,7 +380,7 @@ class _Lower:
         index: int,
         parts: int,
     ) -> HostEnd:
-        """Describe how the host ends stretch `index` of a loop."""
+        """The end of segment `index` of a loop on the host."""
         late = max(loop.shift[s] for s in members(loop.body) if s in loop.shift)
         if index < parts - 1:
             return HostEnd(ended.going, ended.points, late, asks, index == 0, None)

@@ -12,7 +12,7 @@ from recurra.storage.store import Store
 
 
 def samplers(plan: StoragePlan, store: Store) -> set[str]:
-    """The calls that take samples of a store of which every row can be found by its number."""
+    """The calls that sample rows of a store, if each of its rows can be found by number."""
     found = {n.name for n, k in plan.graph.readers[store.name] if _samples(plan, store, n, k)}
     return found if all(a.kind in ("block", "apart") for a in store.kept) else set()
 
@@ -31,6 +31,6 @@ def sampling(plan: StoragePlan, names: Iterable[str]) -> bool:
 
 
 def over(plan: StoragePlan, ref: Ref) -> list[Range]:
-    """The dims of which all points are read, the first outermost."""
+    """The dims along which a reference reads all points, the first outermost."""
     ranges = plan.graph[ref.name].domain
     return [r for r, e in zip(ranges, ref.index, strict=True) if isinstance(e, Slice)]

@@ -2,7 +2,7 @@
 
     for t:  env.step@-1  learn@-1  act        →        for t:  env.step@-1  act │ learn@-1
 
-Launched apart, at the bar, what comes last runs while the host is in its call.
+In a launch of its own, after the bar, the last work runs while the host is in its call.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from recurra.schedule.tree import Exec, Item, Loop
 
 
 def ahead(graph: StatementGraph, loop: Loop) -> Loop:
-    """A loop that begins with its host calls, in that order."""
+    """Move items that no call waits for to the end of a loop that begins with its calls."""
     first = [k for k, it in enumerate(loop.body) if calls_host(graph, it)]
     if first != list(range(len(first))):
         return loop
     calls, rest = loop.body[: len(first)], loop.body[len(first) :]
-    behind = nobody_waits(graph, loop.body)
-    waited = tuple(it for it in rest if it not in behind)
-    return replace(loop, body=(*calls, *waited, *behind)) if waited else loop
+    deferred = nobody_waits(graph, loop.body)
+    waited = tuple(it for it in rest if it not in deferred)
+    return replace(loop, body=(*calls, *waited, *deferred)) if waited else loop
 
 
 def nobody_waits(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items behind the host calls among `items` that no such call waits for, of any step.
+    """The items after the host calls among `items` that no such call waits for, in any step.
 
-    There are none where nothing is called, or is called inside of a loop.
+    There are none if nothing is called, or if a call is inside of a loop.
     """
     calls = [k for k, it in enumerate(items) if calls_host(graph, it)]
     if not calls or not all(isinstance(items[k], Exec) for k in calls):
@@ -37,7 +37,7 @@ def nobody_waits(graph: StatementGraph, items: tuple[Item, ...]) -> tuple[Item, 
     rest = items[calls[-1] + 1 :]
     place = {s: k for k, it in enumerate(items) for s in members((it,))}
     sources: dict[str, list[str]] = {s: [] for s in place}
-    for read in dependences(graph):  # what is read of other loops is there before the first step
+    for read in dependences(graph):  # values of other loops are computed before the first step
         if read.sink in place and read.source in place:
             sources[read.sink].append(read.source)
     todo, waited = calls, set(calls)

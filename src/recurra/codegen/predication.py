@@ -1,10 +1,10 @@
-"""Predication: loops whose steps are nearly alike have one body, parts of which ask if they run.
+"""Predication: loops whose steps are nearly alike have one body, with conditions on parts of it.
 
 for i in 0..0:    a b c                 for i in 0..I-1:    a  [i >= 1: d]  b c
 for i in 1..I-1:  a d b c          →
 
-A body is compiled once for every stretch of its loop, so a few statements that begin a step later
-than all others double it. To ask costs time at every step; where a step takes long, that is
+A body is compiled once for every segment of its loop, so a few statements that begin a step later
+than all others double it. The condition costs time at every step; where a step takes long, that is
 little, and half of the compilation is saved.
 """
 
@@ -25,21 +25,21 @@ from recurra.storage.storage_plan import StoragePlan
 
 
 def predicated_loops(plan: StoragePlan, prices: Prices) -> StoragePlan:
-    """The plan with the statements of each loop that are predicated."""
+    """Mark the statements of each loop of a plan that are predicated."""
 
-    def told(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    def marked(items: tuple[Item, ...]) -> tuple[Item, ...]:
         return tuple(
-            replace(it, body=told(it.body), predicated=worth_predicating(plan, it, prices))
+            replace(it, body=marked(it.body), predicated=worth_predicating(plan, it, prices))
             if isinstance(it, Loop)
             else it
             for it in items
         )
 
-    return replace(plan, schedule=replace(plan.schedule, items=told(plan.schedule.items)))
+    return replace(plan, schedule=replace(plan.schedule, items=marked(plan.schedule.items)))
 
 
 def worth_predicating(plan: StoragePlan, loop: Loop, prices: Prices) -> frozenset[str]:
-    """Find the statements that begin or end inside a loop, if asking them costs little."""
+    """The statements that begin or end inside a loop, while conditions cost little of a step."""
     graph, mine = plan.statements, members(loop.body)
     if any(varies(graph[s].domain[loop.dim], plan.sizes) for s in mine):
         return frozenset()
@@ -47,15 +47,15 @@ def worth_predicating(plan: StoragePlan, loop: Loop, prices: Prices) -> frozense
     if not spans:
         return frozenset()
     first, *inner, last = sorted({x for span in spans.values() for x in span})
-    left = MAX_PREDICATE_SHARE * items_ns(plan, loop.body, prices) if inner else 0.0
+    budget = MAX_PREDICATE_SHARE * items_ns(plan, loop.body, prices) if inner else 0.0
     out: set[str] = set()
     for cut in inner:
         here = {s for s, span in spans.items() if cut in span} - out
         if not all(can_be_predicated(plan, s) for s in here):
             continue
         cost = sum(predicate_ns(plan, s, loop, prices) for s in here)
-        if cost <= left:
-            left -= cost
+        if cost <= budget:
+            budget -= cost
             out |= here
     firm = [span for s, span in spans.items() if s not in out]
     whole = firm and (min(firm)[0], max(hi for _, hi in firm)) == (first, last)
@@ -63,7 +63,7 @@ def worth_predicating(plan: StoragePlan, loop: Loop, prices: Prices) -> frozense
 
 
 def predicate_ns(plan: StoragePlan, statement: str, loop: Loop, prices: Prices) -> float:
-    """Nanoseconds to ask in a step of a loop if a statement runs: its result travels around it."""
+    """Nanoseconds of a statement's condition in a step of a loop: it makes the result carried."""
     s = plan.statements[statement]
     assert not isinstance(s.type, Tuple)
     runs = s.domain.points(plan.sizes) / s.domain[loop.dim].size(plan.sizes)
@@ -71,7 +71,7 @@ def predicate_ns(plan: StoragePlan, statement: str, loop: Loop, prices: Prices) 
 
 
 def can_be_predicated(plan: StoragePlan, statement: str) -> bool:
-    """Can a statement run under a condition? Not if it adds up, ends loops or calls the host."""
+    """May a step skip the statement? Not if it accumulates, is an input, ends loops or calls."""
     s = plan.statements[statement]
     odd = s.accumulates or isinstance(s.op, Input | Going) or not s.op.pure
     return not odd and statement not in plan.seeded and not isinstance(s.type, Tuple)

@@ -1,6 +1,6 @@
 """The cost of a run of a program, by the cost model: computing, launches, moves.
 
-Moves of one store overlap those of nothing else here, nor computing: it is the most they can take.
+It is an upper bound: moves of a store overlap neither each other nor computing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ def program_ns(program: Program, prices: Prices) -> float:
 
 
 def moves_ns(program: Program, prices: Prices) -> float:
-    """Every offloaded point is written and read once in a step of the main loop, and rows of it as
-    often as samples are taken."""
+    """Nanoseconds to move offloaded stores.
+
+    Every point is written and read once in a step of the main loop, and its rows once per sample.
+    """
     if program.offload is None:
         return 0.0
     plan, main = program.plan, program.main

@@ -1,4 +1,4 @@
-"""Region: a stretch of the schedule, compiled to one function, and what crosses its border.
+"""Region: a part of the schedule that is compiled to one function, and its arguments and results.
 
 region loop_i(ints: i in chunks; held: gamma; carried: W b m v; stores: o a r g; gives: W b m v)
 """
@@ -19,10 +19,10 @@ from recurra.storage.storage_plan import StoragePlan
 
 @dataclass(frozen=True)
 class Region:
-    """`items` run once per launch; the times of the loops `around` come as arguments.
+    """`items` run once per launch; the times of the loops `around` are arguments.
 
-    With `chunk`, a launch runs the times lo..hi-1 of that loop, both given as arguments. A launch
-    that finds out where rows end (`asks`) gives that first.
+    With `chunk`, a launch runs the times lo..hi-1 of that loop, both of them arguments. A launch
+    that finds out where rows end (`asks`) returns that first.
     """
 
     name: str
@@ -31,28 +31,28 @@ class Region:
     around: tuple[Loop, ...]
     chunk: Loop | None
     held: tuple[str, ...]  # variables read, not changed
-    carried: tuple[str, ...]  # variables read and given back: donated
-    gives: tuple[str, ...]  # variables given back, the carried first
+    carried: tuple[str, ...]  # variables read and returned: donated
+    gives: tuple[str, ...]  # variables returned, the carried first
     stores: tuple[str, ...]  # written here: donated
     reads: tuple[str, ...] = ()  # stores that are only read here
-    ends: tuple[str, ...] = ()  # what ended loops, and its own: where, given after the times
-    tail: Loop | None = None  # it only fills stores where that loop left out points
-    local: tuple[str, ...] = ()  # stores that it makes for itself, and does not give back
+    ends: tuple[str, ...] = ()  # endings of loops: where rows end is an argument after the times
+    tail: Loop | None = None  # the region only fills the points that this loop skipped
+    local: tuple[str, ...] = ()  # stores that are made inside, and not returned
 
     @property
     def found(self) -> tuple[str, ...]:
-        """The names in `ends` that the region itself computes."""
+        """The endings of `ends` that the region finds out itself."""
         mine = self.active & frozenset(members(self.items))
         return tuple(e for e in self.ends if e in mine)
 
     @property
     def asks(self) -> bool:
-        """Does it compute what ends a loop that the host knows of?"""
+        """Does it compute where a loop ends that the host knows of?"""
         return bool(self.found)
 
     @property
     def is_empty(self) -> bool:
-        """Is there nothing to execute? Inputs are: a launch that gives nothing may be watched."""
+        """Is there nothing to execute? Inputs count: a launch without results may be watched."""
         return self.tail is None and self.active.isdisjoint(members(self.items))
 
     def __str__(self) -> str:
@@ -76,10 +76,10 @@ class Region:
 
 @dataclass
 class Flow:
-    """Variables of a stretch of schedule: read before written (`uses`), and written (`makes`)."""
+    """The variables that part of a schedule reads before writing (`uses`), and writes (`makes`)."""
 
     plan: StoragePlan
-    inside: frozenset[str] = frozenset()  # the statements of the stretch, also those that never run
+    inside: frozenset[str] = frozenset()  # its statements, also those that never run
     uses: dict[str, None] = field(default_factory=dict)
     makes: dict[str, None] = field(default_factory=dict)
 
@@ -120,20 +120,20 @@ class Flow:
             merge = isinstance(node.op, Merge)
             for k in self.plan.open(node, active) if merge else range(len(node.args)):
                 name, how = node.args[k].name, self.plan.access(text, k)
-                # what does not run belongs to a branch that is not taken
+                # a statement that does not run belongs to a branch not taken
                 never = merge and how == "now" and name in self.inside - active
                 if how != "store" and not never:
                     self.read(name)
         may_not_run = node.conditions != (TRUE, ()) or text in self.plan.schedule.predicated
         kept = may_not_run and any(node.array in x for x in self.plan.carried.values())
-        if node.accumulates or kept:  # where it does not run, it stays as it was
+        if node.accumulates or kept:  # where it does not run, the old value stays
             self.read(node.array)
         if not is_constant(node):
             self.makes[node.array] = None
 
 
 def needed(plan: StoragePlan) -> frozenset[str]:
-    """The statements of which anything comes: all but inputs that are read where they lie."""
+    """The statements to run: all but inputs that are read in place."""
     every = {s: plan.statements[s] for s in members(plan.schedule.items)}
     variables = {init for seeds in plan.seeds.values() for _, init in seeds}
     for s, x in every.items():
@@ -174,15 +174,15 @@ def region(
     chunk: Loop | None = None,
     ends: tuple[str, ...] = (),
 ) -> Region:
-    """The border of `items`; `wanted` are the variables that anybody reads before writing them."""
+    """Build the region of `items`; `wanted` are the variables that anybody reads before writing."""
     flow = flow_of(plan, items, active, chunk, around)
     gives = [v for v in flow.makes if v in wanted and (chunk is None or v in lasting(plan, chunk))]
     carried = tuple(v for v in flow.uses if v in gives)
     held = tuple(v for v in flow.uses if v not in gives)
     fresh = tuple(v for v in gives if v not in carried)
     mine = [s for s in members(items) if s in active]
-    stores, made = stores_of(plan, mine), set(map(plan.written, mine))
-    written = tuple(s for s in stores if s in made and not plan.stores[s].given)
+    stores, outputs = stores_of(plan, mine), set(map(plan.written, mine))
+    written = tuple(s for s in stores if s in outputs and not plan.stores[s].given)
     reads = tuple(s for s in stores if s not in written)
     gives = (*carried, *fresh)
     return Region(name, items, active, around, chunk, held, carried, gives, written, reads, ends)
@@ -202,7 +202,7 @@ def past_end(
     around: tuple[Loop, ...],
     streamed: Container[str] = (),
 ) -> Region | None:
-    """Fills the stores of a loop that has ended, but for those `streamed`; None: it has none."""
+    """The region that fills the stores of an ended loop, but for `streamed`; None without any."""
     stores = tuple(n for n in fillable(plan, loop, active) if n not in streamed)
     past = PastEnd(plan.graph, ended, loop.dim)
     kept = (past.value(n) for n in stores)
@@ -219,7 +219,7 @@ def flow_of(
     chunk: Loop | None,
     around: tuple[Loop, ...] = (),
 ) -> Flow:
-    """Find what a stretch uses and makes; a chunk is one step of its loop after another."""
+    """The variables that some items use and make; a chunk is repeated steps of its loop."""
     flow = Flow(plan, frozenset(members((chunk,) if chunk is not None else items)))
     if chunk is not None:
         return flow.body(chunk, active)
@@ -228,7 +228,7 @@ def flow_of(
 
 
 def start_of(around: tuple[Loop, ...]) -> int:
-    """The key in `StoragePlan.starts` of the body that a region stands in."""
+    """The key in `StoragePlan.starts` of the body that a region belongs to."""
     return around[-1].id if around else TOP
 
 

@@ -18,16 +18,16 @@ from recurra.storage.store import Store
 LaunchFunction = Callable[..., tuple[Any, ...]]
 """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)"""
 ArraySpec = tuple[tuple[int, ...], str]
-"""Shape and dtype of an array"""
+"""The shape and dtype of an array."""
 
 
 def times(region: Region) -> int:
-    """Count the loop times that a launch is given, and their ends."""
+    """The number of integer arguments of a launch: loop times, and ends of rows."""
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
 def arguments(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:
-    """Shape and dtype of what a launch is given after the times: variables, stores.
+    """The shape and dtype of each argument after the times: variables, then stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
     """
@@ -48,26 +48,26 @@ def function(
     walker: Callable[[StoragePlan, ArrayMachine], Walk] = Walk,
     here: Callable[[], Env] = dict,
 ) -> LaunchFunction:
-    """f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores)
+    """Return f(seed, *times, *held, *carried, *stores, *reads) -> (*gives, *stores).
 
-    A region that asks where rows end gives that ahead of all. `here` is asked, with every launch,
-    which worker runs it and how workers join.
+    A region that finds out where rows end returns that first. `here` is called in every launch: it
+    returns the worker that runs it and the function that joins values of all workers.
     """
     if region.local:
 
-        def given_all(region: Region) -> LaunchFunction:
+        def with_all_stores(region: Region) -> LaunchFunction:
             return function(plan, region, machine, walker, here)
 
-        return with_local_stores(plan, region, given_all, lambda s: zeros(plan, s, machine))
+        return with_local_stores(plan, region, with_all_stores, lambda s: zeros(plan, s, machine))
     walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)
     stores = (*region.stores, *region.reads)
 
-    def run(seed: object, *given: Any) -> tuple[Any, ...]:
-        at, arrays = given[len(region.around) : ints], given[ints:]
+    def run(seed: object, *args: Any) -> tuple[Any, ...]:
+        at, arrays = args[len(region.around) : ints], args[ints:]
         vals = dict(zip(names, arrays[: len(names)], strict=True))
         state = Scope(vals, dict(zip(stores, arrays[len(names) :], strict=True)))
         state.env = {SEED: seed, **here()}
-        state.clocks = tuple(zip(region.around, given[: len(region.around)], strict=True))
+        state.clocks = tuple(zip(region.around, args[: len(region.around)], strict=True))
         ends = dict(zip(region.ends, at[len(at) - len(region.ends) :], strict=True))
         if region.chunk is not None:
             lo, hi, *_ = at
@@ -98,19 +98,19 @@ def with_local_stores(
     compiled: Callable[[Region], LaunchFunction],
     make: Callable[[Store], object],
 ) -> LaunchFunction:
-    """A region that makes the stores that it has for itself, of one that is given all of them."""
+    """Wrap a region compiled with all stores as arguments: its local stores are made here."""
     code = compiled(replace(region, stores=(*region.stores, *region.local), local=()))
     local = [plan.stores[s] for s in region.local]
     before_reads = 1 + times(region) + len(region.held) + len(region.carried) + len(region.stores)
 
-    def run(*given: object) -> tuple[Any, ...]:
+    def run(*args: object) -> tuple[Any, ...]:
         mine = map(make, local)
-        return code(*given[:before_reads], *mine, *given[before_reads:])[: -len(local)]
+        return code(*args[:before_reads], *mine, *args[before_reads:])[: -len(local)]
 
     run.__name__ = region.name
     return run
 
 
 def zeros(plan: StoragePlan, store: Store, machine: ArrayMachine) -> MachineStore:
-    """A store before anything has run; what a mask hides before it is written must be finite."""
+    """The initial array of a store: zeros, since masked values that nobody wrote must be finite."""
     return machine.xp.zeros(store.shape(plan.sizes), dtype=NUMPY_NAME[store.type.dtype])

@@ -1,8 +1,8 @@
-"""Runs scheduled items on an array namespace, point by point or under a backend's trace.
+"""The interpreter of schedules, on an array namespace: point by point, or under a backend's trace.
 
-The one interpreter of schedules: NumPy runs it step by step, JAX traces it into one function. It
-keeps the emission contract: values that the next step needs travel as variables, a store has one
-linear chain of versions, and each step writes before it is read again.
+NumPy runs it step by step, JAX traces it into one function. It keeps the emission contract: values
+that the next step needs are carried as variables, a store has one linear chain of versions, and
+each step writes before it is read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recurra.codegen.early_exit import (
 )
 from recurra.codegen.guarded_statements import Guard, Guarded, asking, guarded
 from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segments
-from recurra.codegen.shared_boxes import settle, settled
+from recurra.codegen.shared_boxes import read_home, write_home
 from recurra.codegen.store_access import blank, full, masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
 from recurra.ir.expr import Env, evaluate
@@ -41,28 +41,30 @@ from recurra.schedule.tree import TOP, Exec, Item, Loop, is_constant
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Kind, Store
 
-Traveling = tuple[list[object], list[MachineStore]]  # variables and stores that steps hand on
+Traveling = tuple[list[object], list[MachineStore]]  # loop-carried variables and stores
 OneStep = Callable[[LoopTime, Traveling], "tuple[Scope, Traveling]"]
 LoopSteps = tuple[Traveling, OneStep, Callable[[Traveling], None]]
 
 
 @dataclass
 class Scope:
-    """Variables and stores, by name; times of the loops around, by dim."""
+    """The variables and stores by name, and the times of the loops around by dim."""
 
     vals: dict[str, object]
     stores: dict[str, MachineStore]
     env: dict[str, Any] = field(default_factory=dict)
     clocks: tuple[tuple[Loop, LoopTime], ...] = ()
-    ends: dict[str, LoopTime] = field(default_factory=dict)  # of what ends a time
-    active: frozenset[str] = frozenset()  # what runs at these times
-    held: Guard = frozenset()  # conditions that hold here
-    called: dict[object, list[object]] = field(default_factory=dict, init=False)  # at this point
+    ends: dict[str, LoopTime] = field(default_factory=dict)  # where rows end, by `Going` statement
+    active: frozenset[str] = frozenset()  # the statements that run at these times
+    assumed: Guard = frozenset()  # conditions that hold here
+    called: dict[object, list[object]] = field(
+        default_factory=dict, init=False
+    )  # results at this point
 
 
 @dataclass(frozen=True)
 class Walk:
-    """A plan on a machine."""
+    """An interpreter of a plan on a machine."""
 
     plan: StoragePlan
     machine: ArrayMachine
@@ -94,16 +96,16 @@ class Walk:
     def guards(
         self, items: tuple[Item, ...], state: Scope, active: frozenset[str]
     ) -> list[Guarded]:
-        """Items by the conditions under which they run; found once for all steps of a loop."""
+        """Group items by the conditions under which they run; cached for all steps of a loop."""
         around = [loop for loop, _ in state.clocks]
         first = items[0].name if isinstance(items[0], Exec) else items[0].id
-        key = (around[-1].id if around else TOP, first, len(items), active, state.held)
+        key = (around[-1].id if around else TOP, first, len(items), active, state.assumed)
         if key not in self.found:
-            self.found[key] = guarded(self.plan, items, active, around, state.held)
+            self.found[key] = guarded(self.plan, items, active, around, state.assumed)
         return self.found[key]
 
     def when(self, guarded: Guarded, state: Scope, active: frozenset[str]) -> None:
-        """Items that run under a condition; what they do not make stays as it was."""
+        """Run items under a condition; where it does not hold, all values stay as they were."""
         names = list(guarded.gives)
         written = [n for n in guarded.stores if n in state.stores]
         for n in names:
@@ -116,7 +118,7 @@ class Walk:
                 state,
                 vals={**state.vals, **dict(zip(names, vals, strict=True))},
                 stores={**state.stores, **dict(zip(written, stores, strict=True))},
-                held=state.held | guarded.when,
+                assumed=state.assumed | guarded.when,
             )
             self.run_items(guarded.items, inner, active)
             return [inner.vals[n] for n in names], [inner.stores[n] for n in written]
@@ -149,7 +151,7 @@ class Walk:
                     self.open(it, first, active, state)
                     continue
                 ending = self.ending(it, active, state)
-                if ending is not None and it.step < 0:  # what it reads of points that it leaves out
+                if ending is not None and it.step < 0:  # it may read points that it skips
                     inside = read_inside(self.plan, it, active)
                     self.fill(ending, it, inside, state, ("block", "window"))
                 for seg in segments(self.statements, it, active, self.plan.sizes):
@@ -161,13 +163,13 @@ class Walk:
                     self.fill(ending, it, active, state)
 
     def seed(self, loop: Loop, state: Scope, active: frozenset[str]) -> None:
-        """Variables that enter a loop with a value: the first branch of a merge."""
+        """Initialize the variables that enter a loop with a value: the first branch of a merge."""
         for name, init in self.plan.seeds.get(loop.id, ()):
             if name in active:
                 state.vals[name] = self.latest(init, state)
 
     def open(self, loop: Loop, first: str, active: frozenset[str], state: Scope) -> None:
-        """A loop whose ends depend on the point of the loops around it."""
+        """Run a loop whose ends depend on the point of the loops around it."""
         env, xp = self.point(first, state), self.machine.xp
         r = self.statements[first].domain[loop.dim]
         lo, hi = evaluate(r.lo, env, xp), evaluate(r.hi, env, xp)
@@ -178,7 +180,7 @@ class Walk:
     def run(
         self, loop: Loop, lo: LoopTime, hi: LoopTime, active: frozenset[str], state: Scope
     ) -> None:
-        """Times lo..hi-1 of one loop with a fixed set of statements."""
+        """Run times lo..hi-1 of one loop with a fixed set of statements."""
         start, step, finish = self.steps(loop, active, state)
 
         def body(time: LoopTime, carry: Traveling) -> Traveling:
@@ -190,7 +192,7 @@ class Walk:
             finish(self.machine.loop(loop.dim, lo, hi, body, start))
 
     def steps(self, loop: Loop, active: frozenset[str], state: Scope) -> LoopSteps:
-        """Split a loop: values before the first step, one step, and values after the last."""
+        """Return a loop's initial state, the function of a step, and one that takes the result."""
         mine = set(map(self.plan.written, active))
         written = [n for n in self.plan.stores if n in mine and n in state.stores]
         names = [
@@ -208,7 +210,7 @@ class Walk:
                 dict(state.env),
                 (*state.clocks, (loop, time)),
                 dict(state.ends),
-                held=state.held,
+                assumed=state.assumed,
             )
             self.begin(loop.id, inner, active)
             self.items(loop.body, inner, active)
@@ -225,7 +227,7 @@ class Walk:
     # ---- loops that the data end
 
     def stretch(self, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
-        """Times of an outermost loop that is launched in chunks, as far as rows go."""
+        """Run a chunk of an outermost loop, as far as rows go."""
         ending = next((e for e in self.endings if e.going in state.ends), None)
         if ending is None:
             self.run(loop, seg.lo, seg.hi, seg.active, state)
@@ -233,7 +235,7 @@ class Walk:
             self.part(ending, loop, seg, state)
 
     def ending(self, loop: Loop, active: frozenset[str], state: Scope) -> Ended | None:
-        """Find what ends a loop early: a statement of its own, or of a loop before it."""
+        """The ending of a loop by data: by its own statement, or by one of a loop before it."""
         for e in self.endings:
             if e.sets(loop) and e.going in active:
                 return e
@@ -243,7 +245,7 @@ class Walk:
         return None
 
     def past_end(self, ended: Ended, loop: Loop, active: frozenset[str], state: Scope) -> None:
-        """A loop that runs backwards starts where rows end: with what would be past it."""
+        """Initialize a loop that runs backwards, and so starts at the end of rows."""
         past = PastEnd(self.graph, ended, loop.dim)
         for n in sorted(self.plan.carried.get(loop.id, ())) if loop.step < 0 else ():
             value = past.value(n) if n in active and n in self.graph.nodes else None
@@ -251,7 +253,7 @@ class Walk:
                 state.vals[n] = full(self.plan, n, value, self.machine.xp)
 
     def part(self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], state: Scope) -> None:
-        """One segment, as far as rows go."""
+        """Run one segment of a loop, as far as rows go."""
         shifts = [loop.shift[s] for s in members(loop.body) if s in loop.shift]
         late = max(shifts)
         if ended.sets(loop) and ended.going in seg.active:
@@ -268,14 +270,14 @@ class Walk:
             self.run(loop, first, seg.hi, seg.active, state)
 
     def steps_of(self, ended: Ended, loop: Loop, state: Scope) -> LoopTime:
-        """The number of steps of a loop for which rows go on."""
+        """The number of steps of a loop until all rows have ended."""
         unit, points = ended.units[loop.dim], state.ends[ended.going]
         return (points + (unit - 1)) // unit if unit > 1 else points
 
     def until(
         self, ended: Ended, loop: Loop, seg: LoopSegment[LoopTime], late: int, state: Scope
     ) -> None:
-        """The segment that finds out where rows end."""
+        """Run the segment that finds out where rows end."""
         start, step, finish = self.steps(loop, seg.active, state)
 
         def body(time: LoopTime, carry: Traveling) -> tuple[object, LoopTime, Traveling]:
@@ -294,7 +296,7 @@ class Walk:
         state.ends[ended.going] = end
 
     def tail(self, going: str, loop: Loop, active: frozenset[str], state: Scope) -> None:
-        """`fill`, of a loop that ran on the host."""
+        """Fill the points that a loop of the host skipped; see `fill`."""
         (e,) = [e for e in self.endings if e.going == going]
         self.fill(e, loop, active, state)
 
@@ -306,9 +308,9 @@ class Walk:
         state: Scope,
         kinds: Collection[Kind] = ("block",),
     ) -> None:
-        """Points that were left out get the value that a reader may rely on.
+        """Write skipped points of stores with the value that readers rely on.
 
-        Of a window those are as many as it has slots: a loop backwards writes over them.
+        A window is filled in as many points as it has slots: a loop backwards overwrites them.
         """
         past, end = PastEnd(self.graph, ended, loop.dim), self.steps_of(ended, loop, state)
         groups: dict[tuple[int, int | None], list[str]] = {}
@@ -345,7 +347,7 @@ class Walk:
         past: PastEnd,
         state: Scope,
     ) -> MachineStore:
-        """A store with one point of a loop filled, for all points of the loops in it."""
+        """Fill one point of a loop in a store, for all points of the loops inside it."""
         store = self.plan.stores[name]
         k = next(k for k, a in enumerate(store.kept) if a.dim == loop.dim)
         writer = next(s for s in members(loop.body) if self.statements[s].array == name)
@@ -360,7 +362,7 @@ class Walk:
         return self.machine.write(array, starts, x)
 
     def begin(self, where: int, state: Scope, active: frozenset[str]) -> None:
-        """Folds that start anew here take their neutral value."""
+        """Reset the folds that start anew here to their neutral value."""
         for step in self.plan.starts.get(where, ()):
             if step in active:
                 state.vals[step] = self.blank(step)
@@ -369,7 +371,7 @@ class Walk:
         return blank(self.plan, name, self.machine.xp)
 
     def execute(self, statement: str, state: Scope) -> None:
-        """One statement at the current point."""
+        """Execute one statement at the current point."""
         env = self.point(statement, state)
         node = self.statements[statement]
         if node.accumulates:
@@ -396,7 +398,7 @@ class Walk:
         self.keep(node, result, state, env)
 
     def product(self, node: Statement, op: Einsum, state: Scope, env: Env) -> object:
-        """A contraction, of tiles as they lie in memory: labels say which axis is which."""
+        """Contract operands in their memory layout of tiles: labels say which axis is which."""
         ins, out = op.parts()
         labels, args = list(ins), list[Any]()
         for k, a in enumerate(node.operands):
@@ -425,7 +427,7 @@ class Walk:
         return env
 
     def merge(self, node: Statement, op: Merge, state: Scope, env: Env) -> object:
-        """The branch whose condition holds; both sides are read where that is only known later."""
+        """The branch whose condition holds; several are read if that is known at run time."""
         if node.name in self.plan.seeded:
             return self.latest(node.args[1].name, state)
         conditions = [evaluate(c, env, self.machine.xp) for c in op.when]
@@ -449,43 +451,43 @@ class Walk:
         return self.latest(ref.name, state)
 
     def latest(self, name: str, state: Scope) -> object:
-        """The variable of an equation; constants are made where they are used."""
+        """The variable of an equation; constants are computed where they are used."""
         if name not in state.vals:
             (writer, *_) = self.statements.writers[name]
             if is_constant(writer):
                 env = {**self.plan.sizes, **state.env}
                 state.vals[name] = writer.op.run(self.machine.xp, env)
-            else:  # the step before the first: a branch that is not taken
+            else:  # before the first step: a branch that is not taken
                 state.vals[name] = self.blank(name)
         return state.vals[name]
 
     # ---- stores
 
     def keep(self, statement: Statement, value: object, state: Scope, env: Env) -> None:
-        """Puts the value of a statement where it is kept, if it is."""
+        """Write a statement's value to its store, if it has one."""
         name, dims = statement.array, self.statements.arrays[statement.array].domain.dims
         env = {**env, **{d: evaluate(e, env) for d, e in zip(dims, statement.places, strict=True)}}
         home = self.plan.homes.get(name)
         if home is not None:
             store, array = self.plan.stores[home.store], state.stores[home.store]
-            state.stores[home.store] = settle(self.machine, array, store, home, value, env)
+            state.stores[home.store] = write_home(self.machine, array, store, home, value, env)
         elif name in state.stores:
             self.write(self.plan.stores[name], value, state, env)
 
     def at_home(self, ref: Ref, state: Scope, env: Env) -> tuple[MachineArray, tuple[int, ...]]:
-        """A point of what is kept in another store, as it lies there; which axis each is."""
+        """Read a point that is kept in another store, in its layout there; and its axis order."""
         home = self.plan.homes[ref.name]
         dims = self.statements.arrays[ref.name].domain.dims
         at = {d: evaluate(e, env, self.machine.xp) for d, e in zip(dims, ref.index, strict=True)}
         store, array = self.plan.stores[home.store], state.stores[home.store]
-        return settled(self.machine, array, store, home, {**env, **at})
+        return read_home(self.machine, array, store, home, {**env, **at})
 
     def write(self, store: Store, value: object, state: Scope, env: Env) -> None:
         array = state.stores[store.name]
         state.stores[store.name] = write(self.machine, array, store, value, env)
 
     def read(self, store: Store, ref: Ref, state: Scope, env: Env) -> MachineArray:
-        """The value of a reference: points picked, slices as leading axes in the order of dims."""
+        """Read a reference: slices are leading axes, in the order of dims."""
         dims = self.statements.arrays[store.name].domain.dims
         index = dict(zip(dims, ref.index, strict=True))
         return read(self.machine, state.stores[store.name], store, index, env, self.plan.sizes)

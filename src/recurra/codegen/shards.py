@@ -1,6 +1,6 @@
-"""Shards: where rows are, of a program that runs on several workers.
+"""Shards: the rows of each worker, in a program that runs on several workers.
 
-Every array of such a run is [workers, *as one worker has it]; host functions see all rows at once.
+Every array of such a run is [workers, *shape on one worker]; host functions see all rows at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class PerWorker(Protocol[A_co]):
-    """The parts of an array that workers have: a list, or [workers, ..]."""
+    """The parts of all workers: a list, or an array [workers, ..]."""
 
     def __getitem__(self, worker: int, /) -> A_co: ...
     def __iter__(self) -> Iterator[A_co]: ...
@@ -34,8 +34,8 @@ class PerWorker(Protocol[A_co]):
 class Shards:
     """Rows of `dim` are split over `workers`.
 
-    `axes`: the axis of each output that they lie along; one without is the same on all workers.
-    `operands`: of each host call, which operands have rows; these lie along their first axis.
+    `axes`: the axis of each output along which rows lie; None: it is the same on all workers.
+    `operands`: which operands of each host call have rows, along their first axis.
     """
 
     dim: str
@@ -45,17 +45,17 @@ class Shards:
     operands: Mapping[str, tuple[bool, ...]]
 
     def whole(self, name: str, parts: PerWorker[A_co], xp: ArrayNamespace) -> A_co:
-        """An output of all workers, of what each of them has: [workers, ..] → [..]"""
+        """Join the parts of an output: [workers, ..] → [..]."""
         axis = self.axes[name]
         return parts[0] if axis is None else xp.concat(list(parts), axis=axis)
 
     def together(self, call: Node, operands: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        """Operands of a host call with the rows of all workers, of what each of them has."""
+        """Join the operands of a host call over the workers."""
         rows = zip(self.operands[call.name], operands, strict=True)
         return [np.concatenate(parts) if split else parts[0] for split, parts in rows]
 
     def apart(self, call: Node, results: Iterable[ArrayLike]) -> list[list[np.ndarray]]:
-        """Results of a host call for each worker."""
+        """Split the results of a host call over the workers."""
         assert isinstance(call.op, Call)
         out: list[list[np.ndarray]] = []
         for (_, shape), y in zip(call.op.results, results, strict=True):
@@ -68,7 +68,10 @@ class Shards:
 def shards(
     plan: StoragePlan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
 ) -> Shards | None:
-    """`written`: the graph that was split, if any; `axes`: where dims of outputs are now."""
+    """Build the shards of a plan; `written` is the graph before the split, None if there is none.
+
+    `axes` are the present axes of the dims of each output.
+    """
     if written is None or shard is None:
         return None
     found: dict[str, int | None] = {}

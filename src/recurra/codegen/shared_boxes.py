@@ -1,4 +1,4 @@
-"""Homes: points of an equation that are kept in the store of another, a box of it each."""
+"""Homes: points of an equation that are kept in the store of another, each as a box of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recurra.ir.expr import Env
 from recurra.storage.store import Home, Store
 
 
-def settle(
+def write_home(
     machine: ArrayMachine,
     array: MachineStore,
     store: Store,
@@ -16,17 +16,17 @@ def settle(
     value: object,
     env: Env,
 ) -> MachineStore:
-    """The store with the value of one point in its box."""
+    """Write one point to its box; return the store."""
     starts, lead, axes = _box(store, home, env)
-    turned: MachineArray = machine.xp.permute_dims(value, axes)
-    behind = turned.shape[len(turned.shape) - (len(starts) - len(lead)) :]
-    return machine.write_box(array, starts, machine.xp.reshape(turned, (*lead, *behind)))
+    permuted: MachineArray = machine.xp.permute_dims(value, axes)
+    behind = permuted.shape[len(permuted.shape) - (len(starts) - len(lead)) :]
+    return machine.write_box(array, starts, machine.xp.reshape(permuted, (*lead, *behind)))
 
 
-def settled(
+def read_home(
     machine: ArrayMachine, array: MachineStore, store: Store, home: Home, env: Env
 ) -> tuple[MachineArray, tuple[int, ...]]:
-    """The value of one point as it lies there, and which axis of it each axis is."""
+    """Read one point in the layout of the store; also return the order of its axes."""
     starts, lead, axes = _box(store, home, env)
     point = store.type.sizes(env)
     whole = (*point[: home.axis], home.size, *point[home.axis :])
@@ -38,9 +38,10 @@ def settled(
 def _box(
     store: Store, home: Home, env: Env
 ) -> tuple[tuple[LoopTime, ...], tuple[int, ...], tuple[int, ...]]:
-    """The begin of the box of a point, its size along axes of points, and the order of its axes.
+    """The start of the box of a point, its size along axes of points, and the order of its axes.
 
-    A store in tiles has the points of a box behind, where its order says; any other one ahead.
+    In a tiled store the points of a box come after the axes of points, in the store's order; in
+    others they are along these axes.
     """
     first = 0 if home.along is None else env[home.along] * home.size
     at, tiled = {**env, home.dim: first}, store.tiled

@@ -2,7 +2,7 @@
 
 f(seed, {"x": x}) -> (y, z)        stores are made inside; nothing is done outside of it
 
-An output that one statement makes whole is returned as it is, without a store.
+An output that one statement computes at once is returned as that value, without a store.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from recurra.storage.store import Store
 
 Arrays = Mapping[str, LibraryArray]
 Finish = Callable[[Arrays, ArrayNamespace], tuple[LibraryArray, ...]]
-"""(the stores of outputs, a namespace) -> results"""
+"""(stores of outputs, array namespace) -> results"""
 WholeProgram = Callable[[Any, Arrays], tuple[LibraryArray, ...]]
-"""(seed, inputs as the caller has them) -> results"""
+"""(seed, inputs in the caller's layout) -> results"""
 
 
 def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Program | None:
-    """The program of a plan as one launch; None if it cannot or should not be one.
+    """Lower a plan to one launch; None if `program` has work for the host between launches.
 
-    It cannot if the host acts between launches, or an arena is used; and nothing interrupts a
-    launch, so that it should not take longer than MAX_SINGLE_LAUNCH_NS. An output that several
-    launches keep in pieces is whole here.
+    None also if it takes long, as nothing interrupts a launch. An output whose store holds one
+    chunk in a program of several launches has all of its points here.
     """
     items = plan.schedule.items
     on_host = any(not isinstance(x, (RegionLaunch, ChunkLoop)) for x in program.items)
@@ -58,13 +57,13 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
     read = read_by(plan, r)
     values = tuple(s for s in outputs if s not in read and is_made_whole(plan, s))
     outputs = tuple(s for s in outputs if s not in values)
-    # a variable that is read before it is written belongs to a branch that is never taken
+    # variables read before they are written belong to branches that are not taken
     r = replace(r, held=(), carried=(), gives=values, stores=outputs, local=local)
     return Program(plan, (RegionLaunch(r),), values=values)
 
 
 def is_made_whole(plan: StoragePlan, name: str) -> bool:
-    """Is a store one value, which one statement makes outside of all loops?"""
+    """Is a store a single value, which one statement computes outside of all loops?"""
     store, (writer, *more) = plan.stores[name], plan.statements.writers[name]
     return not (
         more
@@ -84,7 +83,7 @@ def single_launch(
     machine: ArrayMachine,
     finish: Finish,
 ) -> WholeProgram:
-    """The function; `launch` runs the region, which is all of the program."""
+    """Return the function of a whole program; `launch` runs the region that is all of it."""
     names = (*region.stores, *region.reads)
     made_here = (*region.gives, *region.stores)
     begin = {
@@ -95,8 +94,8 @@ def single_launch(
 
     def run(seed: object, inputs: Arrays) -> tuple[LibraryArray, ...]:
         stores = {n: make(inputs) for n, make in begin.items()}
-        made = launch(seed, *(stores[n] for n in names))
-        stores |= zip(made_here, made, strict=True)
+        results = launch(seed, *(stores[n] for n in names))
+        stores |= zip(made_here, results, strict=True)
         return finish({n: stores[n] for n in plan.graph.outputs}, machine.xp)
 
     return run
@@ -105,7 +104,7 @@ def single_launch(
 def initial(
     plan: StoragePlan, store: Store, machine: ArrayMachine
 ) -> Callable[[Arrays], LibraryArray]:
-    """A function that makes a store as it is at first: zeros, or an input [*dims, *shape]."""
+    """Return a function that makes the initial array of a store: zeros, or the stored input."""
     shape, xp = store.shape(plan.sizes), machine.xp
     if not store.given:
         return lambda _: xp.zeros(shape, dtype=NUMPY_NAME[store.type.dtype])
@@ -118,19 +117,19 @@ def initial(
     if not op.of and whole == shape and as_stored(node.domain, store, like, np) is like:
         return lambda inputs: inputs[node.name]
 
-    def taken(inputs: Arrays) -> LibraryArray:
+    def converted(inputs: Arrays) -> LibraryArray:
         array = as_stored(node.domain, store, op.given(node, plan.sizes, inputs), xp)
         if tuple(array.shape) == shape:
             return array
         # there is room for padded reads
         return machine.write_box(zeros(plan, store, machine), (0,) * len(shape), array)
 
-    return taken
+    return converted
 
 
 @dataclass(frozen=True)
 class OutputOf:
-    """A function that makes an output [*dims, *shape] of its store, less room for padded reads."""
+    """Converts the store of an output to [*dims, *shape], without the room for padded reads."""
 
     lengths: tuple[int, ...]
     order: tuple[int, ...]
@@ -142,7 +141,7 @@ class OutputOf:
 
 
 def output_of(plan: StoragePlan, name: str) -> OutputOf:
-    """Build the function that makes an output of its store."""
+    """Return the conversion of an output's store to [*dims, *shape]."""
     store, domain = plan.stores[name], plan.graph[name].domain
     lengths = tuple(domain[a.dim].size(plan.sizes) for a in store.kept)
     return OutputOf(lengths, written_order(domain, store, len(store.shape(plan.sizes))))

@@ -2,14 +2,14 @@
 
     for t:  act  env.step  learn        →        for t:  env.step@-1  learn@-1  act
 
-What follows the call of one step and what leads to the call of the next are one region, or two:
-what leads to the next call goes first, see overlap_host_calls.py. Groups of rows that take turns go
-round the loop over them:
+The work after the call of one step and before the call of the next is one region, or two: work that
+the next call waits for goes first, see overlap_host_calls.py. With groups of rows that take turns,
+the loop over groups is rotated:
 
     for t:  for g:  act  env.step      →        for t:  for g:  env.step@-1  act
 
-While the environment of one group is stepped, the others act. Loops without a host call run to
-completion for one group, then for the next, each in one launch:
+While the environment of one group is stepped, the others act. Work without host calls is done for
+one group after the other, each in one launch:
 
     for t backwards:  for g:  learn    →        for g:  for t backwards:  learn
 """
@@ -30,11 +30,11 @@ from recurra.schedule.tree import Exec, Item, Loop, Schedule
 
 
 def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str] = ()) -> Schedule:
-    """The schedule with every inner loop rotated that has a host call between two stretches.
+    """Rotate every inner loop that has work both before and after a host call.
 
     The outermost loop is left as it is: a run is saved between its steps. So are loops that the
-    data end, whose next step is not known to be one. Loops over `groups` are turned in the loop
-    around them, or go outside of it.
+    data end, whose next step may not exist. Loops over `groups` are rotated within the loop around
+    them, or interchanged with it.
     """
     ended = endings(schedule, sizes)
 
@@ -62,13 +62,13 @@ def rotated(schedule: Schedule, sizes: Mapping[str, int], groups: Collection[str
 
 
 def turned(graph: StatementGraph, loop: Loop) -> Loop:
-    """A loop that begins with its first host call; one without is left as it is."""
+    """Rotate a loop to begin with its first host call; one without calls is left as it is."""
     body, late = from_call(graph, loop.body)
     return replace(loop, body=body, shifts=later(loop, late))
 
 
 def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loop | None:
-    """The loop over groups that is all there is in a loop, where none reads another's."""
+    """The loop over groups that is all of a loop's body, if no group reads another; else None."""
     if len(loop.body) != 1 or not isinstance(inner := loop.body[0], Loop):
         return None
     if inner.dim not in groups:
@@ -81,10 +81,9 @@ def of_groups(graph: StatementGraph, loop: Loop, groups: Collection[str]) -> Loo
 def from_call(
     graph: StatementGraph, body: tuple[Item, ...]
 ) -> tuple[tuple[Item, ...], frozenset[str]]:
-    """Items with the first host call in front, and the statements that are a step late then.
+    """Move the first host call of a body to the front; also return the statements one step late.
 
-    A sum that loops in front of the call have accumulated is read before it restarts in the next
-    step, so its readers stay behind those loops.
+    The end of a sum that loops before the call compute stays behind them: it restarts each step.
     """
     host = [k for k, it in enumerate(body) if calls_host(graph, it)]
     if not host or host[0] == 0 or host[-1] == len(body) - 1:
@@ -99,5 +98,5 @@ def from_call(
 
 
 def later(loop: Loop, late: Collection[str]) -> tuple[tuple[str, int], ...]:
-    """The shifts of a loop in which some statements are one more step late."""
+    """The shifts of a loop in which `late` statements run one more step late."""
     return tuple((s, k + (s in late)) for s, k in loop.shifts)

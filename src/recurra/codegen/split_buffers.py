@@ -1,9 +1,9 @@
-"""A store whose points along a dim that the host counts are buffers of their own.
+"""Stores with one buffer for each point along a dim that the host counts.
 
     for l in range(0, 32):
         x, k_store[l] = region_3_t_l(seed, t, l, x, k_store[l], w_store[l])
 
-A launch is given the one that it reads and writes: nothing is cut out of a larger array first.
+A launch takes the buffer that it reads and writes: nothing is sliced out of a larger array first.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def divided(
     offloaded: Mapping[str, str] = MappingProxyType({}),
     room: int = 0,
 ) -> tuple[dict[str, Store], Places]:
-    """The stores that can be, along one of `dims`, and where each region finds its buffer.
+    """Split the stores that can be along one of `dims`; also return each region's buffers.
 
-    So can those of which every launch, and every one of `calls` (and the loops around it), touches
-    one point. Those to be `offloaded` are cut along their own dim; `room` of their points are in
-    memory at once, and calls that take samples of them are given all.
+    A store can be split if every launch, and every one of `calls` (with the loops around it),
+    touches one point. Stores to be `offloaded` are split along their own dim; `room` of their
+    points are in memory at once, and calls that take samples of them get all points.
     """
     found = list(regions)
     out, where = dict(stores), dict[str, dict[str, Expr | int]]()
@@ -69,43 +69,43 @@ def divided(
 
 
 def by_cost(plan: StoragePlan, prices: Prices) -> tuple[frozenset[str], list[str]]:
-    """The dims of loops inside of loops that the host should count, and why.
+    """The dims of inner loops that the host should count, and the reasons.
 
-    One program cuts what a point is given out of a larger array before a product reads it (XLA
-    does on a CPU: a copy of each layer's weights, every token). A launch for each point does not.
+    One program slices a point's part out of a larger array before a product reads it (XLA does on a
+    CPU: a copy of each layer's weights, every token). A launch for each point does not.
     """
     found: dict[str, str] = {}
     dims: set[str] = set()
     for loop in (x for x in plan.schedule.items if isinstance(x, Loop)):
         for x in (x for x in loop.body if isinstance(x, Loop) and x.step > 0):
             stores = [plan.stores[n] for n in stores_of(plan, members(x.body))]
-            given = [s for s in stores if s.given and any(a.dim == x.dim for a in s.kept)]
-            bytes_ = sum(s.type.nbytes(plan.sizes) for s in given)
+            inputs = [s for s in stores if s.given and any(a.dim == x.dim for a in s.kept)]
+            bytes_ = sum(s.type.nbytes(plan.sizes) for s in inputs)
             arrays = len(stores) + len(lasting(plan, x))
             cut, launch = bytes_ * prices.traffic, launch_ns(arrays)
-            if not given or trips(plan.statements, x, plan.sizes) < 2:
+            if not inputs or trips(plan.statements, x, plan.sizes) < 2:
                 continue
             host = cut > launch
             dims |= {x.dim} if host else set()
-            who = "the host counts it" if host else "counted inside of a launch"
+            where = "the host counts it" if host else "counted inside of a launch"
             why = f"to cut {bytes_ / 1e6:.2g} MB out costs {cut / 1e3:.3g} µs a point"
-            found[x.dim] = f"{x.dim}: {who} ({why}, a launch {launch / 1e3:.3g} µs)"
+            found[x.dim] = f"{x.dim}: {where} ({why}, a launch {launch / 1e3:.3g} µs)"
     return frozenset(dims), list(found.values())
 
 
 def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment[int], counted: Collection[str]) -> bool:
-    """Can loops over counted dims be turned outwards: is nothing handed on from step to step?
+    """Can loops over counted dims be interchanged with a segment, which carries nothing?
 
-    Each of their points is then one launch for all the times of the stretch.
+    Each of their points is then one launch for all the times of the segment.
     """
     mine = [x for x in loop.body if not seg.active.isdisjoint(members((x,)))]
     inner = {s: x for x in mine for s in members((x,)) if s in seg.active}
     inward = [x for x in mine if isinstance(x, Loop) and x.dim in counted]
     steps = {loop.step, *(x.step for x in inward)}
-    handed = {*dict(plan.seeds.get(loop.id, ())), *lasting(plan, loop)}
+    carried = {*dict(plan.seeds.get(loop.id, ())), *lasting(plan, loop)}
     if not inward or steps != {1} or any(plan.statements[s].accumulates for s in seg.active):
         return False
-    if not handed.isdisjoint(seg.active) or any(calls_host(plan.statements, x) for x in mine):
+    if not carried.isdisjoint(seg.active) or any(calls_host(plan.statements, x) for x in mine):
         return False
     for r in dependences(plan.statements):
         if r.sink not in seg.active or r.source not in seg.active:
@@ -119,7 +119,7 @@ def turns(plan: StoragePlan, loop: Loop, seg: LoopSegment[int], counted: Collect
 
 
 def place(plan: StoragePlan, region: Region, name: str, dim: str) -> Expr | int | None:
-    """The one point along `dim` that a launch touches, by the time of the host's loop over it."""
+    """The one point along `dim` that a launch touches, by the host loop's time; None if several."""
     if region.tail is not None:
         return None
     return _one(
@@ -130,7 +130,7 @@ def place(plan: StoragePlan, region: Region, name: str, dim: str) -> Expr | int 
 def _one(
     plan: StoragePlan, statements: Iterable[str], around: Iterable[Loop], name: str, dim: str
 ) -> Expr | int | None:
-    """The one point that all of some statements touch."""
+    """The one point that all of some statements touch; None if they touch several."""
     loop = next((x for x in around if x.dim == dim), None)
     found: set[Expr | int | None] = set()
     for s in statements:
@@ -142,7 +142,7 @@ def _one(
 def _points(
     plan: StoragePlan, text: str, name: str, dim: str, loop: Loop | None
 ) -> set[Expr | int | None]:
-    """The points along `dim` of a store that a statement reads or writes; None: unknown ones."""
+    """The points along `dim` of a store that a statement reads or writes; None: unknown points."""
     node, arrays = plan.statements[text], plan.statements.arrays
     read = [
         a.index[arrays[a.name].domain.dims.index(dim)]

@@ -1,4 +1,4 @@
-"""Points and ranges of a store, read and written on a machine, and what they begin with."""
+"""Points and ranges of a store, read and written on a machine, and initial values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recurra.storage.store import Store, StoredAxis
 def write(
     machine: ArrayMachine, array: MachineStore, store: Store, value: object, env: Env
 ) -> MachineStore:
-    """The store with the value at a point."""
+    """Write a value at a point; return the store."""
     starts = tuple(written_slot(machine, a, env[a.dim]) for a in store.kept)
     if store.tiled is not None:
         return put(machine, array, store, starts, value, env)
@@ -33,7 +33,7 @@ def read(
     env: Env,
     sizes: Mapping[str, int],
 ) -> MachineArray:
-    """Read an index of a store: points picked, slices as leading axes in the order of dims."""
+    """Read an index of a store: slices are leading axes, in the order of dims."""
     xp = machine.xp
     if store.given and not store.kept:
         return machine.whole(array)
@@ -74,7 +74,7 @@ def read(
 def _arranged(
     machine: ArrayMachine, box: MachineArray, store: Store, index: PointIndex, env: Env
 ) -> MachineArray:
-    """Drops the axes of points, orders those of slices as the index does, masks padding."""
+    """Drop the axes of points, order those of slices as the index does, and mask padding."""
     xp = machine.xp
     sliced = [a.dim for a in store.kept if isinstance(index[a.dim], Slice)]
     keep = [k for k, a in enumerate(store.kept) if isinstance(index[a.dim], Slice)]
@@ -98,20 +98,20 @@ def _arranged(
 def masked(
     machine: ArrayMachine, box: MachineArray, index: int, slice_: Slice, env: Env
 ) -> MachineArray:
-    """A range with zeros past its end, where it has room for more than there is."""
+    """Replace a range past its end by zeros, if it has room for more than there is."""
     if slice_.pad is None or slice_.loose:
         return box
     xp, n = machine.xp, box.shape[index]
     count = evaluate(slice_.count, env, xp)
     if isinstance(count, int) and count >= n:
         return box
-    there = xp.arange(n) < count
-    valid = xp.reshape(there, tuple(n if j == index else 1 for j in range(len(box.shape))))
+    within = xp.arange(n) < count
+    valid = xp.reshape(within, tuple(n if j == index else 1 for j in range(len(box.shape))))
     return xp.where(valid, box, xp.zeros_like(box))
 
 
 def full(plan: StoragePlan, name: str, value: object, xp: ArrayNamespace) -> object:
-    """One number everywhere, on an array namespace."""
+    """A value of an equation's type that is one number everywhere."""
     type_ = plan.statements.arrays[name].type
     assert not isinstance(type_, Tuple)
     return xp.full(type_.sizes(plan.sizes), value, dtype=NUMPY_NAME[type_.dtype])

@@ -1,4 +1,4 @@
-"""Outputs of which the host takes a piece after every launch."""
+"""Outputs whose newest points the host copies after every launch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from recurra.codegen.loop_segments import members
 
 
 def streamed(program: Program) -> dict[str, int]:
-    """Outputs that leave with every launch, and the axis that they leave along."""
+    """The axis along which each streamed output leaves, by its name."""
     out: dict[str, int] = {}
     for it in program.items:
         if not isinstance(it, (ChunkLoop, HostLoop)):

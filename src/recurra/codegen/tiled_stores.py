@@ -1,4 +1,4 @@
-"""Slots of stores, and stores in tiles: a point put into its tile, a tile as it lies in memory."""
+"""Slots of stores, and tiled stores: write a point into its tile, read a tile in memory order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Index, Slice
 from recurra.storage.store import Store, StoredAxis
 
-PointIndex = Mapping[str, Index]  # by dim of the array that is kept
+PointIndex = Mapping[str, Index]  # by dim of the stored array
 
 
 def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """The slot of a point along an axis; of a tiled axis, the tile."""
+    """The slot of a point along an axis; of a tiled axis, the number of its tile."""
     match axis.kind:
         case "block":
             return at - axis.lo
@@ -28,7 +28,7 @@ def slot(axis: StoredAxis, at: LoopTime) -> LoopTime:
 
 
 def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """The slot at which a point is written; points between those of a stride go to the first."""
+    """The slot that a point is written to; points between those of a stride go to the first."""
     if axis.kind != "strided":
         return slot(axis, at)
     is_kept = (axis.step - (at - axis.lo) % axis.step) // axis.step
@@ -36,7 +36,7 @@ def written_slot(machine: ArrayMachine, axis: StoredAxis, at: LoopTime) -> LoopT
 
 
 def place(axis: StoredAxis, at: LoopTime) -> LoopTime:
-    """The place of a point within its tile."""
+    """The position of a point in its tile."""
     return at % axis.tile if axis.kind == "ring" else (at - axis.lo) % axis.tile
 
 
@@ -48,7 +48,7 @@ def put(
     value: object,
     env: Env,
 ) -> MachineStore:
-    """The store with a point written in its tile, where `starts` are those of the tile."""
+    """Write a point into its tile, at the tile's `starts`; return the store."""
     axis = store.tiled
     assert axis is not None
     value = machine.xp.permute_dims(value, tuple(k - 1 for k in store.order if k))
@@ -65,7 +65,7 @@ def put(
 
 
 def only_tile(store: Store, index: PointIndex) -> bool:
-    """Is one tile read, and nothing else a range?"""
+    """Is exactly one tile read, and is no other index a range?"""
     axis = store.tiled
     ranges = [d for d, e in index.items() if isinstance(e, Slice)]
     return axis is not None and ranges == [axis.dim]
@@ -78,9 +78,9 @@ def stored_tile(
     index: PointIndex,
     env: Env,
 ) -> tuple[MachineArray, list[int]]:
-    """A tile, or one point of it, in the order of memory; and the sizes of the kept axes before.
+    """Read a tile, or one point of it, in memory order; also return the sizes of the kept axes.
 
-    Of these, those of one point are left out of the array.
+    Kept axes of size 1 are left out of the array.
     """
     kept, xp = store.kept, machine.xp
     starts: list[LoopTime] = []
@@ -112,9 +112,9 @@ def tile(
     index: PointIndex,
     env: Env,
 ) -> MachineArray:
-    """The same with all kept axes, the places of the tile where the tiled one is: [.., *shape]."""
+    """Read a tile with all kept axes, its points at the place of the tiled one: [.., *shape]."""
     box, lead = stored_tile(machine, array, store, index, env)
     at = next(k for k, a in enumerate(store.kept) if a is store.tiled)
     box = machine.xp.reshape(box, (*lead, *box.shape[len(box.shape) - len(store.order) :]))
-    back = [len(lead) + store.order.index(k) for k in range(len(store.order))]
-    return machine.xp.permute_dims(box, (*range(at), back[0], *range(at, len(lead)), *back[1:]))
+    order = [len(lead) + store.order.index(k) for k in range(len(store.order))]
+    return machine.xp.permute_dims(box, (*range(at), order[0], *range(at, len(lead)), *order[1:]))

@@ -1,9 +1,9 @@
-"""A product whose operands have fewer bits than it computes in: they are widened part by part.
+"""A product of operands with fewer bits than its result: they are widened part by part.
 
     y[v] = Σ f32(w[v,d]) · x[d]      →      for a part p of v:  y[p] = Σ f32(w[p,d]) · x[d]
 
-A part stays in the cache of a core, so that what comes from memory is the operand as it is, and no
-copy of it in more bits is ever whole.
+A widened part stays in the cache of a core: only the narrow operand is read from memory, and no
+wide copy of all of it ever exists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[slice, ...]
 
 
 class PartedArray(Protocol):
-    """An array whose parts are read and written."""
+    """An array whose parts can be read and written."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -37,10 +37,10 @@ A = TypeVar("A", bound=PartedArray)
 
 @dataclass(frozen=True)
 class OperandParts:
-    """The parts of an operand along an axis that nothing but it and the result have.
+    """The parts of an operand along an axis that only it and the result have.
 
-    `operand` is which one it is, `axis` and `out` are the axis in it and in the result, of `size`
-    points, `length` to a part.
+    `operand` is its index; `axis` and `out` are the axis in it and in the result, of `size` points,
+    `length` to a part.
     """
 
     operand: int
@@ -59,7 +59,7 @@ class OperandParts:
 
 
 def parts(labels: str, dtype: str, *xs: PartedArray) -> OperandParts | None:
-    """The parts of the largest operand that is to be widened; None if it is small or has none."""
+    """The parts of the largest narrow operand; None if it is small or cannot be cut."""
     ins, out = labels.split("->")
     mine = ins.split(",")
     narrow = [k for k, x in enumerate(xs) if str(x.dtype).rpartition(".")[2] != dtype]
@@ -71,7 +71,7 @@ def parts(labels: str, dtype: str, *xs: PartedArray) -> OperandParts | None:
         return None
     axis = max(free, key=lambda a: xs[k].shape[a])
     size = int(xs[k].shape[axis])
-    # Two at least: XLA would widen all of what is read whole ahead of the loop around the product.
+    # Two at least: XLA would hoist the widening of a whole operand out of loops around the product.
     length = max(1, min(size * WIDENED_PART_BYTES // nbytes, -(-size // 2)))
     return OperandParts(k, axis, out.index(mine[k][axis]), size, length)
 
@@ -84,19 +84,19 @@ def in_parts(
     einsum: Callable[..., A],
     empty: Callable[[tuple[int, ...], str], A],
 ) -> A:
-    """The product, by what a library calls these."""
+    """Compute the product part by part with a library's cast, einsum and empty."""
     by = parts(labels, dtype, *xs)
     if by is None:
         return einsum(labels, *map(cast, xs))
-    made, some = empty(result_shape(labels, *xs), dtype), list(xs)
+    result, operands = empty(result_shape(labels, *xs), dtype), list(xs)
     for mine, out in by:
-        some[by.operand] = xs[by.operand][mine]
-        made[out] = einsum(labels, *map(cast, some))
-    return made
+        operands[by.operand] = xs[by.operand][mine]
+        result[out] = einsum(labels, *map(cast, operands))
+    return result
 
 
 def widened(labels: str, dtype: str, *xs: np.ndarray) -> np.ndarray:
-    """The product of arrays of NumPy."""
+    """The product of NumPy arrays."""
 
     def cast(array: np.ndarray) -> np.ndarray:
         return array.astype(dtype, copy=False)

@@ -1,8 +1,8 @@
-"""The arrays of a run whose launches go through a window, there or to come.
+"""The arrays of a run whose launches go through a window, computed or pending.
 
-Each has addresses of its own, by which the window knows it: a variable those of the launch that
-makes it, a store as many as it has bytes. What a launch makes that runs at once nobody waits for:
-that is `there`. A backend of handles is any other one, whose arrays wait.
+Each array has addresses of its own, by which the window knows it: a variable those of the launch
+that makes it, a store as many as it has bytes. Nobody waits for the results of a launch that runs
+at once: their segment is `ready`. A backend of handles behaves like any other, but its arrays wait.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from recurra.ir.arrays import LibraryArray
 from recurra.window import Executor, Segment
 
 
-class ToCome(ABC):
-    """An array that is there, or will be; whoever reads it waits."""
+class PendingArray(ABC):
+    """An array that is computed, or will be; whoever reads it waits."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self) -> LibraryArray:
-        """The array, when it is there."""
+        """Wait for the array and return it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,15 +53,15 @@ class ToCome(ABC):
 
 
 def read(value: object) -> object:
-    """Wait for values that are still being computed, and return them."""
+    """Wait for pending arrays, also in tuples and lists, and return their values."""
     if isinstance(value, tuple | list):
         return type(value)(map(read, value))
-    return value.read() if isinstance(value, ToCome) else value
+    return value.read() if isinstance(value, PendingArray) else value
 
 
 @dataclass
-class Waiting:
-    """A backend that waits for arrays to come. Everything else it has of `inner`."""
+class WaitingBackend:
+    """A backend that waits for pending arrays; everything else is that of `inner`."""
 
     inner: Backend
 
@@ -70,35 +70,35 @@ class Waiting:
 
     @property
     def backend(self) -> Backend:
-        """Itself, with what it has of `inner`."""
+        """The same object, typed as the backend that `__getattr__` makes it."""
         return cast(Backend, self)
 
     def array(self, value: object) -> object:
         return self.inner.array(read(value))
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """Launches may run beside the call that would write there."""
+        """None: launches may run beside the call that would write there."""
 
     def wait(self, array: object) -> object:
         return self.inner.wait(read(array))
 
-    def operand(self, array: object) -> np.ndarray:
-        return self.inner.operand(read(array))
+    def host_operand(self, array: object) -> np.ndarray:
+        return self.inner.host_operand(read(array))
 
     def numpy(self, array: object) -> np.ndarray:
         return self.inner.numpy(read(array))
 
-    def result(self, array: object) -> np.ndarray:
-        return self.inner.result(read(array))
+    def final_numpy(self, array: object) -> np.ndarray:
+        return self.inner.final_numpy(read(array))
 
     def reading(self, reading: Reading) -> Callable[..., list[LibraryArray]]:
-        found = self.inner.reading(reading)
-        return lambda times, *stores: found(times, *map(read, stores))
+        reader = self.inner.reading(reading)
+        return lambda times, *stores: reader(times, *map(read, stores))
 
 
 @dataclass(eq=False, slots=True)
-class Handle(ToCome):
-    """An array of a run, there or to come; whoever reads it waits. `once`: what is there stays."""
+class Handle(PendingArray):
+    """An array of a run, computed or pending; whoever reads it waits. `once`: it never changes."""
 
     run: Executor
     segment: Segment
@@ -112,56 +112,56 @@ class Handle(ToCome):
         return self.value
 
 
-_runs = count()  # each has addresses of its own: an executor may outlive it, and what failed there
+_runs = count()  # runs have different addresses: an executor, and its failures, may outlive a run
 
 
 @dataclass
-class Handles(Waiting):
+class Handles(WaitingBackend):
     """A backend whose arrays are handles."""
 
     run: Executor
-    free: int = field(default_factory=lambda: (next(_runs) % 2**16) << 48)  # the first
-    there: Segment = field(init=False)  # of handles whose arrays are there from the beginning
+    free: int = field(default_factory=lambda: (next(_runs) % 2**16) << 48)  # the first free address
+    ready: Segment = field(init=False)  # of handles whose arrays are computed from the beginning
 
     def __post_init__(self) -> None:
-        self.there = self.fresh(1)
+        self.ready = self.fresh(1)
 
     def fresh(self, size: int) -> Segment:
-        """Addresses that nothing else has."""
+        """Reserve addresses that nothing else has."""
         at, self.free = self.free, self.free + size
         return Segment(at, size)
 
     def array(self, value: object) -> object:
         return self.handles(self.inner.array(read(value)))
 
-    def made(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.made(array))
+    def adopt(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.adopt(array))
 
     def lent(self, array: np.ndarray) -> object:
         return self.handles(self.inner.lent(array))
 
-    def given(self, array: np.ndarray) -> object:
-        return self.handles(self.inner.given(array))
+    def from_host_call(self, array: np.ndarray) -> object:
+        return self.handles(self.inner.from_host_call(array))
 
-    def borrow(self, array: object) -> object:
-        return self.handles(self.inner.borrow(array))
+    def from_dlpack(self, array: object) -> object:
+        return self.handles(self.inner.from_dlpack(array))
 
     def handles(self, x: LibraryArray | tuple[LibraryArray, ...]) -> object:
-        """The results of a host call are a tuple."""
+        """Wrap an array in a handle; of the results of a host call, each."""
         if isinstance(x, tuple):
             return tuple(map(self.handles, x))
         return Handle(self.run, self.fresh(int(x.nbytes)), x)
 
 
-def among(value: object) -> list[Handle]:
-    """The handles in what a launch is given."""
+def handles_in(value: object) -> list[Handle]:
+    """The handles in an argument of a launch."""
     if isinstance(value, Handle):
         return [value]
-    return [h for y in value for h in among(y)] if isinstance(value, tuple) else []
+    return [h for y in value for h in handles_in(y)] if isinstance(value, tuple) else []
 
 
-def there(value: object) -> object:
-    """Replace handles by the values that they stand for."""
+def value_of(value: object) -> object:
+    """The value of a computed handle; any other value is returned as it is."""
     if isinstance(value, tuple):
-        return tuple(map(there, value))
+        return tuple(map(value_of, value))
     return value.value if isinstance(value, Handle) else value

@@ -1,4 +1,4 @@
-"""Check that a checkpoint fits this program: what it says of its run, and its arrays.
+"""Check that a checkpoint fits a program: its metadata, and its arrays.
 
 A file whose checksum is right may still have been written by something else: by hand, by a script
 that edits weights, by another version.
@@ -42,8 +42,8 @@ def _is_notes(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(x, str) for x in value.values())
 
 
-# What a run says of itself: how it is checked, and in words.
-TOLD: Mapping[str, tuple[Callable[[object], bool], str]] = {
+# The metadata of a run: how each entry is checked, and its meaning in words.
+METADATA: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "counters": (_is_counters, 'the iterations that are done, such as {"i": 4}'),
     "seed": (lambda x: isinstance(x, int) and not isinstance(x, bool), "a whole number"),
     "backend": (lambda x: isinstance(x, str), "the name of a backend"),
@@ -54,12 +54,12 @@ TOLD: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "hosts": (lambda x: isinstance(x, dict), "the state of each host function, by its name"),
     "lost": (_is_notes, "why the state of a host function is not there, by its name"),
 }
-OPTIONAL = ("workers", "numbers", "bounds")  # earlier versions did not say them
+OPTIONAL = ("workers", "numbers", "bounds")  # missing in files of earlier versions
 
 
-def expect_told(found: LoadedCheckpoint, dim: str) -> None:
-    """Raise RecurraError if a checkpoint does not say of its run what runs say, along `dim`."""
-    for name, (is_right, meaning) in TOLD.items():
+def expect_metadata(found: LoadedCheckpoint, dim: str) -> None:
+    """Raise RecurraError if the metadata of a checkpoint is not that of a run along `dim`."""
+    for name, (is_right, meaning) in METADATA.items():
         if name not in found.meta and name in OPTIONAL:
             continue
         value = found.meta.get(name)
@@ -72,13 +72,13 @@ def expect_told(found: LoadedCheckpoint, dim: str) -> None:
 
 
 def iterations_done(meta: Mapping[str, Any]) -> int:
-    """Count the iterations that are done, if a checkpoint's meta says so; otherwise 0."""
+    """The number of iterations done, if a checkpoint's metadata has it; otherwise 0."""
     counters: Any = meta.get("counters")
     return sum(counters.values()) if _is_counters(counters) else 0
 
 
 def other_bounds(found: LoadedCheckpoint, sizes: Mapping[str, int]) -> list[str]:
-    """The bounds that a checkpoint was saved with, where they are others here, in words."""
+    """The bounds of a checkpoint that are others in the program, in words."""
     theirs = found.meta.get("bounds", {})
     return [
         f"{b}={n} there, {b}={sizes[b]} here" for b, n in theirs.items() if n != sizes.get(b, n)
@@ -86,7 +86,7 @@ def other_bounds(found: LoadedCheckpoint, sizes: Mapping[str, int]) -> list[str]
 
 
 def fit(program: Program, workers: int, found: LoadedCheckpoint, variables: Values) -> Values:
-    """The variables and stores of a checkpoint, with the types and lengths that they have here.
+    """Return the variables and stores of a checkpoint with the types and lengths of the program.
 
     Raises RecurraError with the name of an array that has another type or shape.
     """
@@ -95,7 +95,7 @@ def fit(program: Program, workers: int, found: LoadedCheckpoint, variables: Valu
 
 
 class _Array:
-    """One array of a checkpoint, beside what it is in the program."""
+    """One array of a checkpoint, beside its type and store in the program."""
 
     def __init__(self, program: Program, workers: int, found: LoadedCheckpoint, name: str):
         self.program, self.found, self.name = program, found, name
@@ -106,50 +106,50 @@ class _Array:
         known = program.plan.statements.arrays.get(name.removesuffix("[]"))
         self.type = known.type if known is not None and isinstance(known.type, Type) else None
 
-    def fit(self, given: np.ndarray, hi: int) -> np.ndarray:
+    def fit(self, array: np.ndarray, hi: int) -> np.ndarray:
         if self.type is not None:
             what = f"{self.name} of {self.found.path}"
-            given = fitted(given, self.type.dtype, what, hint=OWN)
+            array = fitted(array, self.type.dtype, what, hint=OWN)
         if self.store is not None:
-            return self._lengthened(self.store, given, hi)
+            return self._lengthened(self.store, array, hi)
         if self.type is not None:
-            self._expect_shape(given, (*self.lead, *self.type.sizes(self.sizes)))
-        return given
+            self._expect_shape(array, (*self.lead, *self.type.sizes(self.sizes)))
+        return array
 
-    def _expect_shape(self, given: np.ndarray, shape: tuple[int, ...]) -> None:
-        if given.shape != shape:
-            facts = f"{self.name} is {list(given.shape)} in the file, and {list(shape)} here"
+    def _expect_shape(self, array: np.ndarray, shape: tuple[int, ...]) -> None:
+        if array.shape != shape:
+            facts = f"{self.name} is {list(array.shape)} in the file, and {list(shape)} here"
             _refuse(self.found, "; ".join([facts, *other_bounds(self.found, self.sizes)]))
 
-    def _lengthened(self, store: Store, given: np.ndarray, hi: int) -> np.ndarray:
-        """A store, as long as it is here: the run may have other iterations now.
+    def _lengthened(self, store: Store, array: np.ndarray, hi: int) -> np.ndarray:
+        """Resize a store to its length here: the run may have other iterations now.
 
-        Points before `hi` must lie where they lay: a window that has wrapped around is refused.
+        Points before `hi` must keep their slots: a window that has wrapped around is refused.
         """
         shape = (*self.lead, *store.shape(self.sizes))
         if store.apart:  # its points are arrays of their own, one after the other
-            self._expect_shape(given, (*given.shape[:1], *shape))
-            return given
-        if given.shape == shape:
-            return given
+            self._expect_shape(array, (*array.shape[:1], *shape))
+            return array
+        if array.shape == shape:
+            return array
         main = self.program.main
         outer = None if main is None else main.loop.dim
         at = [len(self.lead) + k for k, a in enumerate(store.kept) if a.dim == outer]
-        other = [k for k, (m, n) in enumerate(zip(given.shape, shape, strict=False)) if m != n]
-        fits = len(given.shape) == len(shape) and len(at) == 1 and other == at
+        other = [k for k, (m, n) in enumerate(zip(array.shape, shape, strict=False)) if m != n]
+        fits = len(array.shape) == len(shape) and len(at) == 1 and other == at
         if fits:
             kept = store.kept[at[0] - len(self.lead)]
-            fits = hi <= kept.tile * min(given.shape[at[0]], shape[at[0]])
+            fits = hi <= kept.tile * min(array.shape[at[0]], shape[at[0]])
         if not fits:
             raise RecurraError(
                 f"{self.found.path} does not fit the program as it is compiled now",
-                facts=f"{self.name} is {list(given.shape)} in the file, and {list(shape)} here, "
+                facts=f"{self.name} is {list(array.shape)} in the file, and {list(shape)} here, "
                 f"where {store}",
                 hint="compile it with the bounds that it was saved with",
             )
-        both = tuple(slice(min(m, n)) for m, n in zip(given.shape, shape, strict=True))
-        out = np.zeros(shape, given.dtype)
-        out[both] = given[both]
+        both = tuple(slice(min(m, n)) for m, n in zip(array.shape, shape, strict=True))
+        out = np.zeros(shape, array.dtype)
+        out[both] = array[both]
         return out
 
 

@@ -1,16 +1,16 @@
-"""Checkpoints of a run, to go on with, and `dnn[cond].checkpoint(path)`.
+"""Checkpoints of a run, to resume it, and `dnn[cond].checkpoint(path)`.
 
     state/W1_next, state/x[]        the variables and stores that live on after an iteration
     body.layers.0.weight            parameters, by their names in the module
-    host/Walk-v0()/...              arrays of what host functions hold
+    host/Walk-v0()/...              arrays in the state of host functions
     meta                            graph_hash, counters, seed, backend, decisions, rest of hosts
 
-Launches are cut so that a border falls on every iteration that is saved; the snapshot is taken
-before the next launch destroys it.
+Launches end at every iteration that is saved; the snapshot is taken before the next launch destroys
+the state.
 
 A host function may be the method of an object that holds state. If that has `state_dict()` (a tree
 of dicts, lists, numbers, text and arrays) and `load_state_dict(tree)`, it is saved too; None makes
-it start anew. What cannot be saved raises Unsaved.
+it start anew. State that cannot be saved raises Unsaved.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ class Unsaved(RecurraError):
     """State that no checkpoint can hold."""
 
 
-def steps_between_saves(
-    effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]
-) -> int:
-    """The longest launch whose borders fall on every iteration that is saved."""
+def launch_size(effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]) -> int:
+    """The most steps of a launch such that one ends at every iteration that is saved."""
     dim, points = _outermost(effects, graph, sizes)
     size = MIN_LAUNCH_STEPS
     for e in effects:
@@ -73,7 +71,7 @@ def steps_between_saves(
 def _outermost(
     effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]
 ) -> tuple[str, int]:
-    """The dim of the outermost loop of a program with parameters, and its points."""
+    """The dim of the outermost loop of a program with parameters, and its number of points."""
     saved = [(e.loc, *p) for e in effects for p in e.params]
     for loc, name, parameter in saved:
         if parameter not in graph.nodes:
@@ -115,7 +113,7 @@ class Saver:
     workers: int = 1  # each has its own state: arrays are [workers, ..]
     exports: Sequence[Export] = ()
     inputs: Mapping[str, object] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)  # hosts whose lost state was reported
 
     @cached_property
     def hash(self) -> str:
@@ -127,12 +125,12 @@ class Saver:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The bounds."""
+        """The bounds of the program."""
         return self.program.plan.sizes
 
     @cached_property
     def bounds(self) -> dict[str, int]:
-        """The bounds on which results depend; the number of iterations only if it is read."""
+        """The bounds that results depend on: the number of iterations only if it is read."""
         main, graph = self.program.main, self.source
         iterations = set() if main is None else symbols(graph.declared[main.loop.dim].range.hi)
         nodes = graph.nodes.values()
@@ -143,7 +141,7 @@ class Saver:
 
     @cached_property
     def due(self) -> list[tuple[Checkpoint, Path, set[int]]]:
-        """List for each effect the folder it saves to, and the iterations at which it saves."""
+        """The folder and the iterations of each effect."""
         plan, main = self.program.plan, self.program.main
         assert main is not None, "a program without a loop has no checkpoints"
         dim = main.loop.dim
@@ -154,10 +152,10 @@ class Saver:
         ]
 
     def expect_own(self, resume: Resume | None, seed: int, overwrite: bool) -> None:
-        """Raise RecurraError if a folder that is saved into cannot be, or is of another run.
+        """Raise RecurraError if a folder to save into is none, or has another run's checkpoints.
 
-        With `overwrite` they are removed. A run that goes on may go back behind its own, and one
-        that is too short to save leaves them alone.
+        With `overwrite` these are removed. A resumed run may overwrite its own later checkpoints,
+        and one that is too short to save leaves all alone.
         """
         mine = {"seed": int(seed), "graph_hash": self.hash}
         for effect, folder, due in self.due:
@@ -172,9 +170,9 @@ class Saver:
                 expect_no_run(folder.parent, names, own)
 
     def state(self, step: Step, seed: int, behind: Behind, folder: Path | None = None) -> None:
-        """Called after a launch: `step.hi` is the iteration about to begin.
+        """Save after a launch, if a checkpoint is due: `step.hi` is the next iteration.
 
-        In the end, exported parts of the program are left in `folder`, too.
+        At the end, exported parts of the program are also written to `folder`.
         """
         now = [(e, place) for e, place, due in self.due if step.hi in due] if self.effects else []
         places = [place.parent for _, place in now]
@@ -183,7 +181,7 @@ class Saver:
             places += [x for x in (*every, folder) if x is not None]
         if not places:
             return
-        behind.wait()  # for the last step's
+        behind.wait()  # for the writes of the last step
         variables = {name: step.variables[name] for name in step.variables}
         for e, place in now:
             params = {name: self.parameter(p, variables, seed) for name, p in e.params}
@@ -201,7 +199,7 @@ class Saver:
         )
 
     def save(self, folder: Path, step: Step, seed: int) -> Path:
-        """All that is needed to go on at iteration `step.hi`, which is the number of the file."""
+        """Write all that is needed to resume at iteration `step.hi`, the number of the file."""
         arrays, meta = self.snapshot(step, step.variables, seed, {})
         path = checkpoint.save(folder, arrays, meta, number=step.hi)
         self.export(folder.parent, step.variables, seed)
@@ -209,7 +207,7 @@ class Saver:
 
     @cached_property
     def parts(self) -> list[tuple[Export, ProgramPart | RecurraError]]:
-        """The parts of the program that are exported, or why one cannot be."""
+        """The exported parts of the program; an error for one that cannot be exported."""
         found: list[tuple[Export, ProgramPart | RecurraError]] = []
         for e in self.exports:
             try:
@@ -219,35 +217,35 @@ class Saver:
         return found
 
     def export(self, folder: Path, variables: Values, seed: int) -> None:
-        """Write the exported parts of a program, with the values of now, into a folder."""
+        """Write the exported parts of the program, with the present values, into a folder."""
         for file, packed in self.exported(folder, variables, seed):
             _write(file, packed)
 
     def exported(
         self, folder: Path, variables: Values, seed: int
     ) -> Iterator[tuple[Path, list[bytes]]]:
-        """The files of the exported parts; where one cannot be had, the file says why."""
+        """Yield the files of the exported parts; the file of one that failed holds the reason."""
         for e, part in self.parts:
             try:
                 if isinstance(part, RecurraError):
                     raise part
                 arrays = {name: self.parameter(name, variables, seed) for name in part.values}
                 arrays |= {f"constant/{name}": x for name, x in part.arrays.items()}
-                told = {"told": json.dumps(part.told)}
+                metadata = {"told": json.dumps(part.told)}
             except RecurraError as why:
-                arrays, told = {}, {"refused": str(why)}
-            yield folder / e.file, safetensors_file.pack(arrays, {"format": e.format, **told})
+                arrays, metadata = {}, {"refused": str(why)}
+            yield folder / e.file, safetensors_file.pack(arrays, {"format": e.format, **metadata})
 
     def snapshot(
         self, step: Step, variables: Values, seed: int, params: Values
     ) -> tuple[Arrays, dict[str, object]]:
-        """Arrays and meta of a checkpoint: copies, which the run leaves alone."""
+        """Copy the state of a run; return the arrays and the metadata of a checkpoint."""
         arrays = {**params, **{STATE + name: x for name, x in variables.items()}}
         kept, lost = self.host_state()
         trees = {name: split(tree, f"{HOST}{name}", arrays) for name, tree in kept.items()}
         for name, why in lost.items():
-            if name not in self.told:
-                self.told.add(name)
+            if name not in self.warned:
+                self.warned.add(name)
                 print(f"{why}\n{_CONSEQUENCE.format(name=name)}", file=sys.stderr)
         meta: dict[str, object] = {
             "graph_hash": self.hash,
@@ -264,12 +262,12 @@ class Saver:
         return arrays, meta
 
     def load(self, path: str | Path) -> tuple[Resume, int]:
-        """Load the newest checkpoint of a run, its time and seed; hosts get their state."""
+        """Return the iteration, state and seed of a run's newest checkpoint; restore the hosts."""
         path = Path(path)
         inner = path / "checkpoints"
         found = checkpoint.load(inner if inner.is_dir() else path, graph_hash=self.hash)
         dim = "" if self.program.main is None else self.program.main.loop.dim
-        checkpoint_fit.expect_told(found, dim)
+        checkpoint_fit.expect_metadata(found, dim)
         hi = found.meta["counters"][dim]
         points = self.source.declared[dim].range.size(self.program.plan.sizes)
         if hi > points:
@@ -302,7 +300,7 @@ class Saver:
         return {*self.program.traveling(main), *stores, *known}
 
     def expect(self, variables: Values, found: checkpoint.LoadedCheckpoint) -> None:
-        """The checkpoint must hold what the program carries."""
+        """Raise RecurraError if a checkpoint does not hold the state that the program carries."""
         theirs = found.meta.get("workers", 1)
         if theirs != self.workers:
             raise RecurraError(
@@ -321,7 +319,7 @@ class Saver:
             )
 
     def differences(self, found: checkpoint.LoadedCheckpoint) -> list[str]:
-        """List the reasons why a resumed run would not be the same to the last bit."""
+        """The reasons for which the resumed run will not be equal to the last bit, line by line."""
         out = [
             f"{why}\n{_CONSEQUENCE.format(name=name)}" for name, why in found.meta["lost"].items()
         ]
@@ -360,7 +358,7 @@ class Saver:
 
     @cached_property
     def hosts(self) -> dict[str, SavesState]:
-        """The objects whose methods the program calls, and that hold state, by a call's name."""
+        """The objects with state whose methods the program calls, by a call's name."""
         out: dict[str, SavesState] = {}
         for n in self.program.plan.graph.nodes.values():
             if isinstance(n.op, Call):
@@ -370,7 +368,7 @@ class Saver:
         return out
 
     def host_state(self) -> tuple[dict[str, object], dict[str, str]]:
-        """The state of each host, and why that of others cannot be saved."""
+        """The state of each host; and the reason for those that cannot be saved."""
         kept, lost = dict[str, object](), dict[str, str]()
         for name, owner in self.hosts.items():
             try:
@@ -381,21 +379,21 @@ class Saver:
 
     # ---- parameters
 
-    def of_one(self, array: np.ndarray) -> np.ndarray:
-        """The value of one worker, of an array that is the same on all."""
+    def first_part(self, array: np.ndarray) -> np.ndarray:
+        """An array of the first worker, where it is the same on all."""
         return array if self.workers == 1 else array[0]
 
     def parameter(self, name: str, variables: Values, seed: int) -> np.ndarray:
-        """A parameter at the border of an iteration; one that nothing trains stays as it began."""
+        """A parameter after an iteration; one that nothing trains keeps its initial value."""
         node = self.program.plan.graph.nodes.get(name)
         if node is not None and name in self.program.plan.seeded:
-            return self.of_one(variables[node.args[1].name])
+            return self.first_part(variables[node.args[1].name])
         plan = self.program.plan
         written = self.source[name]
         if isinstance(written.op, Merge) and len(written.args) > 1:
             for known in (name, self.handed_on(written)):
                 if known in variables:
-                    return self.of_one(variables[known])
+                    return self.first_part(variables[known])
             outer = next(iter(written.domain))
             if outer.size(plan.sizes) == 1:
                 raise RecurraError(
@@ -416,7 +414,7 @@ class Saver:
         return Oracle(self.source, plan.sizes, self.inputs, seed).value(name, point)
 
     def handed_on(self, node: Node) -> str:
-        """The equation of the iteration before that a merge reads in the second iteration."""
+        """The equation that a merge reads at the second iteration: its value after the first."""
         assert isinstance(node.op, Merge)
         assert self.program.main is not None
         at = {r.dim: evaluate(r.lo, self.sizes) for r in node.domain}
@@ -439,14 +437,14 @@ def _write(file: Path, packed: list[bytes]) -> None:
 
 
 def _owner(op: Call) -> SavesState | None:
-    """The object that a host function is a method of, if it can save its state."""
+    """The object that a host function is a method of, if its state can be saved."""
     called = op.fn.value
     owner = getattr(getattr(called, "fn", called), "__self__", None)
     return owner if _saves_state(owner) else None
 
 
 def _give_state(owner: SavesState, name: str, found: checkpoint.LoadedCheckpoint) -> None:
-    """Give a host what a checkpoint has of it."""
+    """Restore the state of a host from a checkpoint."""
     tree = found.meta["hosts"].get(name)
     try:
         owner.load_state_dict(None if tree is None else join(tree, found.arrays))
@@ -463,7 +461,7 @@ def _saves_state(value: object) -> TypeGuard[SavesState]:
 
 
 def split(tree: object, path: str, arrays: Arrays) -> object:
-    """The tree as JSON; arrays leave it for `arrays`, under their path."""
+    """Convert a tree to JSON; its arrays move to `arrays`, under their path."""
     match tree:
         case dict():
             return {k: split(x, f"{path}/{k}", arrays) for k, x in tree.items()}
@@ -477,7 +475,7 @@ def split(tree: object, path: str, arrays: Arrays) -> object:
 
 
 def join(tree: object, arrays: Values) -> object:
-    """Put together what `split` took apart."""
+    """Rebuild the tree that `split` took apart."""
     match tree:
         case {"$array": path}:
             return arrays[path]

@@ -1,4 +1,4 @@
-"""Compilation: what was compiled, for which bounds and backend, and what came of it."""
+"""Compilation: a program with its bounds, options and backend, and the result of compiling it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ A = TypeVar("A", bound=LibraryArray)
 class Compilation:
     """A program as it was written, and as it was compiled for a backend.
 
-    `check` is what a run looks for: "nan", "bounds" or nothing. `kept` is where the compiled
-    program is kept, with its regions, if it is. `may_be_single`: one launch may be all of a run.
+    `check` is what a run checks: "nan", "bounds" or nothing. `kept` is the entry of the compilation
+    cache with the program and its regions, if any. `may_be_single`: a run may be a single launch.
     """
 
     written: Bounded
@@ -59,12 +59,12 @@ class Compilation:
 
     @cached_property
     def named(self) -> Mapping[str, str]:
-        """The output, as it was written, that each named tensor is, in the user's order."""
+        """The output, as it was written, of each named tensor, in the user's order."""
         return self.written.logs or {o: o for o in self.outputs if o not in self.written.checks}
 
     @cached_property
     def single(self) -> Program | None:
-        """The program as one launch, for runs that nobody watches; None: they have several, too."""
+        """The program as one launch, for runs that nobody watches; None if it needs several."""
         asks = self.check or self.effects or self.workers > 1
         if asks or not self.may_be_single or not self.backend.compiles_whole:
             return None
@@ -72,13 +72,15 @@ class Compilation:
 
     @property
     def workers(self) -> int:
-        """The workers that share its rows."""
+        """The number of workers that share the rows."""
         return 1 if self.compiled.shards is None else self.compiled.shards.workers
 
     @property
     def iterations(self) -> int:
-        """Steps of the outermost loop; where there is none, or all metrics are along dims of one
-        point, those of the metrics."""
+        """The number of steps of the outermost loop.
+
+        If there is none, or all metrics are along dims of one point, the most points of a metric.
+        """
         logged = [self.written.graph[o].domain for o in self.written.logs.values()]
         sizes = [[r.size(self.written.sizes) for r in domain] for domain in logged]
         loops = [x for x in self.compiled.program.items if isinstance(x, (ChunkLoop, HostLoop))]
@@ -94,7 +96,7 @@ class Compilation:
 
     @cached_property
     def restored(self) -> Mapping[str, Restored]:
-        """Map each output to the function that puts its axes back into the user's order."""
+        """The functions that restore the user's order of axes of each output."""
         before, graph = self.written.graph, self.compiled.plan.graph
         return {o: restored(graph, before[o].domain.dims, a) for o, a in self.compiled.axes.items()}
 
@@ -102,7 +104,7 @@ class Compilation:
 def compile_program(
     tracer: Tracer, sizes: Mapping[str, object], options: CompileOptions
 ) -> Compilation:
-    """Compile a program for these bounds, or find it where programs are kept."""
+    """Compile a program for these bounds, or load it from the compilation cache."""
     backend = backend_of(options.backend)
     one_of("scheduler", options.scheduler, SCHEDULERS)
     options = checked(options)
@@ -123,11 +125,11 @@ def compile_program(
     if options.workers > 1:
         _expect_work(written, options.workers)
         backend = mesh_of(backend, options.workers)
-    asked = replace(options, backend=backend.name)
-    target = asked.tuning.aimed(target_of(backend))
-    kept, backend = _entry(written, asked, target, backend)
+    wanted = replace(options, backend=backend.name)
+    target = wanted.tuning.aimed(target_of(backend))
+    kept, backend = _entry(written, wanted, target, backend)
     compiled = compilation_cache.program(
-        kept, written.graph, lambda: compile_graph(written.graph, written.sizes, asked, target)
+        kept, written.graph, lambda: compile_graph(written.graph, written.sizes, wanted, target)
     )
     expect_room(compiled.plan, sizes)
     expect_sizes(compiled.plan)
@@ -149,7 +151,7 @@ def compile_program(
 
 
 def _expect_work(written: Bounded, workers: int) -> None:
-    """Raises ScheduleError if no dim has a point for each worker, before there are that many."""
+    """Raise ScheduleError if no dim has a point for each worker, before any are started."""
     bounds = {
         d.range.hi.name: d.range
         for d in written.graph.declared.values()
@@ -170,9 +172,14 @@ def _expect_work(written: Bounded, workers: int) -> None:
 def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
 ) -> tuple[compilation_cache.CachedProgram | None, Backend]:
-    """The program's cache entry, if it has one, and the backend that caches regions there."""
-    asked = config()
-    if asked.cache is None or asked.watches or not keeps_regions(backend) or options.workers > 1:
+    """The program's entry in the compilation cache, if any, and the backend that uses it."""
+    settings = config()
+    if (
+        settings.cache is None
+        or settings.watches
+        or not keeps_regions(backend)
+        or options.workers > 1
+    ):
         return None, backend
-    entry = compilation_cache.entry(asked.cache, written.graph, written.sizes, options, target)
+    entry = compilation_cache.entry(settings.cache, written.graph, written.sizes, options, target)
     return entry, backend if entry is None else on_disk(backend, entry)

@@ -1,8 +1,8 @@
-"""concurrency_policy: whether a program's launches go through a window, by the clock.
+"""Decide by the clock if a program's launches go through a window.
 
     learned → in order ⇄ through the window, in turns → whatever is faster, for a while
 
-A run that ends before that is asked again is in order as if there were no window.
+A run that ends before the next comparison is in order, as if there were no window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recurra.window.timed_stretches import Stretch
 
 @dataclass
 class Judged:
-    """The record of runs of one program on so many threads. Its text says how launches run."""
+    """The measurements of a program's runs on so many threads; str() tells how launches run."""
 
     threads: int
     stretch: Stretch
@@ -32,14 +32,14 @@ class Judged:
     _taken: threading.Lock = field(default_factory=threading.Lock)
 
     def rests(self) -> bool:
-        """Will a run in order be over before anything is examined?"""
+        """Will a run in order be over before the next comparison is due?"""
         trial = self.stretch.judgment.trial
         off = self.stretch.straight and not trial.examining
         return off and time.perf_counter() + self.seconds < trial.until
 
     @contextmanager
     def going_on(self) -> Generator[Stretch]:
-        """Continue the stretch for one run; runs of other threads meanwhile have their own."""
+        """Continue the stretch for one run; concurrent runs of other threads get their own."""
         if not self._taken.acquire(blocking=False):
             yield _stretch(Judgment(self.threads, WINDOW_SLOTS))
             return
@@ -76,7 +76,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class RunLaunches:
-    """The launches of one run: how they are made, in words too, and what ran when."""
+    """The execution of one run; `how` its launches run in words, and when each ran in a window."""
 
     execution: Execution
     how: Judged | str = ""

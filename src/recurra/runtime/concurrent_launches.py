@@ -1,12 +1,12 @@
-"""Launches that do not need each other run side by side, through a window.
+"""Launches that do not depend on each other run side by side, through a window.
 
     step = step_call((i, t), a_store)                     waits for what writes it, runs here
-    (o_store, a_store) = act(seed, i, t, step, ..)        launched; what it makes comes later
+    (o_store, a_store) = act(seed, i, t, step, ..)        launched; its results are pending
     (d_W_so_far,) = learn(seed, i, t, .., o_store)        launched; acting need not wait for it
 
 Every array of such a run is a handle. A variable is written once, by the launch that makes it; a
-store is changed in place, at the places that `program.touched` tells. The host's calls stay in the
-program's thread and order, and wait for what they are given.
+store is changed in place, at the places that `codegen.access_ranges` computes. Host calls stay in
+the program's thread and order, and wait for their operands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recurra.cost.thresholds import WINDOW_SLOTS
 from recurra.errors import Loc, RecurraError, here
 from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import Tuple
-from recurra.runtime.async_arrays import Handle, Handles, among, read, there
+from recurra.runtime.async_arrays import Handle, Handles, handles_in, read, value_of
 from recurra.runtime.concurrency_policy import Judged, RunLaunches, judged_on
 from recurra.runtime.executor import Execution
 from recurra.storage.storage_plan import StoragePlan
@@ -34,48 +34,50 @@ from recurra.storage.store import StoredAxis
 from recurra.window import Executor, Segment, Wrapper
 from recurra.window.failures import failed
 
-BLOCKING = ("numpy", "torch")  # backends whose launches end when they return, and change in place
+BLOCKING = ("numpy", "torch")  # backends with synchronous launches, which change stores in place
 
 
 @dataclass(eq=False, slots=True)
-class Launched:
-    """A launch: what it is given, and where its results go; if it runs at once, they stay here."""
+class PendingLaunch:
+    """A launch: its arguments and the handles of its results; if it runs at once, the results."""
 
-    given: tuple[Any, ...]  # the seed, times, variables and stores, by their places
+    arguments: tuple[Any, ...]  # the seed, times, variables and stores, by position
     own: Segment
     makes: Sequence[Handle] = ()
-    made: Sequence[LibraryArray] | None = None
+    results: Sequence[LibraryArray] | None = None
 
 
 @dataclass(frozen=True)
-class Told:
-    """The stores of a program, how they are cut, and what regions access at given times."""
+class WindowPlan:
+    """The axes that cut the stores of a program, and the places that its regions touch."""
 
     axes: Mapping[str, tuple[StoredAxis, ...]]
     at: Mapping[str, Callable[[tuple[int, ...]], dict[str, tuple[Spans, Spans]]]]
-    makes: Mapping[str, tuple[int, int]]  # how many variables, and addresses for them
+    makes: Mapping[str, tuple[int, int]]  # the number of variables, and of addresses for them
 
 
 @dataclass
 class LaunchWindows:
-    """The windows that a program's launches go through, run after run, and what is known for it."""
+    """The windows of a program's launches, over all of its runs, and what was learned of them."""
 
     execution: Execution
     known: dict[int, Judged] = field(default_factory=dict[int, Judged])  # by threads
 
     @cached_property
-    def told(self) -> Told:
-        """The facts about the program that its launches need to go through a window."""
+    def plan(self) -> WindowPlan:
+        """The accesses of the program's regions to stores."""
         return window_plan(self.execution)
 
     def judged(self, threads: int) -> Judged:
-        """Return what its runs on so many threads have shown."""
+        """Return the measurements of runs on so many threads."""
         return self.known.setdefault(threads, judged_on(threads))
 
     @contextmanager
     def launches(self, window: object) -> Generator[RunLaunches]:
-        """The launches of one run: by so many threads while that pays, or by an executor of the
-        caller's."""
+        """The launches of one run: through a window of so many threads while that is faster.
+
+        An executor of the caller's is always used.
+        """
         if isinstance(window, bool) or not isinstance(window, int | Executor):
             raise RecurraError(
                 f"a window cannot be {window!r}",
@@ -92,7 +94,7 @@ class LaunchWindows:
             with judged.going_on():
                 yield RunLaunches(_named(self.execution), judged)
             return
-        # Few wait in line, since each holds what it is given.
+        # The queue is short, since each launch keeps its arguments alive.
         with (
             judged.going_on() as stretch,
             Executor(window, WINDOW_SLOTS, queue=8, stretch=stretch, patient=True) as run,
@@ -103,17 +105,17 @@ class LaunchWindows:
     def through(self, run: Executor, how: Judged | str) -> RunLaunches:
         """Return launches that go through an executor."""
         _expect(self.execution)
-        return RunLaunches(windowed(self.execution, run, self.told), how, run.spans)
+        return RunLaunches(windowed(self.execution, run, self.plan), how, run.spans)
 
 
 def _named(execution: Execution) -> Execution:
-    """Launches in order; a failure names the region, as in a window."""
+    """Run launches in order, with the error messages of a window."""
     loc = here()
 
     def named(name: str, function: ArrayFunction) -> ArrayFunction:
-        def call(*given: object) -> tuple[LibraryArray, ...]:
+        def call(*args: object) -> tuple[LibraryArray, ...]:
             try:
-                return function(*given)
+                return function(*args)
             except Exception as cause:
                 raise failed(name, cause, loc) from cause
 
@@ -122,12 +124,12 @@ def _named(execution: Execution) -> Execution:
     return execution.using(launches=named)
 
 
-def window_plan(execution: Execution) -> Told:
-    """Find the facts about a program that its launches need to go through a window."""
+def window_plan(execution: Execution) -> WindowPlan:
+    """Compute the accesses of a program's regions to stores."""
     plan, regions = execution.program.plan, execution.program.regions
     axes = cut(plan, regions)
     at = {r.name: touched(plan, r, axes) for r in regions}
-    return Told(axes, at, {r.name: _makes(plan, r) for r in regions})
+    return WindowPlan(axes, at, {r.name: _makes(plan, r) for r in regions})
 
 
 def _makes(plan: StoragePlan, region: Region) -> tuple[int, int]:
@@ -138,7 +140,7 @@ def _makes(plan: StoragePlan, region: Region) -> tuple[int, int]:
 
 @contextmanager
 def settled(run: Executor) -> Generator[None]:
-    """An executor that goes on afterwards: nothing of the block is in flight then."""
+    """Wait at the end of a block until nothing of it is in flight on an executor that goes on."""
     try:
         yield
     finally:
@@ -146,7 +148,7 @@ def settled(run: Executor) -> Generator[None]:
 
 
 def _expect(execution: Execution) -> None:
-    """Raises RecurraError where the launches cannot go through a window."""
+    """Raise RecurraError if the launches cannot go through a window."""
     backend = execution.backend
     graphs = getattr(backend, "graphs", False) or getattr(backend, "device", "cpu") != "cpu"
     if execution.program.offload is not None:
@@ -174,22 +176,22 @@ def _expect(execution: Execution) -> None:
         )
 
 
-def windowed(execution: Execution, run: Executor, known: Told | None = None) -> Execution:
-    """The same program, its launches through `run`."""
-    inside, known, loc = Handles(execution.backend, run), known or window_plan(execution), here()
+def windowed(execution: Execution, run: Executor, plan: WindowPlan | None = None) -> Execution:
+    """Return the same program, its launches through `run`."""
+    inside, plan, loc = Handles(execution.backend, run), plan or window_plan(execution), here()
     of = {r.name: r for r in execution.program.regions}
     return execution.using(
-        launches=lambda name, _: _launching(execution, of[name], inside, known, loc),
+        launches=lambda name, _: _launching(execution, of[name], inside, plan, loc),
         calls=lambda name, call: _call(name, call, run),
         backend=inside.backend,
     )
 
 
 def _launching(
-    execution: Execution, region: Region, inside: Handles, known: Told, loc: Loc | None
+    execution: Execution, region: Region, inside: Handles, plan: WindowPlan, loc: Loc | None
 ) -> ArrayFunction:
-    """f as the region's own function, which gives handles at once."""
-    function, run, at = execution.regions[region.name], inside.run, known.at[region.name]
+    """Return the region's function, which returns handles at once."""
+    function, run, at = execution.regions[region.name], inside.run, plan.at[region.name]
     middle, around = (
         1 + times(region) + len(region.held) + len(region.carried),
         slice(1, 1 + len(region.around)),
@@ -197,67 +199,71 @@ def _launching(
     names = (*region.stores, *region.reads)
     of = {s: middle + k for k, s in enumerate(names)}
     stores = slice(middle, middle + len(region.stores))
-    counts = {s: places(known.axes[s]) for s in names}
-    count, size = known.makes[region.name]
+    counts = {s: places(plan.axes[s]) for s in names}
+    count, size = plan.makes[region.name]
 
-    def body(launched: Launched) -> None:
-        results = function(*map(there, launched.given))
+    def body(launched: PendingLaunch) -> None:
+        results = function(*map(value_of, launched.arguments))
         same = all(
-            x is s.value for s, x in zip(launched.given[stores], results[count:], strict=True)
+            x is s.value for s, x in zip(launched.arguments[stores], results[count:], strict=True)
         )
         assert same, f"{region.name} gave another store than it was given"
-        launched.made = results[:count]
+        launched.results = results[:count]
         for handle, x in zip(launched.makes, results, strict=False):
             handle.value = x
 
-    def pieces(launched: Launched, writes: bool) -> list[Segment]:
+    def pieces(launched: PendingLaunch, writes: bool) -> list[Segment]:
         found: list[Segment] = []
-        for name, spans in at(launched.given[around]).items():
-            s = launched.given[of[name]].segment
+        for name, spans in at(launched.arguments[around]).items():
+            s = launched.arguments[of[name]].segment
             found += _pieces(s.start, s.size // counts[name], spans[writes])
         return found
 
-    def reads(launched: Launched) -> list[Segment]:
-        taken = {id(h.segment): h.segment for x in launched.given[:middle] for h in among(x)}
+    def reads(launched: PendingLaunch) -> list[Segment]:
+        taken = {
+            id(h.segment): h.segment for x in launched.arguments[:middle] for h in handles_in(x)
+        }
         return [*taken.values(), *pieces(launched, writes=False)]
 
-    def writes(launched: Launched) -> list[Segment]:
+    def writes(launched: PendingLaunch) -> list[Segment]:
         return [launched.own, *pieces(launched, writes=True)]
 
     wrapper = Wrapper(region.name, body, reads, writes, kind=region.name, loc=loc)
 
-    def launch(*given: Any) -> tuple[LibraryArray, ...]:
+    def launch(*args: Any) -> tuple[LibraryArray, ...]:
         if run.straight:
-            launched = Launched(given, inside.there)
+            launched = PendingLaunch(args, inside.ready)
             run.launch(wrapper, launched)
-            if launched.made is None:  # it has failed, or another thread has turned the window on
-                run.wait(inside.there)
-            assert launched.made is not None
-            return (*launched.made, *given[stores])
+            if (
+                launched.results is None
+            ):  # it has failed, or another thread has turned the window on
+                run.wait(inside.ready)
+            assert launched.results is not None
+            return (*launched.results, *args[stores])
         own = inside.fresh(size)
         makes = [Handle(run, own, once=True) for _ in range(count)]
-        run.launch(wrapper, Launched(given, own, makes))
-        return (*makes, *given[stores])
+        run.launch(wrapper, PendingLaunch(args, own, makes))
+        return (*makes, *args[stores])
 
     return launch
 
 
 @lru_cache(maxsize=4096)
 def _pieces(start: int, unit: int, spans: Spans) -> tuple[Segment, ...]:
-    """Places of a store as addresses."""
+    """Convert places of a store to segments of addresses."""
     return tuple(Segment(start + lo * unit, (hi - lo) * unit) for lo, hi in spans)
 
 
 def _call(name: str, call: ArrayFunction, run: Executor) -> ArrayFunction:
-    """A host call, which waits for what it is given, and is seen beside the launches."""
+    """Return a host call that waits for its operands, and is recorded beside the launches."""
 
-    def waits(at: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
-        wanted = [h.segment for x in given for h in among(x)]
+    def waits(at: tuple[int, ...], *args: object) -> tuple[LibraryArray, ...]:
+        wanted = [h.segment for x in args for h in handles_in(x)]
         run.wait(*wanted)
-        operands = [read(x) for x in given]
+        operands = [read(x) for x in args]
         since = time.perf_counter()
-        made = call(at, *operands)
+        results = call(at, *operands)
         run.called(name, since, *wanted)
-        return made
+        return results
 
     return waits

@@ -52,23 +52,23 @@ class Executable(InspectableProgram):
         native: bool = False,
         window: int | Executor | None = None,
     ) -> dict[str, Any]:
-        """Every named tensor, [*dims of its domain, *shape].
+        """Run the program; return every named tensor, [*dims of its domain, *shape].
 
         on_step(first, metrics) is called after every launch of the outermost loop, with the values
-        [k] that it made of each metric, from point `first` on; more than once where some are made
-        later than others. on_state(step) with the variables that travel along it.
+        [k] that it made of each metric, from point `first` on; more than once if some are made
+        later than others. on_state(step) is called with the variables that are carried along it.
         `resume` goes on after the newest checkpoint of a folder, with its seed, or from the (time,
-        variables) of a step, beside host functions as they are; what is returned begins there.
+        variables) of a step, with host functions as they are; results begin there.
         `inputs` are the values of every rc.input, by name, [*dims of its domain, *shape]: arrays of
         any library; `program.inputs` lists them, and those that nothing reads may be left out. One
-        that lies in memory as the program wants it is read in place (DLPack), and never written
-        to. With `native`, results are arrays of the backend, not copied.
+        whose memory layout is the program's is read in place (DLPack), and never written to. With
+        `native`, results are arrays of the backend, not copied.
         With `folder`, metrics.jsonl and report.html are written there and progress is shown. A new
-        run never takes the place of another, in this folder or in those of `checkpoint(..)`: it is
-        refused, unless it is to `overwrite` it.
-        `window` is how many threads run launches that do not need each other, this one included,
-        while the clock says that it pays (`program.window` tells), or a `recurra.window.Executor`;
-        results are the same to the last bit.
+        run never takes the place of another, in this folder or in those of `checkpoint(..)`, unless
+        it is to `overwrite` it.
+        `window` is the number of threads that run independent launches, this one included, while
+        the clock says that it pays (see `program.window`), or a `recurra.window.Executor`; results
+        are the same to the last bit.
         """
         request = RunRequest(
             seed, inputs or {}, resume, on_step, on_state, native, overwrite, window
@@ -103,7 +103,7 @@ class Executable(InspectableProgram):
     def islands(
         self, seed: int = 0, *, inputs: Mapping[str, object] | None = None, steps: int = 8
     ) -> list[ProfiledLaunch]:
-        """Measure every loop of one step of the outermost loop: predicted and measured ms.
+        """The cost of every loop in a step of the outermost loop, predicted and measured, in ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long
         as compiling the program once more, and `steps` steps of it.
@@ -117,12 +117,12 @@ class Executable(InspectableProgram):
 
     @property
     def saver(self) -> Saver:
-        """Writes and reads checkpoints of this program."""
+        """The writer and reader of this program's checkpoints."""
         return self.runner.saver
 
     @property
     def window(self) -> Judged | str:
-        """The way in which the last run with a window made its launches, in words."""
+        """A description of how launches ran in the last run with a window."""
         return self.runner.how
 
     longest_window = staticmethod(longest_window)

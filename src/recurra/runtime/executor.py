@@ -1,4 +1,4 @@
-"""Runs a program's host part on a backend and collects what it gives."""
+"""Run the host part of a program on a backend, and collect its outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from recurra.storage.store import Store, store_key
 
 @dataclass(frozen=True)
 class _Copied(Mapping[str, np.ndarray]):
-    """Arrays of a backend as NumPy arrays, each copied when it is asked for."""
+    """Arrays of a backend as NumPy arrays, each copied when it is read."""
 
     arrays: Mapping[str, object]
     numpy: Callable[[object], np.ndarray]
@@ -52,9 +52,9 @@ class _Copied(Mapping[str, np.ndarray]):
 
 @dataclass(frozen=True)
 class Step:
-    """The view of the host after an outermost launch: times, outputs, traveling variables.
+    """The host's view after an outermost launch: its times, outputs and carried variables.
 
-    `points` says which points of an output are new; they differ from the times where it is made
+    `points` are the new points of each output; they differ from the times where an output is made
     some steps late.
     """
 
@@ -77,9 +77,9 @@ class Execution:
     backend: Backend | Mesh
     shards: Shards | None = None
     regions: dict[str, ArrayFunction] = field(default_factory=dict[str, ArrayFunction])
-    readers: Mapping[str, tuple[Reader, ...]] = field(init=False)  # of what host calls give
-    around: Wrap | None = None  # of every host call
-    mover: Mover | None = None  # of the last run: what was offloaded, and when
+    readers: Mapping[str, tuple[Reader, ...]] = field(init=False)  # of the results of host calls
+    around: Wrap | None = None  # wraps every host call
+    mover: Mover | None = None  # of the last run: the moves of offloaded stores
 
     def __post_init__(self) -> None:
         self.text = written(self.program)
@@ -95,23 +95,27 @@ class Execution:
         calls: Wrap | None = None,
         backend: Backend | None = None,
     ) -> Execution:
-        """Return the same program with its launches and host calls wrapped, on arrays of another
-        backend; nothing is compiled again, and this execution stays as it is."""
-        made = copy(self)
+        """Return the same program with its launches and host calls wrapped, on another backend.
+
+        Nothing is compiled again, and this execution stays as it is.
+        """
+        other = copy(self)
         if launches is not None:
-            made.regions = {name: launches(name, run) for name, run in self.regions.items()}
-        made.around = calls or self.around
-        made.backend = backend or self.backend
-        return made
+            other.regions = {name: launches(name, run) for name, run in self.regions.items()}
+        other.around = calls or self.around
+        other.backend = backend or self.backend
+        return other
 
     def compiled(self, region: Region) -> ArrayFunction:
-        """A launch that reads an offloaded store, or samples of one, is waited for: those ahead
-        would hold its points, and more samples than two."""
+        """Compile a region; launches that read offloaded stores or samples are waited for.
+
+        Launches ahead of the host would hold points of the store, and more than two samples.
+        """
         plan, wait = self.program.plan, self.backend.wait
         launch = self.backend.compile(plan, region)
         if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
             return launch
-        return lambda *given: wait(launch(*given))
+        return lambda *args: wait(launch(*args))
 
     def steps(
         self,
@@ -122,12 +126,12 @@ class Execution:
         native: bool = False,
         watched: bool = True,
     ) -> Generator[Step, None, dict[str, LibraryArray]]:
-        """Run; yield after every launch of the outermost loop what it made, and return all outputs.
+        """Yield a Step after every launch of the outermost loop; return all outputs.
 
         Inputs and outputs are [*dims, *shape] in the order of the domain. `resume` is (time,
-        variables) as a Step gave them: the main loop goes on from there. `native` outputs are
-        arrays of the backend, where they lie. Steps that nobody watches show no outputs but those
-        that leave with every launch. However it is left, no launch is in flight then.
+        variables) of an earlier Step: the main loop goes on from there. `native` outputs are arrays
+        of the backend, without a copy. Steps of a run that is not `watched` have only the outputs
+        that leave with every launch. No launch is in flight when it ends, even by an error.
         """
         run = _ExecutorRun(self, inputs or {}, resume, seed, watched)
         copy = self.backend.array if self.shards is None else mesh_of(self.backend).copy
@@ -174,19 +178,18 @@ class _ExecutorRun:
         self.traveling = {store_key(n): s for n, s in self.plan.stores.items()}
 
     def enter(self, lo: int, variables: Mapping[str, object]) -> tuple[int, tuple[object, ...]]:
-        """The time at which the outermost loop starts, and its variables then."""
+        """Return the first time of the outermost loop and its state; those of a resumed run."""
         if self.resume is None:
             return lo, tuple(variables.values())
         time, saved = self.resume
-        known = [isinstance(x, int) for x in variables.values()]  # where rows end
+        known = [isinstance(x, int) for x in variables.values()]  # ends of rows are numbers
         return time, tuple(
             int(np.max(saved[n])) if k else self.saved(n, saved[n], variables[n])
             for n, k in zip(variables, known, strict=True)
         )
 
     def saved(self, name: str, array: np.ndarray, place: object = None) -> object:
-        """A variable, or a store `name[]`, of a run as a Step gave it; one of the arena goes to its
-        place there."""
+        """Convert a saved variable, or store `name[]`; `place` is its array in the arena."""
         store = self.traveling.get(name)
         mine = store is not None and self.plan.arena and store.name in self.plan.arena.places
         if store is not None and store.apart:
@@ -195,7 +198,7 @@ class _ExecutorRun:
         return self.settled(array, place if mine else None)
 
     def settled(self, array: np.ndarray, place: object) -> object:
-        """An array of a run that is gone on with: in its place, or in memory of its own."""
+        """Copy the array of an earlier run to its place in the arena, or to memory of its own."""
         if place is not None:
             return self.backend.machine.write(place, (), self.backend.array(array))
         if self.shards is not None:
@@ -208,17 +211,17 @@ class _ExecutorRun:
         return parts if self.shards is None else self.shards.whole(name, parts, np)
 
     def result(self, name: str, array: object) -> np.ndarray:
-        """`whole`, of a store that no launch is given again; what the caller gave stays his."""
+        """`whole`, of a store that no launch takes again; an input of the caller's is copied."""
         if self.shards is None and not self.plan.stores[name].given:
-            return self.backend.result(array)
+            return self.backend.final_numpy(array)
         return self.whole(name, array)
 
     def joined(self, name: str, parts: LibraryArray, xp: ArrayNamespace) -> LibraryArray:
-        """An output with the rows of all workers."""
+        """Join the rows of all workers of an output."""
         return parts if self.shards is None else self.shards.whole(name, parts, xp)
 
     def of_all(self, name: str, parts: list[np.ndarray]) -> np.ndarray:
-        """An output of all workers, of what each of them has."""
+        """Join an output of which each worker has a NumPy array."""
         return parts[0] if self.shards is None else self.shards.whole(name, parts, np)
 
     @property
@@ -227,23 +230,23 @@ class _ExecutorRun:
 
     @property
     def lead(self) -> tuple[slice, ...]:
-        """The axes of an array ahead of those of its store."""
+        """The index of the axes of an array that come before those of its store."""
         return () if self.shards is None else (slice(None),)
 
     def later(self, lo: int) -> int:
-        """The time at which a later stretch of the main loop starts: not before a resumed run."""
+        """The first time of a later segment of the main loop; a resumed run may be past it."""
         return lo if self.resume is None else max(lo, self.resume[0])
 
     def end(self, going: object, end: int, after: int) -> int:
-        """The end of rows, as far as it is known: the host waits for the launch that says it."""
+        """The end of rows after a step, as far as known; waits for the launch that computes it."""
         return end if np.any(self.backend.numpy(going)) else min(end, after)
 
     def ended(self, end: object) -> int:
-        """The end of rows, as a launch says it: all workers say the same."""
+        """The end of rows as a launch returned it: the same on all workers."""
         return int(np.max(self.backend.numpy(end)))
 
     def rest(self, values: Mapping[str, LibraryArray], end: int) -> None:
-        """Fill outputs that left with every launch past the end of all rows."""
+        """Append the points past the end of all rows to outputs that left with every launch."""
         for name, value in values.items():
             axis, store = self.streamed[name], self.plan.stores[name]
             shape, points = list(store.shape(self.plan.sizes)), self.span_of(name)
@@ -272,12 +275,12 @@ class _ExecutorRun:
         variables: Mapping[str, object],
         end: int | None = None,
     ) -> Step:
-        """Called after every launch of the outermost loop: takes the outputs that it made.
+        """Collect the outputs after a launch of the outermost loop; return its Step.
 
-        Points from `end` on, where no row goes on, are none.
+        Points from `end` on, where no row goes on, are left out.
         """
-        seen: dict[str, np.ndarray] = {}
-        made: dict[str, range] = {}
+        shown: dict[str, np.ndarray] = {}
+        ranges: dict[str, range] = {}
 
         def new_points(name: str) -> range:
             at = self.points(name, lo, hi)
@@ -286,24 +289,24 @@ class _ExecutorRun:
         for name, array in outputs.items():
             axis, store = self.streamed.get(name), self.plan.stores[name]
             if axis is not None:
-                made[name] = new_points(name)
-                seen[name] = self.piece(name, array, axis, made[name])
-                self.pieces[name].append(seen[name])
+                ranges[name] = new_points(name)
+                shown[name] = self.piece(name, array, axis, ranges[name])
+                self.pieces[name].append(shown[name])
             elif self.watched and [a.dim for a in store.kept] == [dim] and not store.type.shape:
-                made[name] = at = new_points(name)
+                ranges[name] = at = new_points(name)
                 first = store.kept[0].lo
                 new = slice(at.start - first, at.stop - first)
-                seen[name] = self.whole(name, array[(*self.lead, new)])
-        return Step(dim, lo, hi, seen, _Copied(variables, self.numpy), made)
+                shown[name] = self.whole(name, array[(*self.lead, new)])
+        return Step(dim, lo, hi, shown, _Copied(variables, self.numpy), ranges)
 
     def numpy(self, array: object) -> np.ndarray:
-        """A variable or a store; one whose buffers are apart is [buffers, *as one is]."""
+        """Copy a variable or a store to NumPy; a list of buffers to [buffers, *shape of one]."""
         if isinstance(array, list):
             return np.stack([self.backend.numpy(y) for y in cast(list[object], array)])
         return self.backend.numpy(array)
 
     def launches(self, lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
-        """The times lo..hi-1 in stretches that end at multiples of `size`."""
+        """Split the times lo..hi-1 at multiples of `size`."""
         while lo < hi:
             end = min(lo - lo % size + size, hi)
             yield lo, end
@@ -325,11 +328,11 @@ class _ExecutorRun:
         return self.spans[name]
 
     def piece(self, name: str, array: LibraryArray, axis: int, points: range) -> np.ndarray:
-        """Some points of a store that is a window along an axis; NumPy cuts it without a launch."""
-        slots, given = array.shape[len(self.lead) + axis], self.whole(name, array)
+        """Some points of a store that is a window along an axis, cut by NumPy, not by a launch."""
+        slots, window = array.shape[len(self.lead) + axis], self.whole(name, array)
         if points.start % slots == 0 and len(points) == slots:
-            return given
-        return np.take(given, [p % slots for p in points], axis=axis)
+            return window
+        return np.take(window, [p % slots for p in points], axis=axis)
 
     def results(
         self, stores: Mapping[str, LibraryArray], native: bool = False
@@ -340,7 +343,7 @@ class _ExecutorRun:
             store = self.plan.stores[name]
             if name in self.streamed:
                 axis = self.streamed[name]
-                none = list(store.shape(self.plan.sizes))  # a run resumed at its end makes nothing
+                none = list(store.shape(self.plan.sizes))  # a run resumed at its end has no pieces
                 none[axis] = 0
                 empty = np.zeros(none, NUMPY_NAME[store.type.dtype])
                 pieces = self.pieces[name] or [self.of_all(name, [empty] * self.workers)]
@@ -356,12 +359,12 @@ class _ExecutorRun:
         return out
 
     def length(self, name: str, dim: str) -> int:
-        """The points of an output along a dim, on all workers."""
+        """The number of points of an output along a dim, on all workers."""
         n = self.plan.graph[name].domain[dim].size(self.plan.sizes)
         return n * self.workers if self.shards and dim == self.shards.dim else n
 
     def done(self, name: str) -> tuple[slice, ...]:
-        """The points of an output that this run has made: a resumed one lacks those before it."""
+        """The slice of an output that this run has made: a resumed one lacks the points before."""
         main, kept = self.main, self.plan.stores[name].kept
         if self.resume is None or main is None:
             return ()
@@ -377,11 +380,11 @@ class _ExecutorRun:
         return tuple(self.compiled[n] for n in names)
 
     def stores(self, *names: str) -> tuple[object, ...]:
-        """Zeros (what a mask hides before it is written must be finite), or what was given."""
-        given = Given(self.plan, self.backend, self.inputs, self.shards)
+        """The initial arrays of stores: inputs, or zeros, as masked values must be finite."""
+        initial = Given(self.plan, self.backend, self.inputs, self.shards)
         found, views = [self.plan.stores[n] for n in names], placed(self.plan, self.backend)
         return tuple(
-            views[s.name] if s.name in views else self.offloaded(s) if s.room else given.store(s)
+            views[s.name] if s.name in views else self.offloaded(s) if s.room else initial.store(s)
             for s in found
         )
 
@@ -390,23 +393,23 @@ class _ExecutorRun:
         return self.mover.store(store, self.offload, self.plan.sizes, self.backend)
 
     def variables(self, *names: str) -> tuple[object, ...]:
-        """Before anything has run constants have their value, the rest is zero."""
+        """The initial values of variables: constants have their value, others are zero."""
         return tuple(map(self.blank, names))
 
     def blank(self, name: str) -> object:
         (writer, *_) = self.plan.statements.writers[name]
-        if isinstance(writer.type, Tuple):  # of a call that may not be made at first
+        if isinstance(writer.type, Tuple):  # results of a call that may not run in the first step
             return None if writer.where == TRUE else tuple(map(self.zeros, writer.type.items))
         if is_constant(writer):
-            return self.backend.made(np.array(writer.op.run(np, dict(self.plan.sizes))))
+            return self.backend.adopt(np.array(writer.op.run(np, dict(self.plan.sizes))))
         return self.zeros(writer.type)
 
-    def zeros(self, of: Type) -> object:
-        return self.backend.made(np.zeros(of.sizes(self.plan.sizes), NUMPY_NAME[of.dtype]))
+    def zeros(self, type_: Type) -> object:
+        return self.backend.adopt(np.zeros(type_.sizes(self.plan.sizes), NUMPY_NAME[type_.dtype]))
 
     def calls(self, *statements: str) -> tuple[ArrayFunction, ...]:
-        made = {s: self.call(s) for s in statements}
-        return tuple(self.around(s, f) if self.around else f for s, f in made.items())
+        functions = {s: self.call(s) for s in statements}
+        return tuple(self.around(s, f) if self.around else f for s, f in functions.items())
 
     def call(self, statement: str) -> ArrayFunction:
         plan, readers = self.plan, self.readers.get(statement, ())
@@ -414,4 +417,4 @@ class _ExecutorRun:
 
 
 HostMain = Callable[..., Generator[Step, None, Mapping[str, LibraryArray]]]
-"""main(run, seed, copy), the generated host code, gives the stores; `run` is an _ExecutorRun."""
+"""main(run, seed, copy), the generated host code, returns the stores; `run` is an _ExecutorRun."""

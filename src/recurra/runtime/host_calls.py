@@ -1,4 +1,4 @@
-"""A host call: operands become NumPy arrays, results that are read go back to the backend."""
+"""Host calls: convert operands to NumPy arrays, and results that are read to the backend."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ def called(
     seed: int,
     readers: Sequence[Reader],
 ) -> ArrayFunction:
-    """f(times, *operands): variables, stores that it reads from, all points of an offloaded one."""
+    """Return f(times, *operands), which calls a host function.
+
+    Operands are variables, the stores that it reads, and all points of an offloaded one.
+    """
     node = plan.graph[statement]
     loops = [x for _, x in plan.schedule.paths()[statement] if x is not None]
     promised = [x.sizes(plan.sizes) for x in _results(node)]
-    handed = None if shards is not None else _handing(plan, node, backend, readers)
+    convert = None if shards is not None else _result_converter(plan, node, backend, readers)
     kept = [k for k in range(len(node.args)) if plan.accesses[statement, k].how == "store"]
     homes = {k: plan.stores[plan.store_of(node.args[k].name)] for k in kept}
     rows = [k for k, s in homes.items() if s.room and statement in samplers(plan, s)]
@@ -59,30 +62,30 @@ def called(
 
     reading, operand = backend.reading(read), partial(_operand, backend)
 
-    def operands(times: Times, given: Sequence[LibraryArray]) -> list[Operand]:
-        args: list[LibraryArray | Paged] = [*given]
-        for k, x in zip(stored, reading(times, *(given[k] for k in stored)), strict=True):
+    def operands(times: Times, values: Sequence[LibraryArray]) -> list[Operand]:
+        args: list[LibraryArray | Paged] = [*values]
+        for k, x in zip(stored, reading(times, *(values[k] for k in stored)), strict=True):
             args[k] = x
         return [x if isinstance(x, Paged) else operand(x) for x in args]
 
     run = _running(node, lambda times: point(times, {})[1])
 
-    def call(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
-        if handed is not None:
-            args = operands(times, given) if stored else [operand(x) for x in given]
+    def call(times: Times, *values: LibraryArray) -> tuple[LibraryArray, ...]:
+        if convert is not None:
+            args = operands(times, values) if stored else [operand(x) for x in values]
             results = run(times, args)
             if [y.shape for y in results] != promised:
-                raise _of_another_size(results, node, promised)
-            return handed(results)
+                raise _wrong_shape(results, node, promised)
+            return convert(results)
         assert shards is not None
         mesh = mesh_of(backend)
-        parts = zip(*(mesh.parts(x) for x in given), strict=True)
+        parts = zip(*(mesh.parts(x) for x in values), strict=True)
         each = [operands(times, part) for part in parts]  # of every worker
         results = run(times, shards.together(node, zip(*each, strict=True)))
         return tuple(map(mesh.spread, shards.apart(node, results)))
 
-    def take(times: Times, *given: LibraryArray) -> tuple[LibraryArray, ...]:
-        return (backend.lent(_sampled(sampler, point(times, {})[1], operands(times, given))),)
+    def take(times: Times, *values: LibraryArray) -> tuple[LibraryArray, ...]:
+        return (backend.lent(_sampled(sampler, point(times, {})[1], operands(times, values))),)
 
     return call if sampler is None else take
 
@@ -94,9 +97,9 @@ def _results(node: Node) -> tuple[Type, ...]:
 def _running(
     node: Node, env: Callable[[Times], Env]
 ) -> Callable[[Times, Iterable[Any]], Sequence[np.ndarray]]:
-    """f(times, operands): the results of the function, at the point that `env` finds."""
+    """Return f(times, operands), which calls the function at the point that `env` finds."""
     plain = node.op.eval if isinstance(node.op, Call) and node.op.is_plain else None
-    located = bool(node.op.mentions())  # it has to be told where it is
+    located = bool(node.op.mentions())  # does it depend on the point?
 
     def run(times: Times, xs: Iterable[Any]) -> Sequence[np.ndarray]:
         try:
@@ -104,13 +107,13 @@ def _running(
                 return plain(np, *xs)
             return node.op.run(np, env(times) if located else {}, *xs)
         except RecurraError as error:
-            raise _at(error, node, env(times)) from error
+            raise _located(error, node, env(times)) from error
 
     return run
 
 
 def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> np.ndarray:
-    """The rows that a call takes of a store, by their numbers."""
+    """The rows of a store that a call takes, by their numbers."""
     store, numbers = operands
     assert sampler is not None
     assert isinstance(store, Paged)
@@ -119,70 +122,70 @@ def _sampled(sampler: Sampler | None, env: Env, operands: Sequence[Operand]) -> 
 
 
 def _operand(backend: Backend, array: LibraryArray) -> np.ndarray | np.generic:
-    """An array that others may read, too: the host function may not write to it; or a number."""
+    """A read-only array for a host function, as others may read it too; or a number."""
     if isinstance(array, np.generic):
         return array
-    made = backend.operand(array)
-    if made.flags.writeable:
-        made = made.view()
-        made.flags.writeable = False
-    return made
+    view = backend.host_operand(array)
+    if view.flags.writeable:
+        view = view.view()
+        view.flags.writeable = False
+    return view
 
 
-def _handing(
+def _result_converter(
     plan: StoragePlan, node: Node, backend: Backend, readers: Sequence[Reader]
 ) -> Callable[[Sequence[np.ndarray]], tuple[LibraryArray, ...]]:
-    """f(results): them as those take them who read them; zeros, if nobody does.
+    """Return f(results), which converts them for their readers; unread ones stay zeros.
 
-    What launches read until the next call is written where the backend's launches see it.
+    A result that launches read until the next call is written to memory shared with the backend.
     """
-    blank, written, made = list[Any](), list[_Place](), list[_Made]()
+    blank, shared, converted = list[Any](), list[_Place](), list[_Conversion]()
     for k, (type_, reader) in enumerate(zip(_results(node), readers, strict=True)):
         shape, dtype = type_.sizes(plan.sizes), NUMPY_NAME[type_.dtype]
         if reader is Reader.NOBODY:
-            blank.append(backend.given(np.zeros(shape, dtype)))
+            blank.append(backend.from_host_call(np.zeros(shape, dtype)))
         elif reader is Reader.LAUNCH and (staged := backend.staging(shape, dtype)) is not None:
-            written.append((k, staged[0]))
+            shared.append((k, staged[0]))
             blank.append(staged[1])
         else:
-            made.append((k, _own if reader is Reader.HOST else backend.given))
+            converted.append((k, _read_only if reader is Reader.HOST else backend.from_host_call))
             blank.append(None)
 
-    def handed(results: Sequence[np.ndarray]) -> tuple[LibraryArray, ...]:
+    def convert(results: Sequence[np.ndarray]) -> tuple[LibraryArray, ...]:
         out = blank.copy()
-        for k, place in written:
+        for k, place in shared:
             place[...] = results[k]
-        for k, make in made:
-            out[k] = make(results[k])
+        for k, function in converted:
+            out[k] = function(results[k])
         return tuple(out)
 
-    return handed
+    return convert
 
 
-_Place = tuple[int, np.ndarray]  # which result, and where it is written
-_Made = tuple[int, Callable[[np.ndarray], LibraryArray]]  # which result, and how it is handed on
+_Place = tuple[int, np.ndarray]  # index of the result, and the memory that it is written to
+_Conversion = tuple[int, Callable[[np.ndarray], LibraryArray]]  # index of the result, converter
 
 
-def _own(array: np.ndarray) -> np.ndarray:
-    """An array that nobody writes to, or a number."""
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A copy that nobody writes to, or a number."""
     if isinstance(array, np.generic):
         return array
-    made = np.array(array)
-    made.flags.writeable = False
-    return made
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
 
 
-def _at(error: RecurraError, node: Node, env: Env) -> RecurraError:
-    """A mistake that a host function tells, and the point at which it was called."""
+def _located(error: RecurraError, node: Node, env: Env) -> RecurraError:
+    """Add the point of the call to the error of a host function."""
     at = ", ".join(f"{d}={env[d]}" for d in node.domain.dims if d in env)
     facts = "\n  ".join(filter(None, [error.facts, at and f"called at {at}"]))
     return type(error)(error.what, facts=facts, hint=error.hint, loc=error.loc)
 
 
-def _of_another_size(
+def _wrong_shape(
     results: Sequence[np.ndarray], node: Node, promised: Sequence[tuple[int, ...]]
 ) -> ShapeError:
-    """The error of a result that has not the sizes that its type says."""
+    """The error for a result whose sizes are not those of its type."""
     assert isinstance(node.op, Call)
     found, type_, shape = next(
         (y.shape, t, shape)

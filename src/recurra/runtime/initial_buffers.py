@@ -1,4 +1,4 @@
-"""The stores of a run before anything has run: zeros, or what the caller gave."""
+"""The initial arrays of the stores of a run: zeros, or inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recurra.storage.store import Store
 
 @dataclass(frozen=True)
 class Given:
-    """Makes stores for a backend. Raises ShapeError where an input is not what it should be."""
+    """Makes initial stores for a backend. Raises ShapeError if an input has another shape."""
 
     plan: StoragePlan
     backend: Backend
@@ -35,7 +35,7 @@ class Given:
     shards: Shards | None
 
     def store(self, store: Store) -> object:
-        """The store; where its buffers are apart, all of them."""
+        """The initial array of a store; a list if it has one buffer per point."""
         given, axis = self.inputs.get(source(self.plan, store.name)), store.apart
         if store.given:
             given = self.part(store.name, given)
@@ -49,29 +49,29 @@ class Given:
         return [self.buffer(store, whole[(*lead, slice(p, p + 1))]) for p in range(axis.slots)]
 
     def part(self, name: str, given: object) -> object:
-        """The given array of an input, or of the part of one that a store is."""
+        """The input, or the part of one, that a store holds."""
         n = self.plan.graph[name]
         assert isinstance(n.op, Input)
         return n.op.given(n, self.plan.sizes, {n.op.of or name: given})
 
     def buffer(self, store: Store, given: object) -> object:
-        """An input that lies as its store would is read where it lies."""
+        """One buffer of a store; an input in the store's layout is shared, not copied."""
         if (
             store.given
             and self.shards is None
             and hasattr(given, "__dlpack__")
             and self.fits(store, given)
         ):
-            return self.backend.borrow(lendable(given))
+            return self.backend.from_dlpack(lendable(given))
         if self.shards is None:
-            return self.backend.made(self.fill(store, given))
+            return self.backend.adopt(self.fill(store, given))
         if not store.given:
             return self.backend.array(self.fill(store, given))
         mesh = mesh_of(self.backend)
         return mesh.spread([self.fill(store, given, k) for k in range(self.shards.workers)])
 
     def fits(self, store: Store, given: object) -> bool:
-        """Has the array the layout of the store, and its element type, and can it be lent?"""
+        """Has the array the layout and the element type of the store, and can it be shared?"""
         kept = tuple(a.dim for a in store.kept)
         fits = (
             is_array(given)
@@ -85,7 +85,7 @@ class Given:
         return self.plan.graph[store.name].domain.dims
 
     def fill(self, store: Store, given: object, worker: int = 0) -> np.ndarray:
-        """The store of a worker before anything has run."""
+        """The initial array of a store on one worker."""
         array = np.zeros(store.shape(self.plan.sizes), NUMPY_NAME[store.type.dtype])
         if not store.given:
             return array

@@ -1,4 +1,4 @@
-"""Inputs: what a program is given, as its user wrote it, whatever the compiler made of it."""
+"""Inputs of a program as its user wrote them, and checks of the arrays passed for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc
 class ProgramInput:
     """One rc.input of a program: its array is [*dims, *shape], here of the shape `shape`.
 
-    One that is not read may be left out: the program gives the same without it.
+    One that is not read may be left out: results are the same without it.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ProgramInput:
 def program_inputs(
     nodes: Iterable[Node], sizes: Mapping[str, int], read: Iterable[str]
 ) -> dict[str, ProgramInput]:
-    """Return the inputs among equations as they were written, by name; some of them are read."""
+    """Return the inputs among equations as they were written, by name; `read` are those in use."""
     out: dict[str, ProgramInput] = {}
     for n in nodes:
         if isinstance(n.op, Input) and isinstance(n.type, Type):
@@ -54,7 +54,7 @@ def program_inputs(
 
 
 def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
-    """Raises RecurraError if a run is not given what the program reads, or something else."""
+    """Raise RecurraError if inputs that a program reads are missing, or others are passed."""
     if not isinstance(given, Mapping):
         raise RecurraError(
             f"inputs are given by their names, not as a {type(given).__name__}",
@@ -84,9 +84,9 @@ def expect_inputs(inputs: Mapping[str, ProgramInput], given: object) -> None:
 
 
 def _expect_array(wanted: ProgramInput, given: object) -> None:
-    """Raises ShapeError if an array has not the shape of an input.
+    """Raise ShapeError if an array has not the shape of an input.
 
-    Those that are read are made numbers of their type where the program takes them.
+    Inputs that are read are converted to their type later, where the program takes them.
     """
     plain = given if is_array(given) else array_of(given, f"the input {wanted.name}", here())
     kind = getattr(getattr(plain, "dtype", None), "kind", "")
@@ -108,7 +108,7 @@ def _expect_array(wanted: ProgramInput, given: object) -> None:
 def with_blanks(
     inputs: Mapping[str, ProgramInput], given: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return a value for every input: zeros, of one element, for those that are left out."""
+    """Return a value for every input: broadcast zeros for those that are left out."""
     left = (x for x in inputs.values() if x.name not in given)
     zeros = {x.name: np.zeros((), NUMPY_NAME[x.type.dtype]) for x in left}
     return {**given, **{n: np.broadcast_to(zero, inputs[n].shape) for n, zero in zeros.items()}}

@@ -1,8 +1,8 @@
 """The cost of every loop of a program, by the cost model and by the clock.
 
-A program runs as one launch for several steps of its outermost loop, and nobody can say what took
-the time. Here it is cut: the outermost loop runs on the host and every loop in it is a launch of
-its own, which is timed. What the cost model says of it stands beside it.
+A program runs as one launch for several steps of its outermost loop, so that no loop inside can be
+timed. Here the outermost loop runs on the host, and every loop in it is a launch of its own, which
+is timed and shown beside the prediction of the cost model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recurra.runtime.executor import Execution
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 
-SHOWN = 6  # statements of an island by name
+SHOWN = 6  # statements of an island that are listed by name
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ProfiledLaunch:
 
     @property
     def row(self) -> dict[str, object]:
-        """The row of a table."""
+        """A row of a table."""
         more = len(self.statements) - SHOWN
         text = " ".join(self.statements[:SHOWN]) + (f" … and {more} more" if more > 0 else "")
         return {
@@ -61,33 +61,35 @@ def islands(
     steps: int = 8,
     prices: Prices = PRICES,
 ) -> list[ProfiledLaunch]:
-    """Runs `steps` steps of an outermost loop, cut into islands.
+    """Run `steps` steps of an outermost loop, cut into one launch per inner loop.
 
-    The first two launches of each are not counted, and what runs once for all steps is left out.
+    The first two launches of each are not counted; work that runs once for all steps is left out.
     """
     cut = Execution(lower(plan, apart=loop.id, prices=prices), backend, shards)
-    taken: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
+    times: dict[str, list[float]] = {r.name: [] for r in cut.program.regions}
 
     def timed(name: str, launch: ArrayFunction) -> ArrayFunction:
-        def run(*given: object) -> tuple[LibraryArray, ...]:
+        def run(*args: object) -> tuple[LibraryArray, ...]:
             since = time.process_time()
-            made = backend.wait(launch(*given))
-            taken[name].append((time.process_time() - since) * 1e3)
-            return made
+            results = backend.wait(launch(*args))
+            times[name].append((time.process_time() - since) * 1e3)
+            return results
 
         return run
 
-    made = (s for s in cut.using(launches=timed).steps(seed, inputs=inputs) if s.dim == loop.dim)
-    for _ in islice(made, steps + 2):
+    loop_steps = (
+        s for s in cut.using(launches=timed).steps(seed, inputs=inputs) if s.dim == loop.dim
+    )
+    for _ in islice(loop_steps, steps + 2):
         pass
-    counted = {name: ms[2:] for name, ms in taken.items()}
+    counted = {name: ms[2:] for name, ms in times.items()}
     return [
         _island(plan, r, counted[r.name], prices) for r in cut.program.regions if counted[r.name]
     ]
 
 
 def _island(
-    plan: StoragePlan, region: Region, taken: list[float], prices: Prices
+    plan: StoragePlan, region: Region, times: list[float], prices: Prices
 ) -> ProfiledLaunch:
     (*rest, first) = reversed(region.items)
     loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in region.around]
@@ -95,4 +97,4 @@ def _island(
         loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
     name = " / ".join(loops)
     active = tuple(s for s in members(region.items) if s in region.active)
-    return ProfiledLaunch(name, active, items_ns(plan, region.items, prices) / 1e6, min(taken))
+    return ProfiledLaunch(name, active, items_ns(plan, region.items, prices) / 1e6, min(times))

@@ -1,11 +1,11 @@
-"""A program compiled so that a run holds no more than a budget, if there is a way.
+"""Compile a program so that a run stays within a memory budget, if that is possible.
 
     ctx.compile({B: 64, T: 200}, memory="8MiB")
 
-What a program holds is known before it runs (`Executable.memory`). If that is too much, it is
-compiled in other ways: where a byte that is kept is dearer, so that more of what learning reads of
-acting is computed twice; in smaller tiles of its rows; with the largest of its stores on a disk.
-Of those that fit, the one is taken that the cost model finds cheapest.
+The peak memory of a program is known before it runs (`Executable.memory`). If it is too high, the
+program is compiled in other ways: with a higher price of stored bytes, so that learning recomputes
+more of acting; in smaller tiles of its rows; with its largest stores on a disk. Of those that fit,
+the cheapest by the cost model is taken.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from recurra.storage.offload import Offload, worth
 from recurra.storage.storage_plan import StoragePlan
 from recurra.support.byte_units import parse
 
-More = Mapping[str, object]  # options in place of those that were given
+More = Mapping[str, object]  # options that replace those of the user
 Make = Callable[[CompileOptions], Executable]
 
 
 @dataclass(frozen=True)
 class BudgetCandidate:
-    """A program, the options that made it, the bytes that it holds (at least, where that is more
-    than the budget), the time that it takes."""
+    """A compiled program, its options, its peak bytes and its predicted nanoseconds.
+
+    The peak is a lower bound if it is above the budget.
+    """
 
     program: Executable
     more: More
@@ -54,9 +56,9 @@ class BudgetCandidate:
 
 
 def fitted(make: Make, options: CompileOptions) -> Executable:
-    """Compile with these options, or with others as well that make the program fit.
+    """Compile with these options, or with others that make the program fit its memory budget.
 
-    Raises PlanError where nothing that is tried does: it names the least budget that would do.
+    Raises PlanError with the least budget that would do if none does.
     """
     given = replace(options, memory=None)
     if options.memory is None:
@@ -69,7 +71,7 @@ def fitted(make: Make, options: CompileOptions) -> Executable:
 def remembered(
     make: Make, given: CompileOptions, first: Executable, budget: int
 ) -> Executable | None:
-    """Compile as was chosen before, if programs are cached (RECURRA_CACHE); else None."""
+    """The choice of an earlier compilation, from the compilation cache (RECURRA_CACHE)."""
     found = first.compilation.kept and first.compilation.kept.get(f"memory-{budget}", pickle.loads)
     if not found:
         return None
@@ -82,8 +84,8 @@ def remembered(
 def choose_candidate(
     make: Make, given: CompileOptions, start: Executable, budget: int
 ) -> Executable:
-    """The cheapest of the ways that fit, the first one as it is."""
-    first = way(start, {}, budget)
+    """The cheapest of the candidates that fit; the first one if that fits."""
+    first = candidate(start, {}, budget)
     if first.peak <= budget:
         return record_choice(start, first, budget, [])
     if needed(between_launches(start)) > budget:  # no other way takes less
@@ -91,7 +93,7 @@ def choose_candidate(
     tried, fits = [first], list[BudgetCandidate]()
     for several in (again(given), away(given, start.compiled.plan)):
         for more in several:
-            tried.append(way(make(given.but(more)), more, budget))
+            tried.append(candidate(make(given.but(more)), more, budget))
             if tried[-1].peak <= budget:  # the first is the one that repeats, or moves, least
                 fits.append(tried[-1])
                 break
@@ -103,7 +105,7 @@ def choose_candidate(
 
 
 def least(tried: Iterable[BudgetCandidate]) -> Peak:
-    """The smallest peak. That of a way is its peak at least, so most regions need no compiling."""
+    """The smallest peak. Candidates' peaks are lower bounds, so few regions need compiling."""
     ways = sorted(tried, key=lambda w: w.peak)
     best = ways[0].program.memory
     for w in ways[1:]:
@@ -112,8 +114,8 @@ def least(tried: Iterable[BudgetCandidate]) -> Peak:
     return best
 
 
-def way(program: Executable, more: More, budget: int) -> BudgetCandidate:
-    """Judge one program: its regions are compiled, to know their memory, only if the rest fits."""
+def candidate(program: Executable, more: More, budget: int) -> BudgetCandidate:
+    """Measure a program; regions are compiled to learn their memory only if the rest fits."""
     peak = between_launches(program).nbytes
     peak = program.memory.nbytes if peak <= budget else peak
     return BudgetCandidate(
@@ -122,8 +124,8 @@ def way(program: Executable, more: More, budget: int) -> BudgetCandidate:
 
 
 @dataclass
-class Bare:
-    """A backend whose launches take nothing beside what they are given and give."""
+class NoTemporaries:
+    """A backend whose launches take no memory beside their arguments and results."""
 
     donates: bool
 
@@ -132,15 +134,15 @@ class Bare:
 
 
 def between_launches(program: Executable) -> Peak:
-    """A lower bound of the memory outside of launches: nothing is compiled to know it."""
+    """The peak outside of launches, a lower bound: nothing is compiled to know it."""
     backend = program.backend
     if not tells_besides(backend):
         return program.memory
-    return footprint(program.compiled.program, Bare(backend.donates))
+    return footprint(program.compiled.program, NoTemporaries(backend.donates))
 
 
 def again(given: CompileOptions) -> Iterator[More]:
-    """Ways that compute more than once, from what repeats least to what repeats most."""
+    """Options that recompute more, from what repeats least to what repeats most."""
     held = BUDGET_MEMORY_PRICES if given.tuning.held is None else ()
     yield from ({"held": h} for h in held)
     most = {"held": held[-1]} if held else {}
@@ -150,9 +152,7 @@ def again(given: CompileOptions) -> Iterator[More]:
 
 
 def away(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
-    """Ways that keep stores elsewhere: the largest, the two largest, four, ..; all, and the rest
-    dear.
-    """
+    """Options that offload the largest store, the two largest, four, ..; all, and recompute."""
     if given.offload is not None or given.workers > 1 or given.check:
         return
     names = tuple(worth(plan, Offload(least=0)))
@@ -165,9 +165,7 @@ def away(given: CompileOptions, plan: StoragePlan) -> Iterator[More]:
 def record_choice(
     start: Executable, best: BudgetCandidate, budget: int, others: Iterable[BudgetCandidate]
 ) -> Executable:
-    """A line of `decisions` says what was chosen, and what else would have fitted; both are kept,
-    where programs are, with the one that was tried first.
-    """
+    """Record in `decisions` what was chosen, and what else would fit; cache both."""
     line = f"memory: {best.peak:,} of {budget:,} B {f'by {best}' if best.more else 'as it is'}"
     line += "".join(f"; {w} would take {w.ns / best.ns:.3g} times as long" for w in others)
     best.program.compiled.stages.cx.remark(line)

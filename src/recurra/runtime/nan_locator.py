@@ -1,12 +1,12 @@
-"""Finds the op that made the NaN or inf that a result shows.
+"""Find the op that made the NaN or inf in a result.
 
     loss is nan at i=3   →   log_2 makes -inf at i=3, t=7, b=1, out of 0.0     train.py:12
 
-Where a metric or a variable that travels is not finite, its launch is run again on NumPy, from the
-state before it and with what the host answered. Elements that an op makes NaN out of operands
-without NaN, or inf out of finite ones, are counted as they are made. The first k of them are let
-through, the later ones replaced by 1: the smallest such k, by bisection, for which the result is
-bad names the culprit. What a mask or an untaken branch hides reaches no result, and is not named.
+If a metric or a carried variable is not finite, its launch is run again on NumPy, from the state
+before it and with the recorded answers of the host. Elements that an op makes NaN out of operands
+without NaN, or inf out of finite ones, are counted. The first k of them are kept, later ones are
+replaced by 1: the smallest k for which the result is bad, by bisection, names the culprit. Elements
+hidden by a mask or an untaken branch reach no result, and are not named.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ Answers = list[tuple[np.ndarray, ...]]
 
 @dataclass(frozen=True)
 class BadElement:
-    """One element that an op made out of better ones."""
+    """One NaN or inf that an op made out of better operands."""
 
     node: Statement
     env: Mapping[str, int]
     element: tuple[int, ...]
     value: float
     operands: tuple[object, ...]
-    result: int = 0  # which one of a call
+    result: int = 0  # the index of the result, of a call
 
 
 @dataclass
 class NanWatch:
-    """Counts what is made; lets the first `through` elements pass (None: all), mends the others."""
+    """Counts bad elements; keeps the first `through` of them (None: all), replaces the others."""
 
     through: int | None
     count: int = 0
-    last: BadElement | None = None  # the last one let through
+    last: BadElement | None = None  # the last one kept
 
     def mend(
         self,
         node: Statement,
         env: Mapping[str, int],
         array: np.ndarray,
-        made: np.ndarray,
+        bad: np.ndarray,
         xs: Sequence[object] = (),
         result: int = 0,
     ) -> np.ndarray:
-        """The result with what is not let through replaced."""
-        spots = np.argwhere(made)
+        """Return a result with the bad elements that are not kept replaced by 1."""
+        spots = np.argwhere(bad)
         left = len(spots) if self.through is None else max(0, self.through - self.count)
         room = min(left, len(spots))
         if room and self.count + room == self.through:
@@ -87,7 +87,7 @@ class NanWatch:
 
 @dataclass(frozen=True)
 class WatchedArrays(Walk):
-    """Runs statements as NumPy does, under a watch."""
+    """A walk that runs statements as NumPy does, and watches their results."""
 
     watch: NanWatch = field(default_factory=lambda: NanWatch(None))
     operands: list[object] = field(default_factory=list[object])
@@ -107,17 +107,17 @@ class WatchedArrays(Walk):
         if isinstance(node.type, Tuple) or not _not_finite(np.asarray(y)).any():
             return
         xs, env = tuple(self.operands), self.point(statement, state)
-        made = self.made(node, env, np.asarray(y), xs)
-        fixed = self.watch.mend(node, env, np.asarray(y), made, xs)
+        bad = self.bad_elements(node, env, np.asarray(y), xs)
+        fixed = self.watch.mend(node, env, np.asarray(y), bad, xs)
         if fixed is not y:
             state.vals[node.array] = fixed
             if not node.accumulates:
                 self.keep(node, fixed, state, env)
 
-    def made(
+    def bad_elements(
         self, node: Statement, env: Env, result: np.ndarray, xs: Sequence[object]
     ) -> np.ndarray:
-        """Mark the elements that are worse than the operands they are made of."""
+        """A mask of the elements that are worse than the operands they are computed of."""
         if isinstance(node.op, Merge):
             return np.zeros(result.shape, bool)
         if not xs:
@@ -135,7 +135,7 @@ class WatchedArrays(Walk):
 
 
 def _mended(bad: Callable[[np.ndarray], np.ndarray], value: object) -> object:
-    """An operand, or the results of a call that are one, with 1 for its bad elements."""
+    """An operand with its bad elements replaced by 1; of the results of a call, each."""
     if isinstance(value, tuple):
         return tuple(_mended(bad, y) for y in cast("tuple[object, ...]", value))
     value = np.asarray(value)
@@ -151,8 +151,8 @@ def _not_finite(array: np.ndarray) -> np.ndarray:
 
 
 @dataclass
-class _Watching(NumpyBackend):
-    """NumPy whose regions are watched."""
+class _WatchedNumpy(NumpyBackend):
+    """NumPy with watched regions."""
 
     watch: NanWatch
 
@@ -167,7 +167,7 @@ class _Watching(NumpyBackend):
 
 @dataclass
 class Check:
-    """Looks at every launch of one run. `names`: what the user calls the program's outputs."""
+    """Checks every launch of one run. `names`: the user's names of the program's outputs."""
 
     program: Program
     names: Mapping[str, str]
@@ -179,21 +179,21 @@ class Check:
     resumable: bool = False  # may the last launch be run again alone?
     launches: int = 0  # since the state that a replay begins with
     ended: bool = False
-    given: BadElement | None = None  # the first that an environment gave in this launch
+    given: BadElement | None = None  # the first that an environment returned in this launch
 
     def __post_init__(self) -> None:
         self.resumable = _hands_on_variables(self.program)
 
     def recorded(self, execution: Execution) -> Execution:
-        """The execution, of which is kept what the host answers."""
+        """Wrap an execution so that the answers of its host calls are recorded."""
 
         def wrap(statement: str, call: ArrayFunction) -> ArrayFunction:
             if not self.answers_are_kept(statement):
                 return call
             point = self.points(Walk(self.program.plan, execution.backend.machine), statement)
 
-            def recorded(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
-                found = call(times, *given)
+            def recorded(times: tuple[int, ...], *operands: object) -> tuple[LibraryArray, ...]:
+                found = call(times, *operands)
                 self.answers.append(tuple(map(execution.backend.numpy, found)))
                 self.given = self.given or self.not_finite(statement, point, times)
                 return found
@@ -203,11 +203,11 @@ class Check:
         return execution.using(calls=wrap)
 
     def answers_are_kept(self, statement: str) -> bool:
-        """Is it a function that is called? Samples are taken again."""
+        """Is it a call of a function? Samples are taken again instead."""
         return not isinstance(self.program.plan.statements[statement].op, Samples)
 
     def points(self, walk: Walk, statement: str) -> Callable[[tuple[int, ...]], Env]:
-        """The point of a call, by the times of the loops that it is in."""
+        """Return the function from the times of the loops around a call to its point."""
         path = self.program.plan.schedule.paths()[statement]
         loops = [x for _, x in path if x is not None]
 
@@ -220,9 +220,9 @@ class Check:
     def not_finite(
         self, statement: str, point: Callable[[tuple[int, ...]], Env], times: tuple[int, ...]
     ) -> BadElement | None:
-        """The first of the newest answer, if its results have names, as an environment's.
+        """The first bad element of the newest answer, if its results are named, as of environments.
 
-        It may be gone in what is made of it: tanh and min see to an inf, a draw to a NaN.
+        It may be gone from later values: tanh and min remove an inf, a draw a NaN.
         """
         node = self.program.plan.statements[statement]
         if not isinstance(node.op, Call) or not node.op.fn.results:
@@ -234,7 +234,7 @@ class Check:
         return None
 
     def step(self, position: Step) -> None:
-        """After a launch; raises NotFiniteError."""
+        """Check a launch. Raises NotFiniteError."""
         self.launches += 1
         self.resumable = self.resumable and set(self.program.plan.graph.outputs) <= set(
             position.outputs
@@ -247,13 +247,13 @@ class Check:
             self.launches = 0
 
     def end(self, results: Mapping[str, object]) -> None:
-        """After the last launch; raises NotFiniteError."""
+        """Check the results of the run. Raises NotFiniteError."""
         self.ended = True
-        if not self.resumable:  # else all of it has been seen
+        if not self.resumable:  # else every step was checked
             self.look(results)
 
     def look(self, results: Mapping[str, object], where: str = "") -> None:
-        """Raise NotFiniteError for what a launch made, or was given."""
+        """Raise NotFiniteError for a result of a launch, or an answer of the host."""
         self.look_at_results(results, where)
         if self.given is not None:
             raise self.refusal(self.given)
@@ -262,14 +262,14 @@ class Check:
         bad = bad_names(results) - self.excused
         if not bad:
             return
-        made, never = self.replay(None), bad_names(self.replay(0)[1])
-        reached = bad & bad_names(made[1]) - never
+        (watch_all, results_of_all), never = self.replay(None), bad_names(self.replay(0)[1])
+        reached = bad & bad_names(results_of_all) - never
         if not reached:
             if any(np.isnan(np.asarray(results[n])).any() for n in bad):
                 self.unexplained(sorted(bad)[0], results, where)
             self.excused |= bad
             return
-        low, high = 0, made[0].count
+        low, high = 0, watch_all.count
         while high - low > 1:
             k = (low + high) // 2
             if reached & bad_names(self.replay(k)[1]):
@@ -284,9 +284,9 @@ class Check:
         raise self.refusal((by_op and self.given) or found.last, f"\n  it reaches {led}")
 
     def replay(self, through: int | None) -> tuple[NanWatch, Mapping[str, object]]:
-        """The launch again: what was made, and its results."""
+        """Run the launch again, keeping the first `through` bad elements; return its results."""
         watch, answers = NanWatch(through), iter(self.answers)
-        backend = _Watching(watch)
+        backend = _WatchedNumpy(watch)
         plan = self.program.plan
         walk = Walk(plan, backend.machine)
 
@@ -313,7 +313,7 @@ class Check:
                     results = end.value
         return watch, results
 
-    # ---- what is told
+    # ---- messages
 
     def called(self, name: str) -> str:
         return self.names.get(name, name)
@@ -326,55 +326,55 @@ class Check:
             hint="compile with backend='numpy', check='nan'",
         )
 
-    def refusal(self, made: BadElement, led: str = "") -> NotFiniteError:
-        dims, element = self.point(made)
+    def refusal(self, found: BadElement, led: str = "") -> NotFiniteError:
+        dims, element = self.point(found)
         places = [f"{d}={p}" for d, p in dims.items()]
         places += [f"element {list(element)}"] if element else []
         at = f" at {', '.join(places)}" if dims else "".join(f", {x}" for x in places)
         takes = [
-            f"{a.name} is {_near(x, made, k)}"
-            for k, (a, x) in enumerate(zip(made.node.args, made.operands, strict=False))
+            f"{a.name} is {_near(x, found, k)}"
+            for k, (a, x) in enumerate(zip(found.node.args, found.operands, strict=False))
         ]
-        if isinstance(made.node.op, Call):
-            return self.answer_refusal(made, made.node.op, at, led)
-        if isinstance(made.node.op, Input):
+        if isinstance(found.node.op, Call):
+            return self.answer_refusal(found, found.node.op, at, led)
+        if isinstance(found.node.op, Input):
             takes = ["it comes from outside of the program"]
         return NotFiniteError(
-            f"{made.node.op.name} makes {_text(made.value)}{at}",
-            facts=f"{made.node.name}: {', '.join(takes) or 'it has no operands'}{led}",
-            hint=f"keep what {made.node.op.name} is given where it is finite "
+            f"{found.node.op.name} makes {_text(found.value)}{at}",
+            facts=f"{found.node.name}: {', '.join(takes) or 'it has no operands'}{led}",
+            hint=f"keep what {found.node.op.name} is given where it is finite "
             "(rc.maximum, rc.minimum, a smaller learning rate)",
-            loc=made.node.loc,
+            loc=found.node.loc,
         )
 
-    def answer_refusal(self, made: BadElement, op: Call, at: str, led: str) -> NotFiniteError:
-        """The error for a bad number from the host, such as the reward of one row."""
+    def answer_refusal(self, found: BadElement, op: Call, at: str, led: str) -> NotFiniteError:
+        """The error for a value of the host, such as the reward of one row of an environment."""
         words = op.fn.results
-        what = f" as {words[made.result]}" if made.result < len(words) else ""
-        row = f" of row {made.element[0]}" if op.batch_dims and made.element else ""
+        what = f" as {words[found.result]}" if found.result < len(words) else ""
+        row = f" of row {found.element[0]}" if op.batch_dims and found.element else ""
         return NotFiniteError(
-            f"{op.fn.key} gives {_text(made.value)}{what}{row}{at}",
-            facts=f"{made.node.name}: it comes from outside of the program{led}",
+            f"{op.fn.key} gives {_text(found.value)}{what}{row}{at}",
+            facts=f"{found.node.name}: it comes from outside of the program{led}",
             hint=f"mend {op.fn.key}, or leave out what is not finite "
             + (
                 "where the program reads it: rc.where(x == x, x, 0.0)"
-                if np.isnan(made.value) or not op.fn.results
+                if np.isnan(found.value) or not op.fn.results
                 else "in a wrapper: np.nan_to_num(x)"
             ),
-            loc=made.node.loc,
+            loc=found.node.loc,
         )
 
-    def point(self, made: BadElement) -> tuple[dict[str, int], tuple[int, ...]]:
-        """The point, dims that are axes included, and the element of its value."""
+    def point(self, found: BadElement) -> tuple[dict[str, int], tuple[int, ...]]:
+        """The point of an element, dims that are axes included, and its index in the value."""
         graph = self.program.plan.graph
-        dims = {d: int(made.env[d]) for d in made.node.domain.dims if d in made.env}
+        dims = {d: int(found.env[d]) for d in found.node.domain.dims if d in found.env}
         left: list[int] = []
         type_ = (
-            made.node.type.items[made.result]
-            if isinstance(made.node.type, Tuple)
-            else made.node.type
+            found.node.type.items[found.result]
+            if isinstance(found.node.type, Tuple)
+            else found.node.type
         )
-        for k, size in zip(made.element, type_.shape, strict=False):
+        for k, size in zip(found.element, type_.shape, strict=False):
             mine = [d.name for d in graph.dims if d.hi == size and d.name not in dims]
             if mine:
                 dims[mine[0]] = k
@@ -385,7 +385,7 @@ class Check:
 
 
 def _hands_on_variables(program: Program) -> bool:
-    """Is there one outermost loop, the last of all, that hands on nothing but variables?"""
+    """Is there one outermost loop, the last item, whose steps share nothing but variables?"""
     loops = [x for x in program.items if isinstance(x, (ChunkLoop, HostLoop))]
     if len(loops) != 1 or loops[0] is not program.main or program.items[-1] is not loops[0]:
         return False
@@ -402,14 +402,14 @@ def _hands_on_variables(program: Program) -> bool:
 def _answer(
     watch: NanWatch, node: Statement, env: Mapping[str, int], result: np.ndarray, index: int
 ) -> np.ndarray:
-    """Result `index` of the host, watched like one of an op; a copy, which a launch may destroy."""
+    """Result `index` of the host, watched like an op's; a copy, as launches may destroy it."""
     result = np.array(result, copy=True)
-    made = _not_finite(result)
-    return watch.mend(node, env, result, made, result=index) if made.any() else result
+    bad = _not_finite(result)
+    return watch.mend(node, env, result, bad, result=index) if bad.any() else result
 
 
 def bad_names(results: Mapping[str, object]) -> set[str]:
-    """The results that hold a NaN or inf; stores that travel may hold what a mask hides."""
+    """The results that hold a NaN or inf; stores are left out, as a mask may hide elements."""
     values = {n: x for n, x in results.items() if x is not None and not is_store_key(n)}
     return {n for n, x in values.items() if _not_finite(np.asarray(x)).any()}
 
@@ -423,18 +423,18 @@ def _text(value: float) -> str:
     return f"{value:.5g}"
 
 
-def _near(operand: object, made: BadElement, index: int) -> str:
-    """Operand `index` at the element, or its extremes where it has axes that the result lacks."""
+def _near(operand: object, found: BadElement, index: int) -> str:
+    """Operand `index` at the element, or its extremes if it has axes that the result lacks."""
     x = np.asarray(operand)
-    labels: str = getattr(made.node.op, "labels", "")
+    labels: str = getattr(found.node.op, "labels", "")
     if labels:
         ins, _, out = labels.partition("->")
         axes = [out.find(c) for c in ins.split(",")[index]]
     else:
-        axes = list(range(x.ndim)) if x.ndim == len(made.element) else [-1] * x.ndim
+        axes = list(range(x.ndim)) if x.ndim == len(found.element) else [-1] * x.ndim
     if all(
-        0 <= a < len(made.element) and made.element[a] < n
+        0 <= a < len(found.element) and found.element[a] < n
         for a, n in zip(axes, x.shape, strict=True)
     ):
-        return _text(float(x[tuple(made.element[a] for a in axes)]))
+        return _text(float(x[tuple(found.element[a] for a in axes)]))
     return f"from {_text(float(x.min()))} to {_text(float(x.max()))}" if x.size else "empty"

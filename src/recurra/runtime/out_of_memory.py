@@ -1,4 +1,4 @@
-"""Runs that ask for more memory than there is, told alike on all backends."""
+"""One error for runs that exceed the memory there is, on all backends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WORDS = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|can't allocate memory"
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Did a library raise it because memory is at an end?"""
+    """Did a library raise the error because memory was exhausted?"""
     return isinstance(error, MemoryError) or bool(_WORDS.search(str(error)))
 
 
 def not_enough(plan: StoragePlan, error: Exception) -> PlanError:
-    """The error that is raised instead of a library's."""
+    """The error to raise in place of a library's own."""
     free, kept = free_bytes(), sum(s.nbytes(plan.sizes) for s in plan.stores.values())
     return PlanError(
         "there is not enough memory for this run",

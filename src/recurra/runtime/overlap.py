@@ -2,10 +2,10 @@
 
     for t:  step = step_call(..)     the environment, in Python
             act(..)                  the next call waits for it: it runs here
-            learn(..)                beside the next call, where a launch ends when it returns
+            learn(..)                beside the next call, where launches are synchronous
 
-Nothing else runs beside them: whoever launches, or reads an array, waits until they have ended. So
-arrays change hands in the order of the program, and may be given away as in any other run.
+Nothing else runs beside them: all other launches, and reads of arrays, wait until they have ended.
+So arrays are used in the order of the program, and may be donated as in any other run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
 from recurra.ir.arrays import LibraryArray
-from recurra.runtime.async_arrays import ToCome, Waiting, read
+from recurra.runtime.async_arrays import PendingArray, WaitingBackend, read
 from recurra.runtime.executor import Execution
 
 
 def overlapping_regions(program: Program) -> dict[str, int]:
-    """The regions that may run beside a host call, and how many results a launch of each has."""
+    """The regions that may run beside a host call, and the number of results of each."""
     launches = list(_launches(program.items))
     others = {x.region.name for x in launches if not x.beside}
     regions = [x.region for x in launches if x.beside and x.region.name not in others]
@@ -39,8 +39,8 @@ def _launches(items: tuple[HostItem, ...]) -> Iterator[RegionLaunch]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Result(ToCome):
-    """One of the results of a launch in the other thread."""
+class Result(PendingArray):
+    """One result of a launch in the other thread."""
 
     launch: Future[tuple[LibraryArray, ...]]
     k: int
@@ -50,47 +50,46 @@ class Result(ToCome):
 
 
 @dataclass
-class Settling(Waiting):
+class SettlingBackend(WaitingBackend):
     """Waits for results, and for all launches in the other thread before it settles."""
 
     overlap: OverlappedLaunches
 
     def settle(self) -> None:
         failed = [x for x in self.overlap.pending if x.exception() is not None]
-        self.overlap.pending = failed  # told by whoever waits next
+        self.overlap.pending = failed  # raised by whoever waits next
         self.inner.settle()
 
 
 @dataclass
 class OverlappedLaunches:
-    """The launches of one run that have been given to the other thread, and have not been waited
-    for."""
+    """The launches of one run in the other thread that nobody has waited for yet."""
 
     pool: ThreadPoolExecutor
-    results: dict[str, int]  # of the regions whose launches go there
+    results: dict[str, int]  # the number of results, by region
     pending: list[Future[tuple[LibraryArray, ...]]] = field(
         default_factory=list[Future[tuple[LibraryArray, ...]]]
     )
 
     def drain(self) -> None:
-        """Return when all of them have ended; raises what one of them raised."""
+        """Wait until all launches have ended. Raises the error of one that failed."""
         pending, self.pending = self.pending, []
         for launch in pending:
             launch.result()
 
     def wrapped(self, name: str, run: ArrayFunction) -> ArrayFunction:
-        """A launch of a region: in the other thread, or here when that has ended."""
+        """Wrap a region's launch: it runs in the other thread, or here once that is idle."""
         count = self.results.get(name)
         if count is None:
 
-            def here(*given: object) -> tuple[LibraryArray, ...]:
+            def here(*args: object) -> tuple[LibraryArray, ...]:
                 self.drain()
-                return run(*map(read, given))
+                return run(*map(read, args))
 
             return here
 
-        def there(*given: object) -> tuple[Result, ...]:
-            launch = self.pool.submit(lambda: run(*map(read, given)))
+        def there(*args: object) -> tuple[Result, ...]:
+            launch = self.pool.submit(lambda: run(*map(read, args)))
             self.pending.append(launch)
             return tuple(Result(launch, k) for k in range(count))
 
@@ -99,7 +98,7 @@ class OverlappedLaunches:
 
 @contextmanager
 def overlapping(execution: Execution) -> Generator[Execution]:
-    """The execution, with launches beside host calls if there are any, for one run."""
+    """The execution for one run, with launches beside host calls if there are any."""
     program, inner = execution.program, execution.backend
     may_be = inner.threaded and execution.shards is None and program.offload is None
     results = overlapping_regions(program) if may_be else {}
@@ -108,6 +107,6 @@ def overlapping(execution: Execution) -> Generator[Execution]:
         return
     with ThreadPoolExecutor(1, "recurra launches") as pool:
         overlap = OverlappedLaunches(pool, results)
-        backend = Settling(inner, overlap).backend
+        backend = SettlingBackend(inner, overlap).backend
         yield execution.using(launches=overlap.wrapped, backend=backend)
         overlap.drain()

@@ -1,7 +1,7 @@
-"""Record when a run's launches, its environment and its moves to slow memory took place.
+"""A timeline of a run: its launches, host calls and moves to slow memory.
 
-One stretch of a recorded run is looked at, its second: the first one compiles. A launch ends when
-the first number of what it made is there; backends that launch ahead say when by `mark`.
+Only the second stretch of a recorded run is timed, as the first one compiles. A launch ends when
+its first result is ready; backends that launch asynchronously find that out by `mark`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from recurra.ir.arrays import LibraryArray
     from recurra.runtime.executor import Execution
 
-MAX_SPANS = 4000  # spans that are kept
+MAX_SPANS = 4000
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something of a kind that ran from start to stop, in seconds of time.perf_counter."""
+    """A launch, call or copy from start to stop, in seconds of time.perf_counter."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class Span:
 
 
 class Watch:
-    """`with watching(execution) as (watch, seen)`: `watch.step()` at the end of every stretch."""
+    """A recorder of spans, see `watching`; `step()` is called at the end of every stretch."""
 
     def __init__(
         self, mark: Callable[[object], object] | None, wait: Callable[[object], object]
@@ -47,7 +47,7 @@ class Watch:
         return bool(self.since) and not self.until and len(self.found) < MAX_SPANS
 
     def step(self) -> None:
-        """A stretch has ended."""
+        """End a stretch: the first call starts recording, the second one stops it."""
         now = time.perf_counter()
         if not self.since:
             self.since = now
@@ -55,18 +55,18 @@ class Watch:
             self.until = now
 
     def launch(self, name: str, run: ArrayFunction) -> ArrayFunction:
-        """A region that says when it ran."""
+        """Wrap a region so that its launches are recorded."""
 
-        def timed(*given: object) -> tuple[LibraryArray, ...]:
+        def timed(*args: object) -> tuple[LibraryArray, ...]:
             if not self.on:
-                return run(*given)
+                return run(*args)
             start = time.perf_counter()
-            made = run(*given)
-            if self.mark is None or not made:
+            results = run(*args)
+            if self.mark is None or not results:
                 self.found.append(Span(name, "launch", start, time.perf_counter()))
             else:
-                self.found.append(self.thread.submit(self.ended, name, start, self.mark(made)))
-            return made
+                self.found.append(self.thread.submit(self.ended, name, start, self.mark(results)))
+            return results
 
         return timed
 
@@ -75,39 +75,39 @@ class Watch:
         return Span(name, "launch", start, time.perf_counter())
 
     def call(self, name: str, run: ArrayFunction) -> ArrayFunction:
-        """A host function that says when it ran: from when what it is given is there."""
+        """Wrap a host function so that its calls are recorded, from when its operands are ready."""
 
-        def timed(times: tuple[int, ...], *given: object) -> tuple[LibraryArray, ...]:
+        def timed(times: tuple[int, ...], *args: object) -> tuple[LibraryArray, ...]:
             if not self.on:
-                return run(times, *given)
-            self.wait(given)
+                return run(times, *args)
+            self.wait(args)
             start = time.perf_counter()
-            made = run(times, *given)
+            results = run(times, *args)
             self.found.append(Span(name, "environment", start, time.perf_counter()))
-            return made
+            return results
 
         return timed
 
     def spans(self, execution: Execution) -> list[Span]:
-        """The recorded spans, with the moves meanwhile."""
-        seen = [x.result() if isinstance(x, Future) else x for x in self.found]
+        """The recorded spans, and the moves of offloaded stores meanwhile, by start."""
+        recorded = [x.result() if isinstance(x, Future) else x for x in self.found]
         moves = execution.mover.moves if execution.mover else ()
         names = ("read", "written")
-        seen += [
+        recorded += [
             Span(f"{m.store} {names[m.out]}", "copy", m.start, m.stop)
             for m in moves
             if self.since <= m.start and m.stop <= self.until
         ]
-        return sorted(seen, key=lambda s: s.start)
+        return sorted(recorded, key=lambda s: s.start)
 
 
 @contextmanager
 def watching(execution: Execution, wanted: bool = True) -> Generator[tuple[Watch, Execution]]:
-    """A watch, and the execution that tells it when what ran, if that is wanted."""
+    """Yield a watch, and the execution whose launches and calls it records, if `wanted`."""
     backend = execution.backend
     watch = Watch(getattr(backend, "mark", None), backend.wait)
     try:
-        seen = execution.using(launches=watch.launch, calls=watch.call) if wanted else execution
-        yield watch, seen
+        watched = execution.using(launches=watch.launch, calls=watch.call) if wanted else execution
+        yield watch, watched
     finally:
         watch.thread.shutdown()

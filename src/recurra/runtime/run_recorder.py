@@ -1,4 +1,4 @@
-"""Records a run in a folder: metrics as they come, progress, report.html at its end or crash."""
+"""Record a run in a folder: metrics as they come, progress, report.html at its end or crash."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from recurra.runtime.runner import Runner
 def record(
     runner: Runner, program: ShownProgram, folder: str | Path, request: RunRequest
 ) -> dict[str, LibraryArray]:
-    """Run a program, with everything a person wants to see of it in `folder`.
+    """Run a program and write metrics, figures and a report to `folder`.
 
-    A resumed run goes on with the metrics that are there. The folder of another run is refused.
+    A resumed run appends to the metrics that are there. The folder of another run is refused.
     """
     if not str(folder):
         raise RecurraError(
@@ -71,10 +71,10 @@ def _recorded(
     launches: RunLaunches,
     request: RunRequest,
 ) -> dict[str, LibraryArray]:
-    """The results of a run, each step of which is written down."""
+    """Run the program and write each step down; return its results."""
     total, how = runner.compilation.iterations, launches.how
-    looked = watching(launches.execution, not how)
-    with track(total, run.path.name) as progress, looked as (watch, seen):
+    timeline = watching(launches.execution, not how)
+    with track(total, run.path.name) as progress, timeline as (watch, watched):
 
         def step(first: int, metrics: dict[str, np.ndarray]) -> None:
             watch.step()
@@ -87,10 +87,10 @@ def _recorded(
                 request.on_step(first, metrics)
 
         try:
-            results = runner.run_by(seen, replace(request, on_step=step, folder=run.path))
+            results = runner.run_by(watched, replace(request, on_step=step, folder=run.path))
         finally:
             kernels = keep_contractions(run, program)
-            spans = ran(launches) if how else watch.spans(seen)
+            spans = ran(launches) if how else watch.spans(watched)
             keep_launches(run, spans, str(how))
             page = write_page(run)
     if how:
@@ -102,5 +102,5 @@ def _recorded(
 
 
 def ran(launches: RunLaunches) -> list[Span]:
-    """The spans of a run through a window, by thread."""
+    """The launches of a run through a window, by thread."""
     return [Span(s.name, f"thread {s.thread}", s.start, s.stop) for s in launches.spans]

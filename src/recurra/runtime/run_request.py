@@ -1,4 +1,4 @@
-"""One run of a program, as it is asked for."""
+"""The arguments of one run of a program."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ OnStep = Callable[[int, dict[str, np.ndarray]], None]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run of a program, as it is asked for."""
+    """The arguments of one run of a program."""
 
     seed: int = 0
     """The seed of all draws."""
     inputs: Mapping[str, object] = field(default_factory=dict[str, object])
     """The value of every rc.input, by name, [*dims of its domain, *shape]."""
     resume: Resume | str | Path | None = None
-    """The folder whose newest checkpoint it goes on from, or the (time, variables) of a step."""
+    """The folder whose newest checkpoint is resumed, or the (time, variables) of a step."""
     on_step: OnStep | None = None
     """Called after every launch of the outermost loop with the metrics that it made."""
     on_state: Callable[[Step], None] | None = None
-    """Called with every step that has the variables which travel along the outermost loop."""
+    """Called with every step that has the variables carried along the outermost loop."""
     native: bool = False
     """Results are arrays of the backend, not copied."""
     overwrite: bool = False
-    """A new run takes the place of one that lies where this one saves and records."""
+    """A new run replaces one in the folders that it saves and records in."""
     window: int | Executor | None = None
     """The threads that run launches side by side, or an executor; None: one after the other."""
     folder: Path | None = None
-    """Where exported parts of the program are left at the end, beside what its effects save."""
+    """The folder to which exported parts of the program are also written at the end."""
 
     def tell(self, first: int, metrics: dict[str, np.ndarray]) -> None:
-        """The metrics from point `first` on, to who asks for them."""
+        """Call `on_step` with the metrics from point `first` on."""
         if self.on_step is not None:
             self.on_step(first, metrics)
 
     @property
     def is_watched(self) -> bool:
-        """Does anybody ask what single launches give, or take part in them?"""
+        """Does the caller observe single launches, or take part in them?"""
         return (
             self.on_step is not None
             or self.resume is not None

@@ -1,4 +1,4 @@
-"""Runner: a compiled program is run, as often as asked."""
+"""Runner: runs a compiled program, any number of times."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """Runs a compiled program; what its runs share is made once."""
+    """Runs a compiled program; values that its runs share are made once."""
 
     def __init__(self, compilation: Compilation, execution: Execution | None = None) -> None:
         self.compilation = compilation
-        self.how: Judged | str = ""  # the launches of the last run that was given a window
+        self.how: Judged | str = ""  # how launches ran in the last run with a window
         if execution is not None:
             self.execution, self.single = execution, None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies and pickles take what was compiled; each makes its own regions of it."""
+        """Copies and pickles hold the compilation; each compiles its own regions."""
         return type(self), (self.compilation,)
 
     @cached_property
@@ -53,20 +53,20 @@ class Runner:
 
     @cached_property
     def single(self) -> SingleRun | None:
-        """The run as one launch, when nobody watches; None if it cannot be one."""
+        """The runner of the program as one launch, for unwatched runs; None if it is several."""
         program = self.compilation.single
         return None if program is None else SingleRun(self.compilation, program)
 
     @cached_property
     def windows(self) -> LaunchWindows:
-        """The windows of its runs, and what they have shown."""
+        """The windows of its runs, and their measurements."""
         from recurra.runtime.concurrent_launches import LaunchWindows
 
         return LaunchWindows(self.execution)
 
     @cached_property
     def saver(self) -> Saver:
-        """Writes and reads checkpoints of this program."""
+        """The writer and reader of this program's checkpoints."""
         c = self.compilation
         if c.effects and getattr(c.backend, "processes", 1) > 1:
             raise RecurraError(
@@ -80,7 +80,7 @@ class Runner:
         return Saver(program, source, c.effects, c.backend.name, decisions, c.workers, c.exports)
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:
-        """Every named tensor, [*dims of its domain, *shape]."""
+        """Run the program; return every named tensor, [*dims of its domain, *shape]."""
         try:
             if not request.is_watched and self.single is not None:
                 return self.single.run(request)
@@ -93,7 +93,7 @@ class Runner:
 
     @contextmanager
     def launches(self, request: RunRequest) -> Generator[RunLaunches]:
-        """Set up the launches of one run: in order, or through a window."""
+        """The launches of one run: in order, beside host calls, or through a window."""
         expect_inputs(self.compilation.inputs, request.inputs)
         expect_seed(request.seed)
         if request.window is None and self.compilation.check:  # one launch after the other
@@ -115,7 +115,7 @@ class Runner:
             yield made
 
     def start(self, request: RunRequest) -> tuple[Resume | None, int]:
-        """The state that a run begins with, if it goes on from one, and its seed.
+        """The state that a run resumes, if any, and its seed.
 
         Raises RecurraError if it would save over another run.
         """
@@ -129,40 +129,42 @@ class Runner:
     def run_by(self, execution: Execution, request: RunRequest) -> dict[str, LibraryArray]:
         """Run an execution of the program: its own, or one whose launches are wrapped."""
         c, inputs = self.compilation, request.inputs
-        saver = replace(self.saver, inputs=with_blanks(c.inputs, inputs), told=set())
+        saver = replace(self.saver, inputs=with_blanks(c.inputs, inputs), warned=set())
         resume, seed = self.start(request)
         watch = None
         if c.check == "nan":
             names = {c.outputs[o]: name for name, o in c.written.logs.items()}
             watch = Check(c.compiled.program, names, seed, inputs, resume)
             execution = watch.recorded(execution)
-        told = set[str]()
+        reported = set[str]()
         seen = request.on_step is not None or watch is not None or bool(c.written.checks)
         steps = execution.steps(
             seed, inputs=inputs, resume=resume, native=request.native, watched=seen
         )
-        with Behind() as behind, closing(steps):  # now: who catches an error may keep its frames
-            while isinstance(made := self.launch(steps), Step):
-                is_told = self.is_told(made)
-                for first, metrics in self.metrics(made) if is_told and request.on_step else ():
-                    told |= metrics.keys()
+        with Behind() as behind, closing(steps):  # close now: a caught error may keep frames alive
+            while isinstance(result := self.launch(steps), Step):
+                is_reported = self.is_reported(result)
+                for first, metrics in (
+                    self.metrics(result) if is_reported and request.on_step else ()
+                ):
+                    reported |= metrics.keys()
                     request.tell(first, metrics)
-                self.expect_indices(made.outputs, made)
+                self.expect_indices(result.outputs, result)
                 if watch is not None:
-                    watch.step(made)
-                if made.variables or not saver.border:
-                    saver.state(made, seed, behind, request.folder)
-                if request.on_state is not None and made.variables and is_told:
-                    request.on_state(made)
-        for rest in self.untold_metrics(made, told, resume is not None):
-            request.tell(0, rest)
-        self.expect_indices(made)
+                    watch.step(result)
+                if result.variables or not saver.border:
+                    saver.state(result, seed, behind, request.folder)
+                if request.on_state is not None and result.variables and is_reported:
+                    request.on_state(result)
+        for late in self.unreported_metrics(result, reported, resume is not None):
+            request.tell(0, late)
+        self.expect_indices(result)
         if watch is not None:
-            watch.end(made)
-        return {name: c.arrange(o, made[c.outputs[o]]) for name, o in c.named.items()}
+            watch.end(result)
+        return {name: c.arrange(o, result[c.outputs[o]]) for name, o in c.named.items()}
 
     def launch(self, steps: Iterator[Step]) -> Step | dict[str, LibraryArray]:
-        """Make the next launch of the outermost loop; after the last one, return all outputs."""
+        """Run the next launch of the outermost loop; after the last one, return all outputs."""
         since = time.perf_counter()
         try:
             s = next(steps)
@@ -175,37 +177,37 @@ class Runner:
 
     @cached_property
     def log_dims(self) -> frozenset[str]:
-        """The dims that metrics are told along: those of logs that are one number at each point."""
+        """The dims along which metrics are reported: logs that are one number at each point."""
         written = self.compilation.written
         logged = [written.graph[o] for o in written.logs.values()]
         return frozenset(n.domain.dims[0] for n in logged if len(n.domain.dims) == 1)
 
-    def is_told(self, step: Step) -> bool:
-        """Is a launch a part of what metrics are told along, if there are any?
+    def is_reported(self, step: Step) -> bool:
+        """Is a launch along a dim of metrics, if there are any?
 
         A dim of one point is no loop: launches are then of a loop inside of that point.
         """
         return not self.log_dims or step.dim in self.log_dims
 
-    def untold_metrics(
-        self, made: Mapping[str, LibraryArray], told: Collection[str], resumed: bool
+    def unreported_metrics(
+        self, outputs: Mapping[str, LibraryArray], reported: Collection[str], resumed: bool
     ) -> list[dict[str, np.ndarray]]:
-        """The scalars, by their dim, that no launch was a part of: no loop runs along it.
+        """The scalars, by their dim, that no launch has reported: no loop runs along it.
 
-        A run that goes on has told those of several points already.
+        A resumed run has reported those of several points already.
         """
         c, out = self.compilation, dict[str, dict[str, np.ndarray]]()
         for name, o in c.written.logs.items():
             node = c.written.graph[o]
-            if len(node.domain) != 1 or name in told:
+            if len(node.domain) != 1 or name in reported:
                 continue
-            x = np.atleast_1d(c.arrange(o, made[c.outputs[o]]))
+            x = np.atleast_1d(c.arrange(o, outputs[c.outputs[o]]))
             if x.ndim == 1 and (len(x) == 1 or not resumed):
                 out.setdefault(node.domain.dims[0], {})[name] = x
         return list(out.values())
 
     def metrics(self, step: Step) -> list[tuple[int, dict[str, np.ndarray]]]:
-        """The scalars of one launch, by the user's names, those of the same points together."""
+        """The scalars of one launch, by the user's names; those of the same points are together."""
         outputs, out = self.compilation.outputs, dict[range, dict[str, np.ndarray]]()
         for name, o in self.compilation.written.logs.items():
             x = step.outputs.get(outputs[o])
@@ -213,14 +215,14 @@ class Runner:
                 out.setdefault(step.points[outputs[o]], {})[name] = x
         return [(r.start, out[r]) for r in sorted(out, key=lambda r: r.stop)] or [(step.lo, {})]
 
-    def expect_indices(self, made: Mapping[str, LibraryArray], step: Step | None = None) -> None:
-        """Raises DomainError where a read by data left its axis, if check="bounds" looks for it.
+    def expect_indices(self, outputs: Mapping[str, LibraryArray], step: Step | None = None) -> None:
+        """Raise DomainError if a read by data left its axis, if check="bounds" is on.
 
-        Of a run that has ended those are left to be seen that no step has told of.
+        At the end of a run, the points that no step has shown are checked.
         """
         c = self.compilation
         for stray, check in c.written.checks.items():
-            x, last = made.get(c.outputs[stray]), made.get(c.outputs[check.last])
+            x, last = outputs.get(c.outputs[stray]), outputs.get(c.outputs[check.last])
             if x is None or last is None:
                 continue
             pairs = ((stray, x), (check.last, last))
@@ -229,7 +231,7 @@ class Runner:
             check.expect_inside(found, ends, c.written.sizes, starts)
 
     def islands(self, request: RunRequest, steps: int) -> list[ProfiledLaunch]:
-        """Measure every loop of one step of the outermost loop: predicted and measured ms.
+        """The cost of every loop in a step of the outermost loop, predicted and measured, in ms.
 
         Every loop is compiled and launched on its own, so that it can be timed: this takes as long
         as compiling the program once more, and `steps` steps of it.

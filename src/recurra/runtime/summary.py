@@ -1,4 +1,4 @@
-"""Summary: a compiled program as tables, charts and HTML, for people and for report.html."""
+"""A compiled program as tables, charts and HTML, for people and for report.html."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ Row = dict[str, Any]
 
 
 class InspectableProgram:
-    """A compiled program as people look at it; the data are those of `report.page`."""
+    """A compiled program's tables and figures; the data are those of `report.page`."""
 
     def __init__(self, compilation: Compilation) -> None:
         self.compilation = compilation
 
     @property
     def compiled(self) -> Compiled:
-        """The stages that it went through, its schedule, plan and host program."""
+        """The results of compiling: stages, schedule, plan and host program."""
         return self.compilation.compiled
 
     @property
     def backend(self) -> Backend:
-        """The backend that runs its regions."""
+        """The backend that runs the regions."""
         return self.compilation.backend
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The bounds."""
+        """The bounds of the program."""
         return self.compilation.written.sizes
 
     @property
     def inputs(self) -> Mapping[str, ProgramInput]:
-        """Every rc.input that it is given."""
+        """Every rc.input of the program."""
         return self.compilation.inputs
 
     @property
@@ -70,7 +70,7 @@ class InspectableProgram:
         """The equation of the compiled program behind each output of `source_graph`."""
         return self.compilation.outputs
 
-    # ---- what it went through
+    # ---- the stages of compilation
 
     @property
     def equations(self) -> dict[str, str]:
@@ -79,12 +79,12 @@ class InspectableProgram:
 
     @property
     def schedule_text(self) -> str:
-        """The loops, and what runs in them."""
+        """The loops, and the statements in them."""
         return str(self.compiled.schedule)
 
     @property
     def source(self) -> str:
-        """The host part, as Python, below the regions' signatures."""
+        """The host part as Python, below the signatures of the regions."""
         heads = "\n".join(f"# {r}" for r in self.compiled.program.regions)
         return f"{heads}\n{source(self.compiled.program)}"
 
@@ -95,44 +95,44 @@ class InspectableProgram:
 
     @property
     def store_rows(self) -> list[Row]:
-        """A row per store and per variable that travels: kind, shape, slots, live, class, bytes."""
+        """A row per store and carried variable: kind, shape, slots, live, class, bytes."""
         return store_rows(self.compiled)
 
     @property
     def contraction_rows(self) -> Sequence[Row]:
-        """The gain of kernels, a row per contraction, in regions that have been compiled."""
+        """A row per contraction with the gain of its kernel, for regions compiled so far."""
         return getattr(self.backend, "contraction_rows", ())
 
     @property
     def chart(self) -> list[Row]:
-        """The steps at which each inner loop's statements run, one loop after the other."""
+        """The steps of each statement of each inner loop, one loop after the other."""
         return chart(self.compiled)
 
     @cached_property
     def memory(self) -> Peak:
         """The most bytes that a run holds at once: when, of what, and for other bounds.
 
-        On JAX and Torch it is what the device holds, of one worker; where XLA runs regions, they
-        are compiled now. Host functions and the libraries themselves come on top.
+        On JAX and Torch it is the memory of the device, for one worker; where XLA runs regions,
+        they are compiled now. Host functions and the libraries themselves come on top.
         """
         tells = self.backend if tells_besides(self.backend) else None
         return footprint(self.compilation.single or self.compiled.program, tells)
 
     @property
     def preflight(self) -> Mapping[str, object] | None:
-        """The memory report that is made before the first step, as plain data for `report.page`.
+        """The memory summary shown before the first step, as plain data for `report.page`.
 
-        On PyTorch, whose code takes seconds to run without numbers, only if `memory` was asked for.
+        On PyTorch, which takes seconds to measure memory, only if `memory` has been read before.
         """
         if self.backend.name == "torch" and "memory" not in vars(self):
             return None
         return memory_summary(self.compiled, self.memory)
 
     def arena(self, solve: Solve | None = None) -> Arena:
-        """The arena: all stores in one block of memory, and what is lost between them.
+        """The layout of all stores in one block of memory, and its waste.
 
-        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`. Of a program
-        with a `placement` it is the one that it runs in.
+        `solve` packs instead of the greedy rule, say a solver of `recurra.mapping`. A program with
+        a `placement` returns the arena that it runs in.
         """
         if solve is None and (own := self.compiled.program.plan.arena) is not None:
             return own
@@ -158,7 +158,7 @@ class InspectableProgram:
 
 
 def store_rows(compiled: Compiled) -> list[Row]:
-    """Return a row per store, and per variable that travels, with its shape and bytes."""
+    """Return a row per store, and per carried variable, with its shape and bytes."""
     plan = compiled.program.plan
     places = plan.arena.places if plan.arena else {}
     readers: dict[str, list[str]] = {}
@@ -181,10 +181,10 @@ def store_rows(compiled: Compiled) -> list[Row]:
 
 
 def variable_rows(compiled: Compiled) -> list[Row]:
-    """Return a row per variable that travels along a loop that is launched in chunks."""
+    """Return a row per variable carried along a loop that is launched in chunks."""
     plan = compiled.program.plan
     chunks = [(r.chunk, r.carried) for r in compiled.program.regions if r.chunk is not None]
-    along: dict[str, str] = {}  # by the first stretch of its loop
+    along: dict[str, str] = {}  # by the first segment of its loop
     for loop, carried in chunks:
         for name in carried:
             along.setdefault(name, loop.dim)
@@ -223,12 +223,12 @@ def live_range(compiled: Compiled, name: str, readers: Sequence[str]) -> str:
 
 
 def slots_text(axis: StoredAxis) -> str:
-    """Return `t: 8 + 8` for 8 points, as many of them twice."""
+    """Return `t: 8 + 8` for 8 points, all of them mirrored."""
     return f"{axis.dim}: {axis.slots}" + (f" + {axis.room}" if axis.room else "")
 
 
 def chart(compiled: Compiled) -> list[Row]:
-    """Return when each inner loop's statements run: its steps, one loop after the other."""
+    """Return the start and stop of each statement of each inner loop, one loop after the other."""
     plan, rows, now = compiled.plan, list[Row](), 0
     for name, loop in _inner_loops(compiled.schedule.items, ""):
         spans = {s: times(plan.statements, loop, s, plan.sizes) for s in members(loop.body)}
@@ -241,7 +241,7 @@ def chart(compiled: Compiled) -> list[Row]:
 
 
 def _inner_loops(items: tuple[Item, ...], around: str) -> Iterator[tuple[str, Loop]]:
-    """The loops that have no loops in them, by the dims of those around them and their own."""
+    """The loops without inner loops, by the dims of the loops around them and their own."""
     for loop in items:
         if not isinstance(loop, Loop):
             continue
@@ -253,7 +253,7 @@ def _inner_loops(items: tuple[Item, ...], around: str) -> Iterator[tuple[str, Lo
 
 
 def memory_summary(compiled: Compiled, peak: Peak) -> Mapping[str, object]:
-    """Return what is told of memory before the first step, as plain data for a page to draw."""
+    """Return the memory summary shown before the first step, as plain data for a page."""
     history = [{"at": p.at, **p.kinds} for p in peak.history]
     rows = summary.rows(compiled.program.plan, peak)
     return {"text": str(peak), "rows": rows, "names": KINDS, "points": history}

@@ -1,6 +1,6 @@
 """A run that nobody watches, of a program without host calls: one launch.
 
-Inputs are taken as they are, results leave as they were asked for, nothing is done in between.
+Inputs are taken as they are, and results are arranged inside: nothing else is done.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ class WholeProgramBackend(Backend, Protocol):
     """A backend that `compiles_whole`."""
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
-        """f(seed, inputs) -> results, of a region that is all of a program."""
+        """Return f(seed, inputs) -> results of a region that is all of a program."""
         ...
 
     def takes(self, array: object) -> TypeGuard[LibraryArray]:
-        """Is it an array that the whole takes as it lies, if it has the right shape and type?"""
+        """Can the array be an argument as it is, if it has the right shape and type?"""
         ...
 
     def argument(self, array: object) -> LibraryArray:
-        """Make an argument of a caller's array: it is only read, and only during the run."""
+        """Convert a caller's array for a launch, which only reads it, and only while it runs."""
         ...
 
 
 class SingleRun:
-    """Runs a program as one launch. Results are made what the user wrote in there, if they stay on
-    the device; on the host that is a view."""
+    """Runs a program as one launch.
+
+    Results that stay on the device are arranged inside the launch; on the host that is a view.
+    """
 
     def __init__(self, compilation: Compilation, program: Program) -> None:
         self.compilation, self.program = compilation, program
@@ -64,47 +66,46 @@ class SingleRun:
 
     @cached_property
     def arrays(self) -> WholeProgram:
-        """The launch whose results are those of the user."""
+        """The launch whose results are the user's named tensors."""
         return self.launch("program_native", self.results)
 
     def launch(self, name: str, finish: Finish) -> WholeProgram:
-        """The program, ready to be compiled at its first run; it is kept by its name."""
+        """Return the program, compiled at its first run; it is cached by its name."""
         (only,) = self.program.items
         assert isinstance(only, RegionLaunch)
         region = replace(only.region, name=name)
         return self.backend.compile_whole(self.program.plan, region, finish)
 
     def results(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
-        """Every named tensor, [*dims of its domain, *shape]; what the caller gave stays his."""
+        """Arrange every named tensor, [*dims of its domain, *shape]; an input is copied."""
         given = {n for n in self.outputs if self.program.plan.stores[n].given}
         own = {n: xp.asarray(x, copy=True) if n in given else x for n, x in stores.items()}
         return self.arranged(own, xp)
 
     def arranged(self, stores: Arrays, xp: ArrayNamespace) -> tuple[LibraryArray, ...]:
-        """Every named tensor, of the stores of outputs."""
+        """Convert the stores of outputs to every named tensor."""
         return tuple(
-            restored(made(stores[name], xp), xp) for name, made, restored in self.arrangements
+            restored(convert(stores[name], xp), xp) for name, convert, restored in self.arrangements
         )
 
     @cached_property
     def arrangements(self) -> tuple[tuple[str, OutputOf, Restored], ...]:
-        """The equation of every named tensor, and what makes its store what the user wrote."""
+        """The equation of every named tensor, and the conversions of its store."""
         c, plan = self.compilation, self.program.plan
         named = ((c.outputs[o], c.restored[o]) for o in c.named.values())
         return tuple((name, output_of(plan, name), restored) for name, restored in named)
 
-    def on_host(self, made: tuple[LibraryArray, ...]) -> tuple[LibraryArray, ...]:
-        """Every named tensor, of the stores of outputs, as NumPy arrays of the caller's own."""
+    def on_host(self, outputs: tuple[LibraryArray, ...]) -> tuple[LibraryArray, ...]:
+        """Convert the stores of outputs to every named tensor, as NumPy arrays of the caller."""
         backend, stores = self.backend, self.program.plan.stores
         own = {
-            n: backend.numpy(x) if stores[n].given else backend.result(x)
-            for n, x in zip(self.outputs, made, strict=True)
+            n: backend.numpy(x) if stores[n].given else backend.final_numpy(x)
+            for n, x in zip(self.outputs, outputs, strict=True)
         }
         return self.arranged(own, np)
 
     def arguments(self, given: Mapping[str, object]) -> Arrays:
-        """The inputs that are read, as they were given, or in the type that they have in the
-        program."""
+        """The inputs that are read, as they are or converted to the program's types."""
         are_these = type(given) is dict and given.keys() == self.types.keys()
         if are_these and all(self.takes(name, x) for name, x in given.items()):
             return cast(Arrays, given)
@@ -112,29 +113,29 @@ class SingleRun:
         return {x.name: self.argument(x, given[x.name]) for x in self.read}
 
     def takes(self, name: str, given: object) -> bool:
-        """Does the launch take what was given for an input as it lies?"""
+        """Can the launch take the array of an input as it is?"""
         if not self.backend.takes(given):
             return False
         return self.types[name] == (given.shape, dtype_name(given.dtype))
 
     def argument(self, x: ProgramInput, given: object) -> LibraryArray:
-        """Make the launch's argument of the value that was given for an input."""
+        """Convert the array of an input for the launch."""
         return self.backend.argument(in_place(given, x.name, x.type.dtype, x.loc))
 
     def run(self, request: RunRequest) -> dict[str, LibraryArray]:
-        """Every named tensor, by name; all of them are there when this returns."""
+        """Run the program; return every named tensor, by name, when all of them are ready."""
         c, backend, since = self.compilation, self.backend, time.perf_counter()
         inputs = self.arguments(request.inputs)
         expect_seed(request.seed)
         launch = self.arrays if request.native else self.stores
         try:
-            made = backend.wait(launch(np.uint32(request.seed), inputs))
+            results = backend.wait(launch(np.uint32(request.seed), inputs))
         except BaseException:
             backend.settle()
             raise
         if not request.native:
-            made = self.on_host(made)
+            results = self.on_host(results)
         if c.compiled.stages.tells("launches"):
             ms = (time.perf_counter() - since) * 1e3
             c.compiled.stages.say(f"all of the program: {ms:.1f} ms")
-        return dict(zip(c.named, made, strict=True))
+        return dict(zip(c.named, results, strict=True))

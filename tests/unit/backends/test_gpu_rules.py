@@ -59,7 +59,7 @@ class OfADevice:
 
 
 def test_numpy_copies_arrays_of_a_device() -> None:
-    assert NumpyBackend().borrow(OfADevice()).tolist() == [0.0, 1.0, 2.0]
+    assert NumpyBackend().from_dlpack(OfADevice()).tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_jax_reads_weights_where_they_lie(folder: Path):
     """Large ones of a layer begin at a cache line, as all of a weight's layers do together."""
     from recurra.backends.jax.region import JaxBackend
 
-    borrow, w = JaxBackend().borrow, weights.load(folder)
+    borrow, w = JaxBackend().from_dlpack, weights.load(folder)
     large = [x for n, x in w.of_layer(3).items() if n in ("qkv", "o", "gate_up", "down")]
     for x in (*w.arrays.values(), *large):
         assert borrow(x).unsafe_buffer_pointer() == x.ctypes.data

@@ -27,8 +27,8 @@ FLOATS = {word: number for number, word in WORDS.items()}
 def words(array: Any) -> Any:
     """View 16-bit floats, in an array or a tree of arrays, as integers of the same bits.
 
-    XLA's CPU has no 16-bit floats: it moves them as f32, in a pass over the whole array. So
-    arrays that live from launch to launch, or from step to step, are integers there.
+    XLA's CPU has no 16-bit floats: it moves them as f32, in a pass over the whole array. So arrays
+    that live from launch to launch, or from step to step, are integers there.
     """
     return word(array) if isinstance(array, (np.ndarray, jax.Array)) else jax.tree.map(word, array)
 

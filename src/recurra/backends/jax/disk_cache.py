@@ -143,7 +143,7 @@ class CachedJax(JaxBackend):
         """Write compiled code to its entry."""
         try:
             data = pickle.dumps(serialize_executable.serialize(self.codes[kept.name]))
-        except (NotImplementedError, ValueError) as error:  # JAX tells what it cannot write
+        except (NotImplementedError, ValueError) as error:  # JAX cannot serialize all code
             self.kept.tell(f"{name} is not kept: {error}")
         else:
             kept.put("code", data)

@@ -63,7 +63,7 @@ class Traced:
     def __init__(self, fn: Callable[..., Any], x64: bool | None = None):
         self.fn = jax.jit(fn)  # traced once, however many of its results are read
         self.compiled = cache(lambda vmaps: jax.jit(self.mapped(vmaps)))
-        # as JAX was set when the function was written: its results have the types found then
+        # JAX's setting when the function was written: the types of its results depend on it
         self.x64: bool = jax.config.jax_enable_x64 if x64 is None else x64  # pyright: ignore
 
     def bits(self, xs: Sequence[Any]) -> AbstractContextManager[object]:
@@ -92,8 +92,8 @@ class Traced:
     def pulled(self, out: int) -> Traced:
         """(*operands, cotangent of result `out`) → cotangents of the operands; integers' are 0."""
 
-        def back(*given: Any) -> tuple[Any, ...]:
-            *xs, g = given
+        def gradient(*operands: Any) -> tuple[Any, ...]:
+            *xs, g = operands
             floats = [k for k, x in enumerate(xs) if jax.numpy.issubdtype(x.dtype, np.floating)]
 
             def result(*ys: Any) -> Any:
@@ -105,7 +105,7 @@ class Traced:
             by = dict(zip(floats, found, strict=True))
             return tuple(by.get(k, jax.numpy.zeros_like(x)) for k, x in enumerate(xs))
 
-        return Traced(back, self.x64)
+        return Traced(gradient, self.x64)
 
     def text(self, xs: Sequence[Type]) -> str:
         """All that the function computes on arrays of these types: equal texts, equal functions."""
@@ -122,7 +122,7 @@ class Traced:
         compiled = self.compiled(vmaps)
 
         def call(*xs: Any) -> tuple[jax.Array, ...]:
-            with jax.enable_x64(True):  # DLPack keeps what it is given
+            with jax.enable_x64(True):  # arrays keep their 64-bit types
                 arrays = [jax.dlpack.from_dlpack(x.contiguous()) for x in xs]
             with self.bits(arrays):
                 return compiled(*arrays)

@@ -33,7 +33,7 @@ from recurra.ops.control import Call
 from recurra.storage.storage_plan import StoragePlan
 
 AXIS = "worker"
-# One thread for each device; a pool with room for all, else a collective waits for ever.
+# One thread per device, and a pool with room for all: else a collective waits forever.
 BEFORE_JAX = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "16"}
 _JOINS: Mapping[str, Callable[[Any, str], Any]] = {
     "add": lax.psum,
@@ -79,7 +79,7 @@ class JaxMesh(JaxBackend):
         return waited
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        """Return the function of all devices; their parts of arrays have a first axis of one."""
+        """Return the function that all devices run; its arrays have a leading axis of size 1."""
         ints = times(region)
         own = function(plan, region, self.machine, here=_here)
 
@@ -108,7 +108,7 @@ class JaxMesh(JaxBackend):
     def array(self, source: Any) -> Any:
         return self.spread([source] * self.workers)
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:

@@ -218,7 +218,7 @@ class JaxBackend:
         """A GPU's loop waits until the host has its condition, about as long as a step takes.
 
         XLA has threads of its own: work that overlaps with a host call needs a core that the host
-        is not on. If a step takes `enough`, tiling would transpose it first, [te,f,b] → [f,te,b].
+        is not on. Steps of `enough` time are not tiled, as XLA would transpose [te,f,b] → [f,te,b].
         """
         cpu = devices()[0].platform == "cpu"
         return Target(
@@ -265,7 +265,7 @@ class JaxBackend:
         """
         if isinstance(array, np.ndarray):
             return word(array)
-        return array if isinstance(array, jax.Array) else self.borrow(array)
+        return array if isinstance(array, jax.Array) else self.from_dlpack(array)
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """Return the function that is traced."""
@@ -301,7 +301,7 @@ class JaxBackend:
         # the caller may write to an array of NumPy when we return; one of JAX is immutable
         return result if isinstance(source, jax.Array) else jax.block_until_ready(result)
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         if array.nbytes > MAX_TWICE_COPIED_BYTES:
             return self.array(array)
         return self.lent(misaligned(array))  # jnp.array compiles a copy for each shape
@@ -310,8 +310,8 @@ class JaxBackend:
         with bits_of(array):
             return jax.device_put(words(array))
 
-    def given(self, array: np.ndarray) -> np.ndarray:
-        return np.array(word(array), copy=True)  # to let the launch take it over costs a quarter
+    def from_host_call(self, array: np.ndarray) -> np.ndarray:
+        return np.array(word(array), copy=True)  # the launch converts it in a quarter of the time
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, Any] | None:
         """A shared buffer, if launches are synchronous: results have memory of their own."""
@@ -334,17 +334,17 @@ class JaxBackend:
         """A number that is ready when all results of a launch are."""
         return _first_number(min(jax.tree.leaves(results), key=lambda x: x.nbytes))
 
-    def borrow(self, array: Any) -> Any:
-        # A thread of XLA may be the last to let go of what is lent, while Python ends. JAX puts off
-        # to free an array of NumPy; one that was lent by DLPack would ask for the GIL there.
+    def from_dlpack(self, array: Any) -> Any:
+        # A thread of XLA may be the last to release shared memory, while Python ends. JAX defers
+        # the release of an array of NumPy; one shared by DLPack would need the GIL there.
         with bits_of(array):
             array = words(array if isinstance(array, jax.Array) else viewed(array))
             return jnp.from_dlpack(array) if isinstance(array, jax.Array) else jax.device_put(array)
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         return np.asarray(array) if jax.default_backend() != "cpu" else _host_view(array)
 
-    def operand(self, array: Any) -> np.ndarray:
+    def host_operand(self, array: Any) -> np.ndarray:
         return number(np.asarray(array))
 
     @property
@@ -352,20 +352,20 @@ class JaxBackend:
         """Are copies in the host's memory pinned?"""
         return jax.default_backend() != "cpu" if self._pinned is None else self._pinned
 
-    def aside(self, array: Any) -> Any:
+    def copy_to_host(self, array: Any) -> Any:
         if not self.pinned:
-            return np.array(self.seen(array), copy=True)
+            return np.array(self.host_view(array), copy=True)
         with bits_of(array):
             return jax.block_until_ready(jax.device_put(array, _memory("pinned_host")))
 
-    def back(self, array: Any) -> Any:
+    def copy_to_device(self, array: Any) -> Any:
         with bits_of(array):
             return jax.device_put(array, _memory("device")) if self.pinned else self.array(array)
 
     def numpy(self, array: Any) -> Any:
         return floats(np.asarray(array).copy())
 
-    def result(self, array: Any) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return self.numpy(array)
 
 

@@ -49,7 +49,7 @@ class Sizes:
         return [expr]
 
     def _names(self) -> list[str]:
-        """Names of the variables: a bound keeps its own, others are n1, n2, .. if free."""
+        """Names of the variables: a bound keeps its own, others are n1, n2, .. where free."""
         own = {str(a) for a in self.atoms if isinstance(a, ex.Sym) and a.name.isascii()} - _WORDS
         free = (n for k in count(1) if (n := f"n{k}") not in own)
         return [str(a) if str(a) in own else next(free) for a in self.atoms]

@@ -80,20 +80,21 @@ class NumpyMachine:
 
 
 def in_silence(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings, as on the other backends: integers wrap around, 1 / 0 is inf.
+    """Run without NumPy's warnings, as on other backends: integers wrap around, 1 / 0 is inf.
 
-    What is computed and hidden, such as 1 / t at t = 0, may be anything; check="nan" has the rest.
+    Values that are computed and then hidden, such as 1 / t at t = 0, may be anything;
+    check="nan" finds all others.
     """
 
-    def quiet(*given: Any) -> Any:
+    def quiet(*args: Any) -> Any:
         with np.errstate(all="ignore"):
-            return run(*given)
+            return run(*args)
 
     return quiet
 
 
 class NumpyArrays:
-    """The part of a backend that is the same for all whose arrays are NumPy's."""
+    """The operations on arrays shared by all backends whose arrays are NumPy's."""
 
     name = "numpy"
     target = PLAIN
@@ -109,17 +110,17 @@ class NumpyArrays:
     def array(self, source: Any) -> Any:
         return np.array(source, copy=True, order="C")
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return array
 
     def lent(self, array: np.ndarray) -> Any:
         return array
 
-    def given(self, array: np.ndarray) -> Any:
+    def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """No buffer: a launch may return the memory that it was given."""
+        """None: the results of a launch may alias its arguments."""
 
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
         block = np.zeros(nbytes + ALIGNMENT, np.uint8)
@@ -136,31 +137,31 @@ class NumpyArrays:
     def settle(self) -> None:
         pass
 
-    def borrow(self, array: Any) -> Any:
+    def from_dlpack(self, array: Any) -> Any:
         try:
             return np.from_dlpack(array)
-        except BufferError:  # of a device whose memory the host cannot read
+        except BufferError:  # on a device whose memory the host cannot read
             return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         return np.asarray(array)
 
-    operand = seen
+    host_operand = host_view
 
-    def aside(self, array: Any) -> np.ndarray:
+    def copy_to_host(self, array: Any) -> np.ndarray:
         return np.array(array, copy=True)
 
-    back = aside
+    copy_to_device = copy_to_host
 
     def numpy(self, array: Any) -> Any:
         return np.array(array, copy=True)
 
-    def result(self, array: Any) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return array
 
 
 class NumpyBackend(NumpyArrays):
-    """A region is source that calls NumPy, made at its first launch."""
+    """Regions as source that calls NumPy, generated at their first launch."""
 
     compiles_whole = True
 
@@ -177,11 +178,11 @@ class NumpyBackend(NumpyArrays):
         return type(array) is np.ndarray and array.flags.carray
 
     def argument(self, array: Any) -> np.ndarray:
-        return array if isinstance(array, np.ndarray) else self.borrow(array)
+        return array if isinstance(array, np.ndarray) else self.from_dlpack(array)
 
 
 class WalkedNumpy(NumpyArrays):
-    """A region is walked through at every launch, by the machine: what the source is checked by."""
+    """Regions that are interpreted at every launch: the oracle of the generated source."""
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         return in_silence(function(plan, region, self.machine))

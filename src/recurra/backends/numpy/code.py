@@ -1,7 +1,7 @@
-"""Code: lines and blocks of Python, and what is done before they are text.
+"""Lines and blocks of generated Python, and their cleanup: pruning, hoisting, inlining.
 
-x = np.exp(y)          the second of these is read once: y = np.exp(np.abs(x))
 y = np.abs(x)
+z = np.exp(y)          y is read once:  z = np.exp(np.abs(x))
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ MAX_LINE = 88  # characters of an expression
 
 @dataclass
 class Line:
-    """`name = text`; without a name, something is done."""
+    """The assignment `name = text`; without a name, `text` is a statement, such as a store."""
 
     name: str
     text: str
-    is_value: bool = False  # of a statement: it stays until its loop's step ends
-    end: Line | None = None  # where that is, if no block ends there
-    moves: bool = False  # is it small, and made of nothing but the names in it?
+    is_value: bool = False  # is it a statement's value, alive until its loop's step ends?
+    end: Line | None = None  # the end of that step, if no block ends there
+    moves: bool = False  # is it small, and a pure function of the names in it?
 
 
 @dataclass
 class CodeBlock:
-    """A loop, or what runs under a condition."""
+    """A loop, or the body of a condition."""
 
     head: str
     body: list[Line | CodeBlock] = field(default_factory=list["Line | CodeBlock"])
 
     @property
     def does_something(self) -> bool:
-        """Does it have more than the places where values end?"""
+        """Does it hold more than marks of the ends of steps?"""
         return any(isinstance(it, CodeBlock) or it.text for it in self.body)
 
 
 def text_of(head: str, items: list[Line | CodeBlock], gives: str) -> str:
-    """The function: without lines that nobody reads; what is read for the last time is let go."""
+    """The source of a function: dead lines are dropped, variables deleted after their last use."""
     items.append(Line("", f"return {gives}"))
     prune(items, set())
     hoist(items)
@@ -50,11 +50,11 @@ def text_of(head: str, items: list[Line | CodeBlock], gives: str) -> str:
 
 
 def prune(items: list[Line | CodeBlock], live: set[str]) -> None:
-    """Drops lines whose names are not read behind them."""
+    """Drop lines whose names are not read after them."""
     kept = list[Line | CodeBlock]()
     for it in reversed(items):
         if isinstance(it, CodeBlock):
-            prune(it.body, live)  # what travels from step to step is bound by lines without a name
+            prune(it.body, live)  # loop-carried variables are bound by lines without a name
             if it.does_something:
                 kept.append(it)
                 live |= words(it.head)
@@ -65,7 +65,7 @@ def prune(items: list[Line | CodeBlock], live: set[str]) -> None:
 
 
 def hoist(items: list[Line | CodeBlock]) -> None:
-    """Puts what is the same in every step of a loop before it."""
+    """Move loop-invariant lines before their loop."""
     out = list[Line | CodeBlock]()
     for it in items:
         if isinstance(it, CodeBlock):
@@ -97,47 +97,47 @@ def assigned(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
 
 
 def inline(items: list[Line | CodeBlock]) -> None:
-    """Puts what is read once, by the same block, where it is read, if nothing is done before."""
+    """Inline expressions that are read once, in the same block, with no effect in between."""
     for it in items:
         if isinstance(it, CodeBlock):
             inline(it.body)
     uses = Counter(all_words(items))
-    waiting: dict[str, str] = {}  # lines that nothing has been done behind
+    pending: dict[str, str] = {}  # lines after which there is no effect yet
     kept = list[Line | CodeBlock]()
     for it in items:
         if isinstance(it, Line):
-            it.text = _joined(it.text, waiting, kept)
-            if it.name and not it.is_value and uses[it.name] == 2:  # where it is made and read
-                waiting[it.name] = it.text
+            it.text = _joined(it.text, pending, kept)
+            if it.name and not it.is_value and uses[it.name] == 2:  # assigned and read once
+                pending[it.name] = it.text
                 continue
         if isinstance(it, CodeBlock) or (it.text and not it.name):
-            _settle(waiting, len(waiting), kept)
+            _settle(pending, len(pending), kept)
         kept.append(it)
-    _settle(waiting, len(waiting), kept)
+    _settle(pending, len(pending), kept)
     items[:] = kept
 
 
-def _joined(text: str, waiting: dict[str, str], kept: list[Line | CodeBlock]) -> str:
-    """An expression with those that wait for it; where that is too long, they are lines."""
+def _joined(text: str, pending: dict[str, str], kept: list[Line | CodeBlock]) -> str:
+    """Substitute pending expressions; those that would make the line too long become lines."""
     for w in dict.fromkeys(re.findall(NAME, text)):
-        if w in waiting:
-            into = _put(text, w, waiting[w])
+        if w in pending:
+            into = _put(text, w, pending[w])
             if len(into) <= MAX_LINE:
                 text = into
-                del waiting[w]
+                del pending[w]
             else:
-                _settle(waiting, [*waiting].index(w) + 1, kept)
+                _settle(pending, [*pending].index(w) + 1, kept)
     return text
 
 
-def _settle(waiting: dict[str, str], count: int, kept: list[Line | CodeBlock]) -> None:
-    """The first of those that wait are lines of their own."""
-    for name in [*waiting][:count]:
-        kept.append(Line(name, waiting.pop(name)))
+def _settle(pending: dict[str, str], count: int, kept: list[Line | CodeBlock]) -> None:
+    """Emit the first `count` pending expressions as lines of their own."""
+    for name in [*pending][:count]:
+        kept.append(Line(name, pending.pop(name)))
 
 
 def _put(text: str, name: str, operand: str) -> str:
-    """An expression in the place of a name, in parentheses unless it stands alone there."""
+    """Substitute an expression for a name, in parentheses unless it stands alone there."""
     found = re.search(rf"\b{name}\b", text)
     assert found is not None
     before, after = text[: found.start()], text[found.end() :]
@@ -147,7 +147,7 @@ def _put(text: str, name: str, operand: str) -> str:
 
 
 def all_words(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
-    """The names in some lines, as often as they stand there."""
+    """The names in some lines, with repetitions."""
     for it in items:
         yield from re.findall(NAME, it.text if isinstance(it, Line) else it.head)
         if isinstance(it, Line):
@@ -157,24 +157,25 @@ def all_words(items: Iterable[Line | CodeBlock]) -> Iterator[str]:
 
 
 def lines(items: Sequence[Line | CodeBlock], top: bool = False) -> Iterator[str]:
+    """Render items as text, with a `del` after the last use of each variable."""
     last = {w: k for k, it in enumerate(items) for w in names_of([it])}
-    made = [it for it in items if isinstance(it, Line) and it.name]
-    gone: dict[int, list[str]] = {}
+    assignments = [it for it in items if isinstance(it, Line) and it.name]
+    deleted: dict[int, list[str]] = {}
     places = {id(it): k for k, it in enumerate(items)}
-    for x in made:
+    for x in assignments:
         at = last[x.name]
         if x.is_value:
             at = len(items) - 1 if x.end is None else max(at, places[id(x.end)])
         if not (top and at == len(items) - 1):
-            gone.setdefault(at, []).append(x.name)
+            deleted.setdefault(at, []).append(x.name)
     for k, it in enumerate(items):
         if isinstance(it, CodeBlock):
             yield it.head
             yield from (f"    {x}" for x in lines(it.body))
         elif it.text:
             yield f"{it.name} = {it.text}" if it.name else it.text
-        if k in gone:
-            yield f"del {', '.join(gone[k])}"
+        if k in deleted:
+            yield f"del {', '.join(deleted[k])}"
 
 
 def names_of(items: Iterable[Line | CodeBlock]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The machine and the names of a walk that is written down."""
+"""The machine and the array namespace that write a walk down as NumPy source."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from recurra.support.source_text import joined, moves
 
 
 def threefry(k0: np.ndarray, k1: np.ndarray, x0: np.ndarray, x1: np.ndarray) -> Any:
-    """`ops.random.threefry` of arrays."""
+    """`ops.random.threefry` on arrays."""
     return threefry_rounds(np, k0, k1, x0, x1)
 
 
 def _take(array: Any, at: Any, axis: int, mode: str = "raise") -> np.ndarray:
-    """Take without numbers: np.take itself copies an array that has no memory."""
+    """Infer the result of np.take, which itself would copy an operand without memory."""
     return blank((*array.shape[:axis], *np.shape(at), *array.shape[axis + 1 :]), array.dtype)
 
 
 class NumpyNamespace:
-    """NumPy for operators that are written down."""
+    """The namespace of NumPy for operators that are written down."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
-        # reads of points, by name: their shape without the axes of one, and how to read them so
+        # reads of single points, by name: their shape without axes of 1, and a read of that shape
         self.points: dict[str, tuple[tuple[int, ...], Callable[[], StandIn]]] = {}
 
     def reshape(self, array: Any, shape: Any) -> Any:
-        """A read of points is read as such, not cut out and reshaped."""
+        """Reshape an array; a read of single points is read in the final shape instead."""
         if not isinstance(array, StandIn):
             return np.reshape(array, shape)
         if array.shape == tuple(shape):
@@ -62,7 +62,7 @@ class NumpyNamespace:
         if not isinstance(array, (StandIn, Count)):
             return np.asarray(array, dtype=dtype, copy=copy)
         if copy and isinstance(array, StandIn):
-            return self.writer.called(f"{array.name}.copy", np.ndarray.copy, (), {}, array)
+            return self.writer.emit_call(f"{array.name}.copy", np.ndarray.copy, (), {}, array)
         if dtype is not None:
             dtype = np.dtype(dtype)
         if isinstance(array, StandIn) and isinstance(array.like, np.ndarray):
@@ -107,7 +107,7 @@ class NumpyNamespace:
         return self._new("full", shape, value, dtype=dtype)
 
     def zeros(self, shape: Any, dtype: Any = None) -> Any:
-        """Made anew wherever it is asked for: stores begin so."""
+        """Write a new array at each call: stores begin with one."""
         like = np.zeros(shape, dtype)
         text = f"np.zeros({self.writer.show(shape)}, {self.writer.show(like.dtype)})"
         return self.writer.assign(text, like, moves=False)
@@ -122,45 +122,45 @@ class NumpyNamespace:
         return np.broadcast_to(array, shape)
 
     def _new(self, name: str, *args: Any, dtype: Any) -> Any:
-        """An array that is made of numbers: once, if it is small."""
+        """An array made of plain numbers: a constant of the source if it is small."""
         dtype = None if dtype is None else np.dtype(dtype)
         of = getattr(np, name)
         if any(isinstance(x, (StandIn, Count)) for x in args):
-            return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+            return self.writer.emit_call(f"np.{name}", of, args, {"dtype": dtype})
         size = int(np.prod(args[0]))
         if size <= MAX_SMALL_ELEMENTS:
             return of(*args, dtype=dtype)
-        return self.writer.called(f"np.{name}", of, args, {"dtype": dtype})
+        return self.writer.emit_call(f"np.{name}", of, args, {"dtype": dtype})
 
     def einsum(self, labels: str, *xs: Any) -> Any:
         return numpy_einsum(labels, *xs)
 
     def widened(self, labels: str, dtype: str, *xs: Any) -> Any:
-        """A call of a function, which goes part by part."""
+        """Write a call of `widened`, which casts the operands part by part."""
         name = self.writer.function(widened)
-        return self.writer.called(name, widened, (labels, dtype, *xs), {})
+        return self.writer.emit_call(name, widened, (labels, dtype, *xs), {})
 
     def pad(self, array: Any, widths: Sequence[tuple[int, int]], constant_values: float) -> Any:
         name = self.writer.function(padded)
-        return self.writer.called(name, padded, (array, widths, constant_values), {})
+        return self.writer.emit_call(name, padded, (array, widths, constant_values), {})
 
     def take(self, array: Any, at: Any, **options: Any) -> Any:
-        if isinstance(at, (StandIn, Count)):  # NumPy does not ask it who writes the call
-            return self.writer.called("np.take", _take, (array, at), options)
+        if isinstance(at, (StandIn, Count)):  # np.take does not dispatch on its indices
+            return self.writer.emit_call("np.take", _take, (array, at), options)
         return np.take(array, at, **options)
 
     def cummax(self, array: Any, axis: int) -> Any:
         return np.maximum.accumulate(array, axis=axis)
 
-    def joined_at(self, *given: Any) -> Any:
-        """A scatter changes an array, which is done in a function."""
-        return self.writer.called(self.writer.function(scattered), scattered, given, {})
+    def joined_at(self, *args: Any) -> Any:
+        """Write a call of `scattered`, which may change an array in place."""
+        return self.writer.emit_call(self.writer.function(scattered), scattered, args, {})
 
-    def threefry(self, *given: Any) -> Any:
-        """A call of a function: none of its operations are written."""
+    def threefry(self, *args: Any) -> Any:
+        """Write one call of `threefry`, none of its operations."""
         w = self.writer
-        shape = np.broadcast_shapes(*map(np.shape, given))
-        text = f"{w.function(threefry)}({', '.join(map(w.show, given))})"
+        shape = np.broadcast_shapes(*map(np.shape, args))
+        text = f"{w.function(threefry)}({', '.join(map(w.show, args))})"
         like, small = blank(shape, np.uint32), prod(shape) <= MAX_SMALL_ELEMENTS
         both = w.assign(text, None, moves=small)
         return tuple(w.assign(f"{both.name}[{k}]", like) for k in range(2))
@@ -170,7 +170,7 @@ class NumpyNamespace:
 
 
 class WritingMachine:
-    """Runs a walk once; its loops become loops of the source."""
+    """A machine that writes source: it runs a walk once, and loops become loops of the source."""
 
     def __init__(self, writer: Writer, sizes: Mapping[str, int]) -> None:
         self.writer, self.sizes = writer, sizes
@@ -181,21 +181,21 @@ class WritingMachine:
         return Count(name, span, self.number)
 
     def number(self, count: Count) -> StandIn:
-        """A counted number where it meets arrays: one of Python, which takes their type."""
+        """A counted number as an operand: a Python scalar, which takes the type of arrays."""
         return StandIn(self.writer, self.writer.atom(count), plain(count))
 
     # ---- operators
 
     def apply(self, node: Statement, env: Mapping[str, Any], *args: Any) -> Any:
         if isinstance(node.op, Foreign):
-            made = self.foreign(node.op, args)
+            result = self.foreign(node.op, args)
         elif isinstance(node.op, Uniform) and (drawn := self.draws(node.op, env)) is not None:
-            made = drawn
+            result = drawn
         else:
-            made = self.run(node.op, env, args)
-        if not any(made is x for x in args):
-            self.writer.rename(made, node.name)
-        return made
+            result = self.run(node.op, env, args)
+        if not any(result is x for x in args):
+            self.writer.rename(result, node.name)
+        return result
 
     def run(self, op: Op, env: Mapping[str, Any], args: Sequence[Any]) -> Any:
         if isinstance(op, Cut) and isinstance(at := evaluate(op.start, env, self.xp), Count):
@@ -203,19 +203,19 @@ class WritingMachine:
             return self.part(args[0], op.axis, slice(at, at + size), (size,))
         if isinstance(op, Pick) and isinstance(at := evaluate(op.at_, env, self.xp), Count):
             first, last = at.range
-            if first >= 0 and last < args[0].shape[op.axis]:  # else it may be zero
+            if first >= 0 and last < args[0].shape[op.axis]:  # elsewhere the op may give zero
                 return self.part(args[0], op.axis, at, ())
         return op.run(self.xp, env, *args)
 
     def part(self, array: Any, axis: int, at: Count | slice, sizes: tuple[int, ...]) -> StandIn:
-        """Places of an axis, whose number does not vary with where they begin."""
+        """A slice of an axis at a counted place; its size is fixed."""
         key = self.writer.key((*(slice(None),) * axis, at))
         like = blank((*array.shape[:axis], *sizes, *array.shape[axis + 1 :]), array.dtype)
         memory = memory_of(np.ndarray.__getitem__, (array,))
         return self.writer.assign(f"{self.writer.show(array)}[{key}]", like, memory=memory)
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> StandIn | None:
-        """Draws at times of the host, by a function that makes those of many launches at once."""
+        """Call a function that makes the draws of many launches at once; None if there is none."""
         w = self.writer
         draws = None if w.depth else draws_of(op, env, np)
         if draws is None:
@@ -225,7 +225,7 @@ class WritingMachine:
         return w.assign(f"{w.bound(draws, w.named('draws'))}({given})", like)
 
     def foreign(self, op: Foreign, args: Sequence[Any]) -> StandIn:
-        """One of the results of a function of another library; a call gives them all."""
+        """One result of a function of another library; one call returns them all."""
         w, type_ = self.writer, op.infer()
         which = op.fn.key, op.vmaps
         if which not in self.functions:
@@ -238,7 +238,7 @@ class WritingMachine:
     # ---- loops
 
     def carried(self, vals: Sequence[Any]) -> list[StandIn]:
-        """Names for what travels, bound to what it starts with."""
+        """Name the loop-carried variables, and bind them to their initial values."""
         w, out = self.writer, list[StandIn]()
         for x in vals:
             stem = x.name.rstrip("0123456789") if isinstance(x, StandIn) else "v"
@@ -249,7 +249,7 @@ class WritingMachine:
         return out
 
     def move(self, names: Sequence[StandIn], after: Sequence[Any]) -> None:
-        """The end of a step: what travels is what it made."""
+        """Assign the loop-carried variables at the end of a step."""
         pairs = [(n.name, self.writer.owned(x)) for n, x in zip(names, after, strict=True)]
         for line in moves(pairs):
             self.writer.do(line)
@@ -278,10 +278,10 @@ class WritingMachine:
                     w.do(f"{known} = {ends}")
             with w.block(f"if {time >= known + late}:"):
                 w.do("break")
-            goes_on, after, (made, _) = body(time, (names, stores))
+            goes_on, after, (values, _) = body(time, (names, stores))
             with w.block(f"if not {w.show(goes_on)}:"):
                 w.do(f"{ends} = min({ends}, {after})")
-            self.move(names, made)
+            self.move(names, values)
         return ends, (names, stores)
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
@@ -305,14 +305,14 @@ class WritingMachine:
             for s, n, full in zip(starts, sizes, store.shape, strict=True)
         ]
         keys = ["" if n == full else f"{at}:{at + n}" for at, n, full in box]
-        made = self.cut(store, keys, sizes)
+        copied = self.cut(store, keys, sizes)
         points = [str(at) if n == 1 else key for (at, n, _), key in zip(box, keys, strict=True)]
         shape = tuple(n for n in sizes if n != 1)
-        self.xp.points[made.name] = shape, lambda: self.cut(store, points, shape)
-        return made
+        self.xp.points[copied.name] = shape, lambda: self.cut(store, points, shape)
+        return copied
 
     def cut(self, store: StandIn, keys: Sequence[str], shape: tuple[int, ...]) -> StandIn:
-        """A copy of a part of a store."""
+        """Copy a part of a store."""
         part = f"[{key}]" if (key := joined(keys)) else ""
         like = blank(shape, store.dtype)
         return self.writer.assign(f"{store.name}{part}.copy()", like, moves=False)

@@ -27,7 +27,7 @@ _JOINS: dict[str, Any] = {
 
 
 class NumpyMesh(NumpyBackend):
-    """A thread for each worker; they wait for each other where they join."""
+    """NumPy with a thread for each worker; they wait for each other where they join values."""
 
     def __init__(self, workers: int):
         super().__init__()
@@ -37,18 +37,18 @@ class NumpyMesh(NumpyBackend):
         meeting = _Meeting(self.workers)
         run = in_silence(function(plan, region, self.machine, here=meeting.here))
 
-        def of(worker: int, given: Sequence[Any]) -> tuple[Any, ...]:
+        def of(worker: int, args: Sequence[Any]) -> tuple[Any, ...]:
             meeting.mine.worker = worker
             try:
-                return run(*(_part(x, worker) for x in given))
+                return run(*(_part(x, worker) for x in args))
             except BaseException:
-                meeting.barrier.abort()  # the others would wait for ever
+                meeting.barrier.abort()  # the others would wait forever
                 raise
 
-        def together(*given: Any) -> tuple[Any, ...]:
+        def together(*args: Any) -> tuple[Any, ...]:
             meeting.barrier.reset()
             with ThreadPoolExecutor(self.workers) as pool:
-                jobs = [pool.submit(of, k, given) for k in range(self.workers)]
+                jobs = [pool.submit(of, k, args) for k in range(self.workers)]
                 parts = [job.exception() for job in jobs]
                 broken = (threading.BrokenBarrierError,)
                 for error in sorted(filter(None, parts), key=lambda e: isinstance(e, broken)):
@@ -60,11 +60,11 @@ class NumpyMesh(NumpyBackend):
     def array(self, source: Any) -> Any:
         return self.spread([source] * self.workers)
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def spread(self, parts: Sequence[Any]) -> Any:
-        """[workers, ..]: one array for each worker."""
+        """Join one array for each worker: [workers, ..]."""
         return np.stack([np.asarray(x) for x in parts])
 
     def parts(self, array: Any) -> Iterable[Any]:
@@ -75,7 +75,7 @@ class NumpyMesh(NumpyBackend):
 
 
 class _Meeting:
-    """The point at which the workers of a launch join their values."""
+    """The point where the workers of a launch join their values."""
 
     def __init__(self, workers: int):
         self.barrier, self.mine = threading.Barrier(workers), threading.local()
@@ -85,16 +85,16 @@ class _Meeting:
         return {SHARD: self.mine.worker, JOIN: self.join}
 
     def join(self, monoid: str, array: Any) -> Any:
-        """Join a value of all workers, in their order."""
+        """Reduce a value over all workers, in their order."""
         self.brought[self.mine.worker] = array
         self.barrier.wait()
         y = reduce(_JOINS[monoid], self.brought)
-        self.barrier.wait()  # before anybody brings what is next
+        self.barrier.wait()  # before any worker brings its next value
         return y
 
 
 def _part(array: Any, worker: int) -> Any:
-    """Times are the same for all; the results of a host call are a tuple of arrays."""
+    """One worker's part of an argument: a time, an array or the results of a host call."""
     if isinstance(array, tuple):
         return tuple(_part(y, worker) for y in array)
     return array[worker, ...] if isinstance(array, np.ndarray) else array

@@ -1,4 +1,4 @@
-"""A region as Python source that calls NumPy, written down as it is walked through once.
+"""A region as Python source that calls NumPy, written while the region is walked through once.
 
     def region_2_t(seed, t_from, t_end, h, x_store, h_store):
         for t in range(t_from, t_end):
@@ -7,9 +7,9 @@
             h_store[t] = tanh
             h_ = tanh
 
-What the walk asks of arrays is asked of stand-ins, which write the call down; numbers that come at
-run time (times, ends of rows) are `Count`s. A function of another library is called as it is. The
-calls are those that the walk would make, so that the answer is the same to the last bit.
+The walk operates on stand-ins for arrays, which write each call down; numbers known at run time
+only (times, ends of rows) are `Count`s. A function of another library is called as it is. The calls
+are those that an interpreter would make, so that the answer is the same to the last bit.
 
 A program that is one region is such a function of its seed and inputs:
 
@@ -43,7 +43,7 @@ from recurra.support.source_text import tuple_of
 
 
 def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
-    """The source of a region, and what it calls by name."""
+    """The source of a region, and the objects that it mentions by name."""
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
     c = region.chunk
@@ -51,54 +51,54 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
     times = [w.named(x.dim) for x in region.around] + [w.named(x) for x in span]
     ends = [w.named(f"{e}_ended") for e in region.ends]
     points = {e.going: e.points for e in endings(plan.schedule, plan.sizes)}
-    given: list[Any] = [machine.counted(t, ANY) for t in times]
-    given += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
+    args: list[Any] = [machine.counted(t, ANY) for t in times]
+    args += [machine.counted(n, (0, points[e])) for n, e in zip(ends, region.ends, strict=True)]
     seed = w.named("seed")
-    takes = [seed, *times, *ends]
+    parameters = [seed, *times, *ends]
     names = (
         *region.held,
         *region.carried,
         *(f"{s}_store" for s in (*region.stores, *region.reads)),
     )
     for wanted, known in zip(names, arguments(plan, region), strict=True):
-        takes.append(name := w.named(wanted))
+        parameters.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
-            given.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
+            args.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
         else:
-            given.append(StandIn(w, name, blank(*known)))
-    made = function(plan, region, machine, WritingWalk)(
-        StandIn(w, seed, blank((), "uint32")), *given
+            args.append(StandIn(w, name, blank(*known)))
+    results = function(plan, region, machine, WritingWalk)(
+        StandIn(w, seed, blank((), "uint32")), *args
     )
-    head = f"def {region.name}({', '.join(takes)}):"
-    return text_of(head, w.items, tuple_of([*map(w.owned, made)])), w.scope
+    head = f"def {region.name}({', '.join(parameters)}):"
+    return text_of(head, w.items, tuple_of([*map(w.owned, results)])), w.scope
 
 
 def written_whole(
     plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """The source of a program that is one region, for inputs like these, and what it calls."""
+    """The source of a program that is one region, for inputs of these types; and its objects."""
     w = Writer()
     machine = WritingMachine(w, plan.sizes)
     seed, dictionary = w.named("seed"), w.named("inputs")
-    given = dict[str, Any]()
+    args = dict[str, Any]()
     for name, x in inputs.items():
-        given[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
-        w.items.append(Line(given[name].name, f"{dictionary}[{name!r}]"))
+        args[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
+        w.items.append(Line(args[name].name, f"{dictionary}[{name!r}]"))
     launch = function(plan, region, machine, WritingWalk)
     whole = single_launch(plan, region, launch, machine, finish)
-    made = whole(StandIn(w, seed, blank((), "uint32")), given)
-    gives = w.apart(made, (x.name for x in given.values()))
+    results = whole(StandIn(w, seed, blank((), "uint32")), args)
+    gives = w.apart(results, (x.name for x in args.values()))
     head = f"def {region.name}({seed}, {dictionary}):"
     return text_of(head, w.items, tuple_of(gives)), w.scope
 
 
 class WritingWalk(Walk):
-    """Tells where values begin and end."""
+    """A walk that tells the writer where values begin and end."""
 
     def execute(self, statement: str, state: Scope) -> None:
         super().execute(statement, state)
-        made = state.vals[self.statements[statement].array]
-        self.machine.writer.keep(made)  # pyright: ignore[reportAttributeAccessIssue]
+        value = state.vals[self.statements[statement].array]
+        self.machine.writer.keep(value)  # pyright: ignore[reportAttributeAccessIssue]
 
     def run(self, loop: Loop, lo: Any, hi: Any, active: frozenset[str], state: Scope) -> None:
         with self.machine.writer.step():  # pyright: ignore[reportAttributeAccessIssue]
@@ -106,19 +106,19 @@ class WritingWalk(Walk):
 
 
 def compiled(plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-    """The function that the source of a region defines."""
+    """Return the function that the source of a region defines."""
     return defined(region, *written(plan, region))
 
 
 def compiled_whole(
     plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
 ) -> WholeProgram:
-    """The function that the source of a program of one region defines."""
+    """Return the function that the source of a program of one region defines."""
     return defined(region, *written_whole(plan, region, finish, inputs))
 
 
 def defined(region: Region, text: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function of a source, with the names that it finds in its scope."""
+    """Execute source in a scope; return the function of the region's name."""
     scope = {"np": np, **scope}
     exec(compile(text, f"<recurra {region.name}>", "exec"), scope)
     return scope[region.name]

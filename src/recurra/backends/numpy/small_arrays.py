@@ -8,7 +8,7 @@ import numpy as np
 
 
 def padded(array: np.ndarray, widths: Sequence[tuple[int, int]], value: float) -> np.ndarray:
-    """Pad with a value: np.pad takes eight times as long."""
+    """Pad an array with a constant; np.pad takes eight times as long."""
     y = np.full(
         [a + n + b for n, (a, b) in zip(array.shape, widths, strict=True)], value, array.dtype
     )

@@ -1,4 +1,4 @@
-"""Stand-ins for arrays, which have a type and no numbers: what is done to them is written down."""
+"""Stand-ins for arrays: they have a type and no numbers, and write operations on them down."""
 
 from __future__ import annotations
 
@@ -24,23 +24,32 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
-NEW = {np.where, np.take, np.concatenate, padded, np.sort, np.argsort, np.cumsum, np.cumprod}
+NEW = {  # functions whose results always have memory of their own
+    np.where,
+    np.take,
+    np.concatenate,
+    padded,
+    np.sort,
+    np.argsort,
+    np.cumsum,
+    np.cumprod,
+}
 
 
 class Unwritten(TypeError):
-    """An operator asks for what is known at run time only."""
+    """An operator needs a value that is known at run time only."""
 
 
 class Source(Protocol):
-    """The code that records operations on stand-ins."""
+    """The writer of the operations on stand-ins."""
 
-    def atom(self, array: Any) -> str: ...
+    def atom(self, value: Any) -> str: ...
     def key(self, key: Any) -> str: ...
     def function(self, func: Any) -> str: ...
-    def made(
+    def emit_result(
         self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any: ...
-    def called(
+    def emit_call(
         self,
         name: str,
         func: Callable[..., Any],
@@ -51,9 +60,9 @@ class Source(Protocol):
 
 
 class StandIn(NDArrayOperatorsMixin):
-    """Stands for an array of the source, called `name`; `like` has its type and no memory.
+    """An array of the source, called `name`; `like` has its type and no memory.
 
-    `memory` names the arrays whose memory it may have.
+    `memory` names the arrays whose memory it may share.
     """
 
     def __init__(self, writer: Source, name: str, like: Any, memory: Iterable[str] = ()) -> None:
@@ -82,14 +91,14 @@ class StandIn(NDArrayOperatorsMixin):
         name = ufunc.__name__
         if method == "__call__" and name in OPERATORS and not options:
             text = f" {OPERATORS[name]} ".join(map(self.writer.atom, args))
-            return self.writer.made(text, ufunc, args, {})
+            return self.writer.emit_result(text, ufunc, args, {})
         whole = self.writer.function(ufunc) + ("" if method == "__call__" else f".{method}")
-        return self.writer.called(whole, getattr(ufunc, method), args, options)
+        return self.writer.emit_call(whole, getattr(ufunc, method), args, options)
 
     def __array_function__(self, func: Any, types: Any, args: Any, options: Any) -> Any:
-        if func in REDUCTIONS and len(args) == 1:  # what NumPy calls in the end
+        if func in REDUCTIONS and len(args) == 1:  # the reduction that NumPy calls itself
             return REDUCTIONS[func].reduce(*args, **{"axis": None, **options})
-        return self.writer.called(self.writer.function(func), func, args, options)
+        return self.writer.emit_call(self.writer.function(func), func, args, options)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(np.ndarray, name)
@@ -97,13 +106,15 @@ class StandIn(NDArrayOperatorsMixin):
             raise Unwritten(f"{name} of an array")
 
         def call(*args: Any, **options: Any) -> Any:
-            return self.writer.called(f"{self.name}.{name}", method, args, options, self)
+            return self.writer.emit_call(f"{self.name}.{name}", method, args, options, self)
 
         return call
 
     def __getitem__(self, key: Any) -> Any:
         text = self.writer.key(key)
-        return self.writer.made(f"{self.name}[{text}]", np.ndarray.__getitem__, (self, key), {})
+        return self.writer.emit_result(
+            f"{self.name}[{text}]", np.ndarray.__getitem__, (self, key), {}
+        )
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise Unwritten("an array is changed")
@@ -118,10 +129,10 @@ class StandIn(NDArrayOperatorsMixin):
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
 
 
-def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Call a function without numbers, to know the type of its result.
+def infer_result(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """A blank array or a value of the type of a function's result.
 
-    One that works number by number is called with a single number of each operand.
+    An elementwise function is called with a single number of each operand.
     """
     if isinstance(func, np.ufunc) and not func.signature and not options:
         shapes = [np.shape(plain(x)) for x in args]
@@ -129,14 +140,14 @@ def made_of(func: Callable[..., Any], args: Sequence[Any], options: Mapping[str,
                for x, shape in zip(args, shapes, strict=True)]  # fmt: skip
         few = [x if not np.shape(x) or np.size(x) else np.zeros((1,) * np.ndim(x), x.dtype)
                for x in few]  # fmt: skip
-        made = func(*few)
+        result = func(*few)
         shape = np.broadcast_shapes(*shapes)
-        return made if not shape else blank(shape, made.dtype)
+        return result if not shape else blank(shape, result.dtype)
     return func(*map(plain, args), **{k: plain(x) for k, x in options.items()})
 
 
 def memory_of(func: Callable[..., Any], args: Any) -> frozenset[str]:
-    """The arrays whose memory a function's result may have: none, of one that always makes new."""
+    """The arrays whose memory a function's result may share; none if it is always new."""
     is_ufunc = isinstance(func, np.ufunc) or isinstance(getattr(func, "__self__", None), np.ufunc)
     is_product = func is np.einsum and len(args) > 2
     if is_ufunc or is_product or func in NEW:
@@ -144,34 +155,34 @@ def memory_of(func: Callable[..., Any], args: Any) -> frozenset[str]:
     return frozenset[str]().union(*(x.memory for x in stand_ins(args)))
 
 
-def stand_ins(array: Any) -> Iterator[StandIn]:
-    """All stand-ins in tuples and lists."""
-    if isinstance(array, StandIn):
-        yield array
-    elif isinstance(array, (tuple, list)):
-        for y in cast("Sequence[Any]", array):
+def stand_ins(tree: Any) -> Iterator[StandIn]:
+    """All stand-ins in nested tuples and lists."""
+    if isinstance(tree, StandIn):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for y in cast("Sequence[Any]", tree):
             yield from stand_ins(y)
 
 
-def plain(array: Any) -> Any:
-    """Arrays and numbers of the types of stand-ins and counted numbers."""
-    match array:
+def plain(value: Any) -> Any:
+    """Replace stand-ins and counted numbers by arrays and numbers of their types."""
+    match value:
         case StandIn():
-            return array.like
+            return value.like
         case Count():
             return (
-                bool(array.range[0]) if array.truth else min(max(array.range[0], 0), array.range[1])
+                bool(value.range[0]) if value.truth else min(max(value.range[0], 0), value.range[1])
             )
         case slice():
-            return slice(plain(array.start), plain(array.stop), plain(array.step))
+            return slice(plain(value.start), plain(value.stop), plain(value.step))
         case tuple() | list():
-            return type(array)(map(plain, array))
+            return type(value)(map(plain, value))
         case _:
-            return array
+            return value
 
 
 def blank(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An array of a type, without memory: all of its elements are one."""
+    """An array of a type without memory: all elements are the same zero."""
     return np.broadcast_to(np.zeros((), dtype), tuple(shape))
 
 

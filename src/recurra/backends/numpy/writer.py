@@ -13,7 +13,8 @@ import numpy as np
 
 from recurra.backends.bounded_int import Count
 from recurra.backends.numpy.code import CodeBlock, Line
-from recurra.backends.numpy.stand_in import StandIn, made_of, memory_of, plain, without_memory
+from recurra.backends.numpy.stand_in import StandIn, infer_result, memory_of, plain, without_memory
+from recurra.backends.source_text import FreeNames, tuple_of
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.support.source_text import FreeNames, tuple_of
 
@@ -22,7 +23,7 @@ TAKEN = {"np", *dir(builtins), *keyword.kwlist}
 
 @dataclass
 class Writer:
-    """The source as far as it is written, and what it calls by name."""
+    """The source written so far, and the objects that it mentions by name."""
 
     scope: dict[str, Any] = field(default_factory=dict[str, Any])
     items: list[Line | CodeBlock] = field(
@@ -39,14 +40,14 @@ class Writer:
     def named(self, wanted: str) -> str:
         return self.names.named(wanted)
 
-    def bound(self, array: Any, stem: str) -> str:
-        """The name of an object that the source finds in its scope."""
+    def bound(self, value: Any, stem: str) -> str:
+        """Bind an object in the scope of the source; return its name."""
         name = self.fresh(stem)
-        self.scope[name] = array
+        self.scope[name] = value
         return name
 
     def function(self, func: Any) -> str:
-        """The name by which a function is called."""
+        """The name by which the source calls a function, such as `np.exp`."""
         name = func.__name__
         if getattr(np, name, None) is func:
             return f"np.{name}"
@@ -55,44 +56,44 @@ class Writer:
 
     # ---- text of operands
 
-    def atom(self, array: Any) -> str:
+    def atom(self, value: Any) -> str:
         return (
-            f"({array})"
-            if isinstance(array, Count) and not str(array).isidentifier()
-            else self.show(array)
+            f"({value})"
+            if isinstance(value, Count) and not str(value).isidentifier()
+            else self.show(value)
         )
 
-    def show(self, array: Any) -> str:
-        match array:
+    def show(self, value: Any) -> str:
+        match value:
             case StandIn():
-                return array.name
+                return value.name
             case Count():
-                return str(array)
+                return str(value)
             case bool() | int() | str() | None:
-                return repr(array)
+                return repr(value)
             case tuple() | list():
-                inner = [*map(self.show, array)]
-                return f"[{', '.join(inner)}]" if isinstance(array, list) else tuple_of(inner)
-            case float() if array == array and abs(array) != float("inf"):
-                return repr(array)
-            case np.dtype() if hasattr(np, array.name):
-                return f"np.{array.name}"
+                inner = [*map(self.show, value)]
+                return f"[{', '.join(inner)}]" if isinstance(value, list) else tuple_of(inner)
+            case float() if value == value and abs(value) != float("inf"):
+                return repr(value)
+            case np.dtype() if hasattr(np, value.name):
+                return f"np.{value.name}"
             case _:
-                return self.bound(array, "c")
+                return self.bound(value, "c")
 
     def key(self, key: Any) -> str:
         parts = key if isinstance(key, tuple) else (key,)
         return ", ".join(map(self.part, parts)) or "()"
 
-    def part(self, array: Any) -> str:
-        if isinstance(array, slice):
-            ends = ["" if e is None else self.show(e) for e in (array.start, array.stop)]
-            return ":".join(ends) + ("" if array.step is None else f":{self.show(array.step)}")
-        return "..." if array is Ellipsis else self.show(array)
+    def part(self, value: Any) -> str:
+        if isinstance(value, slice):
+            ends = ["" if e is None else self.show(e) for e in (value.start, value.stop)]
+            return ":".join(ends) + ("" if value.step is None else f":{self.show(value.step)}")
+        return "..." if value is Ellipsis else self.show(value)
 
     # ---- calls
 
-    def called(
+    def emit_call(
         self,
         name: str,
         func: Callable[..., Any],
@@ -100,22 +101,22 @@ class Writer:
         options: Mapping[str, Any],
         *mine: StandIn,
     ) -> Any:
-        """Write a call; return a stand-in for its result, or the result if it is known."""
-        given = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
-        return self.made(f"{name}({', '.join(given)})", func, (*mine, *args), options)
+        """Write a call; return a stand-in for its result, or the result if the types tell it."""
+        texts = [*map(self.show, args), *(f"{k}={self.show(x)}" for k, x in options.items())]
+        return self.emit_result(f"{name}({', '.join(texts)})", func, (*mine, *args), options)
 
-    def made(
+    def emit_result(
         self, text: str, func: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
     ) -> Any:
-        """A line `name = text`, for what the function makes of such operands."""
-        like, memory = made_of(func, args, options), memory_of(func, args)
+        """Write the line `name = text` for the result of a function of these operands."""
+        like, memory = infer_result(func, args, options), memory_of(func, args)
         if isinstance(like, (tuple, list)) and any(isinstance(x, np.ndarray) for x in like):
             whole = self.assign(text, None, memory=memory)
             return tuple(
                 self.assign(f"{whole.name}[{k}]", x, memory=memory) for k, x in enumerate(like)
             )
         if not isinstance(like, (np.ndarray, np.generic)):
-            return like  # of the type alone: a shape, a rank
+            return like  # known by the types alone: a shape, a rank
         return self.assign(text, like, memory=memory)
 
     def assign(
@@ -126,21 +127,23 @@ class Writer:
         moves: bool = True,
         memory: Iterable[str] = (),
     ) -> StandIn:
-        """A line; one that `moves`, and is small, is written once, however often it is asked for,
-        and before the loops in which it is the same. It may have the `memory` of other arrays."""
+        """Write the line `name = text`; a small one that is `moves` is written once, and hoisted.
+
+        `memory` names the arrays whose memory the result may share.
+        """
         moves = moves and np.size(like) <= MAX_SMALL_ELEMENTS
         for known in self.known if moves else ():
             if text in known:
                 return known[text]
         name = self.fresh(stem)
         self.items.append(Line(name, text, moves=moves))
-        made = StandIn(self, name, without_memory(like), memory)
+        result = StandIn(self, name, without_memory(like), memory)
         if moves:
-            self.known[-1][text] = made
-        return made
+            self.known[-1][text] = result
+        return result
 
     def once(self, text: str) -> StandIn:
-        """The results of a call, which is written once in a block."""
+        """The results of a call that is written once in a block."""
         known = self.known[-1]
         if text not in known:
             known[text] = self.assign(text, None, moves=False)
@@ -149,23 +152,23 @@ class Writer:
     def do(self, text: str) -> None:
         self.items.append(Line("", text))
 
-    def rename(self, array: Any, wanted: str) -> None:
-        """Name the last line's result after a statement, whose value it is."""
+    def rename(self, value: Any, wanted: str) -> None:
+        """Name the last line after its statement, if it made the statement's value."""
         last = self.items[-1] if self.items else None
-        if isinstance(array, StandIn) and isinstance(last, Line) and last.name == array.name:
-            last.name = array.name = self.named(wanted)
+        if isinstance(value, StandIn) and isinstance(last, Line) and last.name == value.name:
+            last.name = value.name = self.named(wanted)
             last.is_value = True
 
     @property
     def depth(self) -> int:
-        """The loops and conditions around the next line."""
+        """The number of loops and conditions around the next line."""
         return len(self.known) - 1
 
     @contextmanager
     def block(self, head: str) -> Generator[None]:
-        made = CodeBlock(head)
-        self.items.append(made)
-        around, self.items = self.items, made.body
+        opened = CodeBlock(head)
+        self.items.append(opened)
+        around, self.items = self.items, opened.body
         self.known.append({})
         try:
             yield
@@ -173,15 +176,15 @@ class Writer:
             self.items = around
             self.known.pop()
 
-    def keep(self, array: Any) -> None:
-        """A read that is the value of a statement."""
+    def keep(self, value: Any) -> None:
+        """Mark the last line as the value of a statement, if it is a read that is one."""
         last = next((it for it in reversed(self.items) if isinstance(it, Line) and it.name), None)
-        if isinstance(array, StandIn) and last is not None and last.name == array.name:
+        if isinstance(value, StandIn) and last is not None and last.name == value.name:
             last.is_value = True
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """Write a step of a loop of one: its values end with it."""
+        """Lines that may be the only step of a loop: their values end with them."""
         begin = len(self.items)
         yield
         values = [x for x in self.items[begin:] if isinstance(x, Line) and x.is_value]
@@ -191,18 +194,17 @@ class Writer:
             for x in values:
                 x.end = x.end or end
 
-    def owned(self, array: Any) -> str:
-        """A value that leaves, or travels: never an array that the source has for itself."""
+    def owned(self, value: Any) -> str:
+        """The text of a result or loop-carried value; a constant of the source is copied."""
         return (
-            f"{self.show(array)}.copy()"
-            if isinstance(array, (np.ndarray, np.generic))
-            else self.show(array)
+            f"{self.show(value)}.copy()"
+            if isinstance(value, (np.ndarray, np.generic))
+            else self.show(value)
         )
 
-    def apart(self, xs: Sequence[Any], given: Iterable[str]) -> list[str]:
-        """Arrays for the caller, each of which has memory of its own: not that of what he has
-        `given`, or of another result."""
-        out, taken = list[str](), set(given)
+    def apart(self, xs: Sequence[Any], arguments: Iterable[str]) -> list[str]:
+        """Texts of results in memory of their own: not that of an argument or another result."""
+        out, taken = list[str](), set(arguments)
         for x in xs:
             memory = x.memory if isinstance(x, StandIn) else frozenset[str]()
             mine = isinstance(x, StandIn) and memory.isdisjoint(taken)

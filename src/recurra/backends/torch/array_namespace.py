@@ -17,8 +17,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 from recurra.codegen.widened_product import in_parts
 from recurra.ops.random import threefry_rounds
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 Tensor = torch.Tensor
 DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
@@ -34,11 +34,11 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
-def inferring(make: Callable[Given, Made]) -> Callable[Given, Made]:
-    """A function that makes tensors in inference mode, which the first that is called enters."""
+def inferring(make: Callable[Params, Result]) -> Callable[Params, Result]:
+    """Run a function in inference mode, unless that is on already."""
 
     @wraps(make)
-    def run(*args: Given.args, **options: Given.kwargs) -> Made:
+    def run(*args: Params.args, **options: Params.kwargs) -> Result:
         if torch.is_inference_mode_enabled():
             return make(*args, **options)
         with torch.inference_mode():
@@ -49,7 +49,7 @@ def inferring(make: Callable[Given, Made]) -> Callable[Given, Made]:
 
 @cache
 def dtype_of(name: Any) -> torch.dtype:
-    """The dtype that holds numbers of a NumPy dtype, or of its name."""
+    """The torch dtype for numbers of a NumPy dtype, or of its name."""
     return name if isinstance(name, torch.dtype) else DTYPES[np.dtype(name).name]
 
 
@@ -60,7 +60,7 @@ def axes_of(tensor: Tensor, axis: Any) -> tuple[int, ...]:
 
 
 def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
-    """A product whose operands are widened part by part."""
+    """A contraction whose operands are cast to `dtype` part by part."""
 
     def cast(tensor: Tensor) -> Tensor:
         return tensor.to(dtype_of(dtype))
@@ -71,19 +71,19 @@ def widened(labels: str, dtype: str, *xs: Tensor) -> Tensor:
     return in_parts(labels, dtype, xs, cast, torch.einsum, empty)
 
 
-def threefry(*given: Tensor) -> Any:
-    """`ops.random.threefry` of tensors; where calls are written down, it is one."""
-    if has_torch_function(given):
-        return handle_torch_function(threefry, given, *given)
-    if given[0].device.type != "meta":
-        return threefry_rounds(TorchNamespace(given[0].device.type), *given)
-    shape = torch.broadcast_shapes(*(x.shape for x in given))
-    held = [torch.empty(shape, dtype=torch.int32, device="meta") for _ in range(5)]  # in a round
-    return tuple(held[:2])
+def threefry(*args: Tensor) -> Any:
+    """`ops.random.threefry` on tensors; recorded as one call."""
+    if has_torch_function(args):
+        return handle_torch_function(threefry, args, *args)
+    if args[0].device.type != "meta":
+        return threefry_rounds(TorchNamespace(args[0].device.type), *args)
+    shape = torch.broadcast_shapes(*(x.shape for x in args))
+    live = [torch.empty(shape, dtype=torch.int32, device="meta") for _ in range(5)]  # in a round
+    return tuple(live[:2])
 
 
 class TorchNamespace:
-    """`xp` for operators; tensors are made on one device, and in inference mode."""
+    """The array namespace `xp` of operators; tensors are made on one device, in inference mode."""
 
     def __init__(self, device: str):
         self.device = device
@@ -106,13 +106,13 @@ class TorchNamespace:
 
     @inferring
     def constant(self, array: np.ndarray) -> Tensor:
-        """A tensor with the numbers of an array, in memory of its own."""
+        """Copy a NumPy array to a tensor."""
         array = (
             array.copy() if min(array.strides, default=0) < 0 else array
         )  # PyTorch has no strides below 0
         bits = {"uint32": np.int32, "bfloat16": np.int16}.get(array.dtype.name, array.dtype)
-        held = torch.tensor(array.view(bits), device=self.device)
-        return held.view(dtype_of(array.dtype))
+        tensor = torch.tensor(array.view(bits), device=self.device)
+        return tensor.view(dtype_of(array.dtype))
 
     @inferring
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Tensor:
@@ -207,7 +207,7 @@ class TorchNamespace:
         return torch.sort(self.sortable(tensor), dim=axis)[0]
 
     def sortable(self, tensor: Tensor) -> Tensor:
-        """A GPU sorts by the bits: a NaN with a sign would come first."""
+        """Clear the sign of NaNs: a GPU sorts by bits, so that a negative NaN would come first."""
         if self.device == "cpu" or not tensor.is_floating_point():
             return tensor
         return torch.where(tensor == tensor, tensor, torch.nan)
@@ -245,7 +245,7 @@ class TorchNamespace:
         return self.summed_products(labels, *xs)
 
     def summed_products(self, labels: str, *xs: Tensor) -> Tensor:
-        """An einsum of integers, whose products cuBLAS has not: all of them, and then their sum."""
+        """An einsum of integers, which cuBLAS lacks: the sum of elementwise products."""
         ins, out = labels.split("->")
         every = [*out, *sorted(set(ins) - set(out) - {","})]
         product: Tensor | None = None
@@ -270,7 +270,7 @@ class TorchNamespace:
         return torch.minimum(self.asarray(left), self.asarray(right))
 
     def sign(self, tensor: Tensor) -> Tensor:
-        """Torch calls the sign of what is no number 0."""
+        """The sign; NaN for NaN, where torch returns 0."""
         return torch.where(tensor == tensor, torch.sign(tensor), tensor)
 
     def clip(self, array: Any, low: Any, high: Any) -> Tensor:
@@ -282,5 +282,5 @@ class TorchNamespace:
         return (tensor >> count) & ((1 << (32 - count)) - 1)
 
     def __getattr__(self, name: str) -> Any:
-        """Names that torch shares with the standard."""
+        """Functions that torch shares with the Array API."""
         return getattr(torch, name)

@@ -1,4 +1,4 @@
-"""Attention by `scaled_dot_product_attention`: views of stores in, cut to what there is."""
+"""Attention by `scaled_dot_product_attention`, on views of stores cut to their valid length."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def attention(
     queries: Tensor,
     keys: Tensor,
     value_rows: Tensor,
-    *seen: Tensor,
+    *masks: Tensor,
 ) -> Tensor:
-    """The op of these labels on the first `length` of the range.
+    """Compute the op of these labels on the first `length` positions of the range.
 
     Rows of the same keys, such as the heads of a group, are rows of one query matrix: no key is
-    read twice. With a cap, which the kernel has not, it is two products and a softmax.
+    read twice. A cap, which the kernel does not support, takes two products and a softmax.
     """
     r = roles(scores, values, axis, mask)
     keys, value_rows = (
         keys.narrow(r.k.index(r.n), 0, length),
         value_rows.narrow(r.v.index(r.n), 0, length),
     )
-    q4, k4 = _as(queries, r.q, r.batch, r.rows, r.d), _as(keys, r.k, r.batch, r.n, r.d)
-    v4 = _as(value_rows, r.v, r.batch, r.n, r.e)
+    q4, k4 = _as_4d(queries, r.q, r.batch, r.rows, r.d), _as_4d(keys, r.k, r.batch, r.n, r.d)
+    v4 = _as_4d(value_rows, r.v, r.batch, r.n, r.e)
     bias = None
-    for x in seen:
+    for x in masks:
         x = x.narrow(r.seen.index(r.n), 0, length) if r.n in r.seen else x
         bias = _mask(x, r, queries.dtype)
     if cap:
@@ -54,21 +54,23 @@ def roles(scores: str, values: str, axis: int, mask: str) -> Roles:
     return Attention(scores=scores, values=values, axis=axis, mask=mask).roles()
 
 
-def _as(tensor: Tensor, mine: str, batch: str, rows: str, last: str) -> Tensor:
-    """[.., rows, last], four axes: what the kernel wants."""
+def _as_4d(tensor: Tensor, mine: str, batch: str, rows: str, last: str) -> Tensor:
+    """Permute and reshape to the four axes [.., .., rows, last] of the kernel."""
     tensor = tensor.permute([mine.index(c) for c in (*batch, *rows, *last)])
     return tensor.reshape(
-        *_two(tensor.shape[: len(batch)]), prod(tensor.shape[len(batch) : -1]), tensor.shape[-1]
+        *_two_axes(tensor.shape[: len(batch)]),
+        prod(tensor.shape[len(batch) : -1]),
+        tensor.shape[-1],
     )
 
 
-def _two(batch: Sequence[int]) -> tuple[int, int]:
-    """Sizes of a batch as those of two axes."""
+def _two_axes(batch: Sequence[int]) -> tuple[int, int]:
+    """Merge the sizes of a batch into those of two axes."""
     return prod(batch[:-1]), prod(batch[-1:])
 
 
 def _mask(tensor: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
-    """The addend of scores [.., rows, n]: a number that takes no weight, where masked."""
+    """The bias of scores [.., rows, n]: 0, or a number so low that masked keys have no weight."""
     order = [c for c in (*roles.batch, *roles.rows, roles.n) if c in roles.seen]
     tensor = tensor.permute([roles.seen.index(c) for c in order])
     shape = [
@@ -78,11 +80,11 @@ def _mask(tensor: Tensor, roles: Roles, dtype: torch.dtype) -> Tensor:
     shown = torch.zeros((), dtype=dtype, device=tensor.device)
     bias = torch.where(tensor.reshape(shape), shown, torch.full_like(shown, FAR))
     lead = len(roles.batch)
-    return bias.reshape(*_two(shape[:lead]), prod(shape[lead:-1]), shape[-1])
+    return bias.reshape(*_two_axes(shape[:lead]), prod(shape[lead:-1]), shape[-1])
 
 
 def _restore_axes(result: Tensor, queries: Tensor, roles: Roles) -> Tensor:
-    """[.., rows, e] → the axes of the result."""
+    """Permute [.., rows, e] to the axes of the result."""
     size = dict(zip(roles.q, queries.shape, strict=True))
     result = result.reshape([*(size[c] for c in (*roles.batch, *roles.rows)), result.shape[-1]])
     have = (*roles.batch, *roles.rows, roles.e)

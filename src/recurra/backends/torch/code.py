@@ -1,8 +1,8 @@
-"""Code: a region as data: kernels (straight-line tensor code), loops, effects on stores.
+"""A region as data: kernels (straight-line tensor code), loops, writes to stores.
 
 region  = items
 item    = StraightLineCode | For | Write | Bind
-A kernel is a pure function: what it takes and gives are tensors; stores change only in a Write.
+A kernel is a pure function of tensors; stores change only in a Write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recurra.support.source_text import words
 
 @dataclass
 class StraightLineCode:
-    """Straight-line code without effects: `name = text` line by line."""
+    """A kernel: straight-line code without effects, `name = text` line by line."""
 
     lines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     takes: dict[str, None] = field(default_factory=dict[str, None])  # tensors of the region
@@ -48,9 +48,9 @@ class Bind:
 
 @dataclass
 class For:
-    """A loop; `starts` before it and `steps` at the end of its body bind what travels.
+    """A loop; `starts` before it and `steps` at the end of its body bind carried variables.
 
-    With `stop`, it ends before the first step at which that holds.
+    With `stop`, it ends before the first step at which that condition holds.
     """
 
     clock: str
@@ -68,7 +68,7 @@ Item = StraightLineCode | Write | Bind | For
 
 
 def used(items: list[Item]) -> set[str]:
-    """Tensors that items read and that are made outside of the kernel that reads them."""
+    """The tensors that items read and that are made outside of the kernel that reads them."""
     out: set[str] = set()
     for it in items:
         match it:
@@ -97,14 +97,14 @@ def kernels(items: list[Item], runs: int = 1) -> list[StraightLineCode]:
 
 
 def finish(items: list[Item], results: list[str], region: str) -> None:
-    """Names the kernels, and says what each must give; dead lines and kernels go."""
+    """Prune dead lines and kernels, decide what each kernel returns, and name the kernels."""
     prune(items, set(results))
     for n, k in enumerate(kernels(items)):
         k.name = f"{region}_kernel_{n + 1}"
 
 
 def prune(items: list[Item], live: set[str]) -> None:
-    """Drops kernels, and their lines, that make nothing of what is read behind them."""
+    """Drop kernels, and lines of them, whose results are not read after them."""
     kept = list[Item]()
     for it in reversed(items):
         if isinstance(it, For):
@@ -119,7 +119,7 @@ def prune(items: list[Item], live: set[str]) -> None:
 
 
 def shorten(kernel: StraightLineCode, live: set[str]) -> None:
-    """Keeps the lines that what is `live` needs; takes and views are those that are left."""
+    """Keep the lines, parameters and results of a kernel that `live` names need."""
     kernel.gives = {n: None for n in (*(n for n, _ in kernel.lines), *kernel.views) if n in live}
     need, kept = set(kernel.gives), list[tuple[str, str]]()
     for name, text in reversed(kernel.lines):

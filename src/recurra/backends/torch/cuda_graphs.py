@@ -1,12 +1,12 @@
-"""Loops whose every launch is the same are recorded once and played back (CUDA graphs).
+"""Loops of equal launches are recorded once and played back (CUDA graphs).
 
     for t in range(0, 250): ..      →      x, y = region_2_loop_1(a, b, o_store)
 
 A graph replays launches with the addresses that they had. So a loop may be one if nothing in it
-depends on a number that changes from call to call: its bounds are numbers, it reads no clock from
-around it, calls nothing else and asks nothing. Tensors that it takes are copied to where they were
-when it was recorded, what it gives is copied out; stores are changed in place, where they lie. If
-a store lies elsewhere, as in another run, the loop is recorded anew.
+depends on a number that changes from call to call: its bounds are numbers, it reads no outer loop
+counter, calls no other library and does not branch on data. Its arguments are copied to where they
+were when it was recorded, its results are copied out; stores are changed in place. If a store has
+another address, as in another run, the loop is recorded anew.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Record = Callable[[Callable[[], None]], Replay]
 
 @dataclass(frozen=True)
 class Captured:
-    """A loop as a function of tensors and stores, giving what travels out of it."""
+    """A loop as a function of tensors and stores, returning its carried variables."""
 
     loop: For
     name: str
     takes: tuple[str, ...]
-    stores: tuple[str, ...]  # those that it writes first
+    stores: tuple[str, ...]  # the written ones first
     gives: tuple[str, ...]
     written: int
 
@@ -44,7 +44,7 @@ def captured(
 ) -> list[Captured]:
     """The outermost loops that may be graphs, in the order of the code.
 
-    A region is given `numbers`, such as times, `values`, tensors, and `stores`.
+    The arguments of the region are `numbers`, such as times, `values`, tensors, and `stores`.
     """
     numbers = numbers | set(_numbers(items))
     values = (values | set(_bound(items))) - numbers
@@ -55,15 +55,15 @@ def captured(
         mentioned = used([loop]) | _targets(loop)
         takes = tuple(sorted((mentioned & values) - set(_bound([loop]))))
         written = sorted(_targets(loop))
-        held = (*written, *sorted((mentioned & stores) - set(written)))
+        touched = (*written, *sorted((mentioned & stores) - set(written)))
         gives = tuple(n for n, _ in loop.starts)
         loop.name = f"{region}_loop_{len(out) + 1}"
-        out.append(Captured(loop, loop.name, takes, held, gives, len(written)))
+        out.append(Captured(loop, loop.name, takes, touched, gives, len(written)))
     return out
 
 
 def launches(loop: For) -> int:
-    """Launches of one run through a loop, at least."""
+    """The number of launches of one run through a loop, at least."""
     per = 0
     for it in loop.body:
         match it:
@@ -86,7 +86,7 @@ def _outermost(items: Sequence[Item], numbers: set[str]) -> Iterator[For]:
 
 
 def _steady(loop: For, numbers: set[str]) -> bool:
-    """Is every run through it the same, but for what its tensors hold?"""
+    """Is every run through the loop the same, but for the contents of its tensors?"""
     if loop.stop or not (_number(loop.lo) and _number(loop.hi)):
         return False
     numbers = numbers - {loop.clock}
@@ -110,7 +110,7 @@ def _number(text: str) -> bool:
 
 
 def _numbers(items: Sequence[Item]) -> Iterator[str]:
-    """Names of numbers: clocks, and where rows end."""
+    """The names of numbers: loop counters, and ends of rows."""
     for it in items:
         if isinstance(it, For):
             yield it.clock
@@ -119,7 +119,7 @@ def _numbers(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _targets(loop: For) -> set[str]:
-    """The stores that it writes."""
+    """The stores that a loop writes."""
     out: set[str] = set()
     for it in loop.body:
         match it:
@@ -133,7 +133,7 @@ def _targets(loop: For) -> set[str]:
 
 
 def _bound(items: Sequence[Item]) -> Iterator[str]:
-    """Names that are given a value inside."""
+    """The names that are assigned inside."""
     for it in items:
         match it:
             case StraightLineCode():
@@ -151,7 +151,7 @@ def _bound(items: Sequence[Item]) -> Iterator[str]:
 
 
 def on_cuda(run: Callable[[], None]) -> Replay:
-    """Records what `run` launches; it has been run once, on a stream of its own, before that."""
+    """Record the launches of `run` as a graph, after one run on a stream of its own."""
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -159,7 +159,9 @@ def on_cuda(run: Callable[[], None]) -> Replay:
         run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others go on meanwhile
+    with torch.cuda.graph(
+        graph, capture_error_mode="thread_local"
+    ):  # other threads may launch meanwhile
         run()
     return graph.replay
 
@@ -168,52 +170,52 @@ def on_cuda(run: Callable[[], None]) -> Replay:
 class RecordedLoop:
     """A loop that is recorded at its second call, and played back from the third on.
 
-    The first call runs as it is: kernels are compiled, workspaces made. To record runs the loop
-    again, so that the second works on copies of the stores.
+    The first call runs as it is: kernels are compiled, workspaces made. Recording runs the loop
+    again, so that the stores are restored afterwards.
     """
 
     run: Function
-    stores: int  # the last arguments, those that it writes first
+    stores: int  # the number of last arguments that are stores, the written ones first
     written: int
     record: Record = on_cuda
     calls: int = 0
-    where: tuple[int, ...] = ()
+    addresses: tuple[int, ...] = ()
     replay: Replay | None = None
-    given: tuple[Tensor, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
     made: list[tuple[Tensor, ...]] = field(default_factory=list[tuple[Tensor, ...]])
-    alone: Lock = field(default_factory=Lock)  # its memory is that of one call at a time
+    lock: Lock = field(default_factory=Lock)  # one call at a time uses its memory
 
     def __call__(self, *args: Any) -> tuple[Tensor, ...]:
-        """Run it; results have memory of their own, and runs of several threads take turns."""
-        with self.alone:
+        """Return the loop's results in memory of their own; threads take turns."""
+        with self.lock:
             return self.called(*args)
 
     def called(self, *args: Any) -> tuple[Tensor, ...]:
         split = len(args) - self.stores
         values, stores = args[:split], args[split:]
-        where = tuple(s.data_ptr() for s in stores)
+        addresses = tuple(s.data_ptr() for s in stores)
         self.calls += 1
         if self.calls == 1:
             return self.run(*args)
-        if self.replay is None or where != self.where:
+        if self.replay is None or addresses != self.addresses:
             self.capture(values, stores)
-            self.where = where
-        for mine, x in zip(self.given, values, strict=True):
+            self.addresses = addresses
+        for mine, x in zip(self.inputs, values, strict=True):
             mine.copy_(x)
         assert self.replay is not None
         self.replay()
         return tuple(x.clone() for x in self.made[-1])
 
     def capture(self, values: Sequence[Tensor], stores: Sequence[Tensor]) -> None:
-        """Records the loop on memory that stays; the stores are as they were after it."""
-        self.given = tuple(x.clone() for x in values)
+        """Record the loop on memory that stays; the stores are restored afterwards."""
+        self.inputs = tuple(x.clone() for x in values)
         changed = stores[: self.written]
         before = [s.clone() for s in changed]
 
         def run() -> None:
-            self.made.append(self.run(*self.given, *stores))
+            self.made.append(self.run(*self.inputs, *stores))
 
         self.made.clear()
         self.replay = self.record(run)
-        for s, was in zip(changed, before, strict=True):
-            s.copy_(was)
+        for s, old in zip(changed, before, strict=True):
+            s.copy_(old)

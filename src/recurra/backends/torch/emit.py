@@ -18,7 +18,7 @@ def emit(
     recorder: Recorder,
     loops: Sequence[Captured] = (),
 ) -> str:
-    """Constants, one function per kernel and captured loop, and the region's that calls them.
+    """The source of a region: constants, a function per kernel and captured loop, and its own.
 
     To be called after `finish`.
     """
@@ -37,7 +37,7 @@ def emit(
 
 
 def _kernel(kernel: StraightLineCode, aliases: set[str]) -> list[str]:
-    """Write a kernel; views of a store are returned as copies, as the store will change."""
+    """The source of a kernel; results that are views of a store, which will change, are cloned."""
     head = f"def {kernel.name}({', '.join((*kernel.takes, *kernel.views))}):"
     lines = [f"    {name} = {text}" for name, text in kernel.lines]
     gives = [f"{n}.clone()" if n in aliases else n for n in kernel.gives]

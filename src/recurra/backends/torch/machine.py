@@ -28,15 +28,15 @@ from recurra.support.source_text import joined
 
 
 class Recorded(TorchNamespace):
-    """The names on tensors that are recorded, and on counted numbers."""
+    """The array namespace on recorded tensors and counted numbers."""
 
     def __init__(self, recorder: Recorder):
         super().__init__(recorder.device)
         self.recorder = recorder
-        self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, less axes of one
+        self.points: dict[int, tuple[StoreRef, str, list[int]]] = {}  # reads, without axes of 1
 
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A read of points is read as such, not cut out and reshaped."""
+        """Reshape a tensor; a read of single points is read in the final shape instead."""
         found = self.points.get(id(tensor))
         if found is not None and found[2] == list(shape) and len(shape) < len(tensor.shape):
             return self.recorder.view(found[0], found[1], shape)
@@ -76,13 +76,13 @@ class Recorded(TorchNamespace):
         return super().clip(array, low, high)
 
     def widened(self, labels: str, dtype: str, *xs: Tensor) -> Tensor:
-        """A line of the open kernel: how many parts there are is no matter of the code."""
+        """Record one call of `widened`: its parts are no matter of the code."""
         shape = result_shape(labels, *xs)
         return self.recorder.line("widened", (labels, dtype), xs, shape, dtype_of(dtype))
 
 
 class RecordingMachine:
-    """Runs a walk once; loops become loops of the code."""
+    """A machine that records a walk: it runs once, and loops become loops of the code."""
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
@@ -98,26 +98,29 @@ class RecordingMachine:
         if isinstance(op, Attention):
             return self.attention(node, op, env, args)
         result = op.run(self.xp, env, *args)
-        if not any(result is x for x in args):  # an operand that is known by its name
+        if not any(result is x for x in args):  # it made no new tensor
             self.recorder.rename(result, node.name)
         return result
 
     def attention(
         self, node: Statement, op: Attention, env: Mapping[str, Any], args: Sequence[Tensor]
     ) -> Tensor:
-        """One call, told how much of its range there is."""
+        """Record one call, with the valid length of its range as an argument."""
         length = args[1].shape[op.roles().k.index(op.roles().n)]
         if op.length is not None:
             length = extreme("min", evaluate(op.length, env, self.xp), length)
         with self.recorder.silent():
             shape = op.eval(TorchNamespace("meta"), *args).shape
-        told = (op.scores, op.values, op.axis, op.cap, op.mask, length)
-        made = self.recorder.line("attention", told, args, shape, args[0].dtype)
-        self.recorder.rename(made, node.name)
-        return made
+        settings = (op.scores, op.values, op.axis, op.cap, op.mask, length)
+        result = self.recorder.line("attention", settings, args, shape, args[0].dtype)
+        self.recorder.rename(result, node.name)
+        return result
 
     def draws(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
-        """Draws of every step of the innermost loop, made before it; this step's are a row."""
+        """Draw for every step of the innermost loop before it; return this step's row.
+
+        Return None if the draws are not a function of that loop's counter, or too many.
+        """
         if not self.clocks:
             return self.draws_of_a_launch(op, env)
         loop = self.clocks[-1]
@@ -131,7 +134,7 @@ class RecordingMachine:
         return self.recorder.row(every, at)
 
     def draws_of_a_launch(self, op: Uniform, env: Mapping[str, Any]) -> Tensor | None:
-        """Draws at times of the host, by a function that makes those of many launches at once."""
+        """Call a function that makes the draws of many launches at once; None if there is none."""
         draws = draws_of(op, env, TorchNamespace(self.recorder.device))
         if draws is None:
             return None
@@ -140,7 +143,7 @@ class RecordingMachine:
         return self.recorder.drawn(draws, env[SEED], times, shape, dtype)
 
     def foreign(self, op: Foreign, env: Mapping[str, Any], args: Sequence[Tensor]) -> Tensor:
-        """One of the results; a call gives them all."""
+        """One result of a function of another library; one call returns them all."""
         type_ = op.infer()
         vmaps = tuple((flags, last, evaluate(size, env)) for flags, last, size in op.vmaps)
         dtype = dtype_of(NUMPY_NAME[type_.dtype])
@@ -148,7 +151,7 @@ class RecordingMachine:
         return self.recorder.call(function, args, op.out, type_.sizes(env), dtype)
 
     def loop(self, dim: str, lo: Any, hi: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
-        def step(time: Any, inside: Any, made: For) -> Any:
+        def step(time: Any, inside: Any, recorded: For) -> Any:
             return body(time, inside)
 
         return self.looped(dim, lo, hi, step, carry)
@@ -159,29 +162,31 @@ class RecordingMachine:
         name = self.recorder.fresh(f"{dim}_ends_")
         ends = Count(name, (0, range_of(end)[1]), self.xp.asarray)
 
-        def step(time: Any, inside: Any, made: For) -> Any:
+        def step(time: Any, inside: Any, recorded: For) -> Any:
             goes_on, after, carry = body(time, inside)
-            made.starts.append((name, str(end)))
-            made.stop = f"{time} >= {ends + late}"
-            more = self.recorder.name_of(goes_on)
-            known = f"{name} if {more} else {extreme('min', ends, after)}"
+            recorded.starts.append((name, str(end)))
+            recorded.stop = f"{time} >= {ends + late}"
+            any_row = self.recorder.name_of(goes_on)
+            known = f"{name} if {any_row} else {extreme('min', ends, after)}"
             if every > 1:
                 flags = self.recorder.fresh(f"{dim}_goes_on_")
-                made.starts.append((flags, "[]"))
+                recorded.starts.append((flags, "[]"))
                 now = f"({time - lo + 1}) % {every} == 0 or {time} == {hi - 1}"
-                known = f"asked({flags}, {more}, {now}, {ends}, {after})"
-            made.steps.append((name, known))
+                known = f"loop_end({flags}, {any_row}, {now}, {ends}, {after})"
+            recorded.steps.append((name, known))
             return carry
 
         return ends, self.looped(dim, lo, hi, step, carry)
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
-        """A loop of one step or none."""
+        """Record a loop of one step or none."""
         if isinstance(condition, bool):
             return body(carry) if condition else carry
         known = condition if isinstance(condition, Count) else self.recorder.name_of(condition)
         trips = Count(f"int({known})", (0, 1), self.xp.asarray)
-        return self.looped("when", 0, trips, lambda time, inside, made: body(inside), carry, True)
+        return self.looped(
+            "when", 0, trips, lambda time, inside, recorded: body(inside), carry, True
+        )
 
     def lesser(self, left: Any, right: Any) -> Any:
         return extreme("min", left, right)
@@ -197,16 +202,16 @@ class RecordingMachine:
     ) -> Any:
         r = self.recorder
         vals, stores = carry
-        mine = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
+        carried = [(r.fresh(f"{r.name_of(x).rstrip('0123456789')}_"), x) for x in vals]
         clock = r.named(dim)
         time = Count(clock, (range_of(lo)[0], range_of(hi)[1] - 1), self.xp.asarray)
         self.clocks.append(clock if bounded(lo, hi) else "")
-        with r.loop(clock, lo, hi, mine, perhaps) as made:
-            inside = [r.parameter(n, x.shape, x.dtype) for n, x in mine]
-            after, _ = step(time, (inside, stores), made)
-            made.steps += [(n, r.name_of(x)) for (n, _), x in zip(mine, after, strict=True)]
+        with r.loop(clock, lo, hi, carried, perhaps) as recorded:
+            inside = [r.parameter(n, x.shape, x.dtype) for n, x in carried]
+            after, _ = step(time, (inside, stores), recorded)
+            recorded.steps += [(n, r.name_of(x)) for (n, _), x in zip(carried, after, strict=True)]
         self.clocks.pop()
-        return [r.parameter(n, x.shape, x.dtype) for n, x in mine], stores
+        return [r.parameter(n, x.shape, x.dtype) for n, x in carried], stores
 
     def read(self, store: StoreRef, starts: Starts, sizes: tuple[int, ...]) -> Tensor:
         box = list(zip(starts, sizes, store.shape, strict=True))
@@ -240,7 +245,7 @@ class RecordingMachine:
 
 
 def _key(start: Any, size: int, full: int) -> str:
-    """start : start + size of an axis, moved inside; nothing for the whole of it."""
+    """The slice start : start + size of an axis, clamped; empty for the whole axis."""
     if size == full:
         return ""
     at = clamped_start(start, size, full)
@@ -248,7 +253,7 @@ def _key(start: Any, size: int, full: int) -> str:
 
 
 class EagerMachine(NumpyMachine):
-    """Reads of stores by the host, between launches."""
+    """The machine of reads by the host, between launches."""
 
     def __init__(self, device: str):
         self.xp = TorchNamespace(device)

@@ -1,4 +1,4 @@
-"""Meter: what the code of a region holds at once, by running it on tensors without numbers."""
+"""The peak memory of a region's code, found by running it on tensors without numbers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ QUESTIONS = (_aten._local_scalar_dense.default, _aten.item.default, _aten.is_non
 
 
 class Counted(TorchDispatchMode):
-    """The most bytes in storages that were made inside; every question is answered yes."""
+    """Counts the bytes of storages made inside, and their peak; answers every query of data yes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.seen: set[int] = set()
+        self.storages: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.existing: set[int] = set()
         self.peak = 0
 
-    def known(self, tensors: Sequence[Tensor]) -> None:
-        """Count these tensors as having been there before."""
-        self.seen |= {_key(x.untyped_storage()) for x in tensors}
+    def exclude(self, tensors: Sequence[Tensor]) -> None:
+        """Leave out storages that existed before."""
+        self.existing |= {_key(x.untyped_storage()) for x in tensors}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -45,11 +45,11 @@ class Counted(TorchDispatchMode):
 
     def count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if (at := _key(storage)) in self.seen or at in self.made:
+        if (at := _key(storage)) in self.existing or at in self.storages:
             return
-        self.made = {k: v for k, v in self.made.items() if not v[0].expired()}
-        self.made[at] = (StorageWeakRef(storage), storage.nbytes())
-        self.peak = max(self.peak, sum(n for _, n in self.made.values()))
+        self.storages = {k: v for k, v in self.storages.items() if not v[0].expired()}
+        self.storages[at] = (StorageWeakRef(storage), storage.nbytes())
+        self.peak = max(self.peak, sum(n for _, n in self.storages.values()))
 
 
 def _key(storage: Any) -> int:
@@ -57,21 +57,21 @@ def _key(storage: Any) -> int:
 
 
 def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
-    """Bytes that a launch takes beside the variables that it gives; `run` is made for `meta`."""
-    given = [_tensor(x) for x in arguments(plan, region)]
+    """Temporary bytes of a launch, beside the variables it returns; `run` must be for `meta`."""
+    args = [_tensor(x) for x in arguments(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")
     with Counted() as count:
-        count.known([seed, *_flat(given)])
-        run(seed, *at, *given)
+        count.exclude([seed, *_flat(args)])
+        run(seed, *at, *args)
     types: list[Any] = [plan.statements.arrays[n].type for n in region.gives]
     results = sum(t.nbytes(plan.sizes) for t in types if not isinstance(t, Tuple))
     return max(0, count.peak - results)
 
 
-def _tensor(array: Any) -> Any:
-    if isinstance(array, list):
-        return tuple(map(_tensor, array))
-    shape, dtype = array
+def _tensor(spec: Any) -> Any:
+    if isinstance(spec, list):
+        return tuple(map(_tensor, spec))
+    shape, dtype = spec
     return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
 
 

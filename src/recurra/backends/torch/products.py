@@ -1,4 +1,4 @@
-"""Contractions that are products of matrices, called as such: torch.einsum takes 10 µs to see it.
+"""Contractions that are matrix products, called as such: torch.einsum takes 10 µs to find out.
 
 torch.functional.einsum('XY,ZY->XZ', x, w)      →      torch.matmul(x, w.T)
 """
@@ -11,12 +11,12 @@ EINSUM = re.compile(r"torch\.functional\.einsum\('(\w+),(\w+)->(\w*)', (\w+), (\
 
 
 def with_products(source: str) -> str:
-    """The source of a region with its contractions of two matrices, or vectors, as products."""
+    """Replace contractions of two matrices, or vectors, in the source of a region by products."""
     return EINSUM.sub(lambda found: product(*found.groups()) or found[0], source)
 
 
 def product(first: str, second: str, out: str, left: str, right: str) -> str | None:
-    """The product that a contraction is; None if it is another one."""
+    """A contraction as a matrix product; None if it is none."""
     if max(len(first), len(second)) > 2 or len({*first}) + len({*second}) != len(first + second):
         return None
     summed = {*first} & {*second}
@@ -29,17 +29,19 @@ def product(first: str, second: str, out: str, left: str, right: str) -> str | N
     (k,) = summed
     rows, columns = first.replace(k, ""), second.replace(k, "")
     if out == rows + columns:
-        return f"torch.matmul({laid(left, first, rows + k)}, {laid(right, second, k + columns)})"
-    return f"torch.matmul({laid(right, second, columns + k)}, {laid(left, first, k + rows)})"
+        return (
+            f"torch.matmul({aligned(left, first, rows + k)}, {aligned(right, second, k + columns)})"
+        )
+    return f"torch.matmul({aligned(right, second, columns + k)}, {aligned(left, first, k + rows)})"
 
 
 def outer(first: str, out: str, left: str, right: str) -> str | None:
-    """All products of the numbers of two vectors."""
+    """A contraction as the outer product of two vectors; None if it is none."""
     if len(out) != 2 or len(first) != 1:
         return None
     return f"torch.outer({left}, {right})" if out[0] == first else f"torch.outer({right}, {left})"
 
 
-def laid(left: str, labels: str, wanted: str) -> str:
-    """A matrix, or its transpose."""
-    return left if labels == wanted else f"{left}.T"
+def aligned(matrix: str, labels: str, wanted: str) -> str:
+    """A matrix, or its transpose if its labels are in the other order."""
+    return matrix if labels == wanted else f"{matrix}.T"

@@ -1,7 +1,7 @@
-"""Record: what operators do to tensors, as generated code.
+"""Record the operators' calls of torch as generated code.
 
-Operators run on meta tensors (shapes, no numbers); every call of torch is written down. What needs
-nothing but constants is computed once; reads of stores and numbers are parameters of a kernel.
+Operators run on meta tensors (shapes, no numbers), and every call of torch is written down. Values
+of constants alone are computed once; reads of stores and numbers are parameters of a kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TAKEN = {
     "threefry",
     "number",
     "foreign",
-    "asked",
+    "loop_end",
     "seed",
     *dir(builtins),
     *keyword.kwlist,
@@ -45,7 +45,7 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class StoreRef:
-    """A store of the region: its name and what is known of it."""
+    """A store of the region: its name, shape and type."""
 
     name: str
     shape: tuple[int, ...]
@@ -54,9 +54,9 @@ class StoreRef:
 
 @dataclass
 class RecordedValue:
-    """A tensor of the generated code: made by the kernel `home`, the same inside `level` loops."""
+    """A tensor of the generated code, made by the kernel `home` inside `level` loops."""
 
-    tensor: Tensor  # held, so that its id is its own
+    tensor: Tensor  # kept alive, so that its id stays unique
     name: str
     home: StraightLineCode | None
     level: int = 0
@@ -65,12 +65,12 @@ class RecordedValue:
 
 @dataclass
 class Recorder(TorchFunctionMode):
-    """Writes code into `items`, as operators run inside `with recorder:`."""
+    """Writes code into `items` while operators run inside `with recorder:`."""
 
     device: str
     items: list[Item] = field(default_factory=list[Item])
     constants: dict[str, str] = field(default_factory=dict[str, str])  # text -> name
-    given: dict[str, Any] = field(default_factory=dict[str, Any])  # constants, and functions
+    scope: dict[str, Any] = field(default_factory=dict[str, Any])  # constants, and functions
     aliases: set[str] = field(default_factory=set[str])  # values that are views of a store
     shared: set[str] = field(default_factory=set[str])  # values that may be views of others
 
@@ -78,15 +78,15 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.values: dict[int, RecordedValue] = {}
         self.block: StraightLineCode = StraightLineCode()
-        self.before: list[StraightLineCode] = []  # of each loop around: what does not change in it
+        self.before: list[StraightLineCode] = []  # of each loop around: its loop-invariant code
         self.levels: dict[str, int] = {}  # of clocks
-        self.least = 0  # no code goes before the loop of this level
-        self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, made by now
+        self.min_level = 0  # code is hoisted out of no loop up to this level
+        self.calls: dict[tuple[str, ...], str] = {}  # of other libraries, so far
         self.pending: list[Write] = []
         self.written: set[str] = set()
         self.quiet = False
         self.names = FreeNames(TAKEN)
-        self.equations: set[str] = set()  # names of values that are those of their equations
+        self.equations: set[str] = set()  # values that are named after their equations
 
     # ---- values
 
@@ -112,7 +112,7 @@ class Recorder(TorchFunctionMode):
         return len(self.before)
 
     def kernel(self, level: int) -> StraightLineCode:
-        """The open kernel, or the one before the outermost loop that changes nothing at `level`."""
+        """The kernel for code of a level: the open one, or one before loops it is invariant in."""
         return self.block if level >= self.depth else self.before[level]
 
     def meta(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -121,7 +121,7 @@ class Recorder(TorchFunctionMode):
 
     @contextmanager
     def silent(self) -> Any:
-        """Calls of torch inside are made, not written down."""
+        """Calls of torch inside are made, but not written down."""
         before, self.quiet = self.quiet, True
         try:
             yield
@@ -129,11 +129,11 @@ class Recorder(TorchFunctionMode):
             self.quiet = before
 
     def parameter(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor that the region is given, or that travels through the innermost loop."""
+        """A tensor that is an argument of the region, or carried through the innermost loop."""
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     def results(self, name: str, types: Any) -> tuple[Tensor, ...]:
-        """The results of a host call, which the region is given as one tuple."""
+        """The results of a host call, an argument of the region that is one tuple."""
         names = [self.named(f"{name}_{k}") for k in range(len(types))]
         self.items += [Bind(n, f"{name}[{k}]") for k, n in enumerate(names)]
         return tuple(
@@ -141,24 +141,24 @@ class Recorder(TorchFunctionMode):
         )
 
     def array(self, tensor: Tensor) -> Tensor:
-        """A constant with numbers of its own."""
+        """A constant of the code."""
         name = self.fresh("data")
-        self.given[name] = tensor
+        self.scope[name] = tensor
         return self.bind(self.meta(tensor.shape, tensor.dtype), name, None, 0, constant=True)
 
     def use(self, tensor: Tensor, kernel: StraightLineCode) -> str:
-        """The name of a tensor, inside a kernel."""
+        """The name of a tensor inside a kernel; a parameter if it is made elsewhere."""
         v = self.values[id(tensor)]
         if v.home is not kernel:
             kernel.takes[v.name] = None
         return v.name
 
     def name_of(self, tensor: Tensor) -> str:
-        """The name of a tensor, outside of kernels."""
+        """The name of a tensor outside of kernels."""
         return self.values[id(tensor)].name
 
     def is_own(self, tensor: Tensor) -> bool:
-        """Is the memory of a tensor its own? Not of a constant, and not of a view of another."""
+        """Is a tensor the only one with its memory: no constant, and no view of another?"""
         v = self.values[id(tensor)]
         return v.home is not None and v.name not in self.shared and v.name not in self.aliases
 
@@ -187,7 +187,7 @@ class Recorder(TorchFunctionMode):
                 self.constants[text] = self.fresh("c")
             return self.bind(result, self.constants[text], None, 0, constant=True)
         level = max((self.values[id(x)].level for x in operands), default=0)
-        level = max(level, self.least)
+        level = max(level, self.min_level)
         kernel = self.kernel(level)
         text = self.text(func, args, kwargs, lambda x: self.use(x, kernel))
         name = self.fresh()
@@ -199,7 +199,7 @@ class Recorder(TorchFunctionMode):
         return self.bind(result, name, kernel, level)
 
     def several(self, func: Any, args: Any, kwargs: Any, results: tuple[Tensor, ...]) -> Any:
-        """The results of a call that gives several."""
+        """Record a call that returns several tensors."""
         level = max((self.values[id(x)].level for x in _tensors((args, kwargs))), default=0)
         kernel = self.kernel(level)
         name = self.fresh()
@@ -215,32 +215,32 @@ class Recorder(TorchFunctionMode):
         own = "" if func is threefry else "torch."
         path = resolve_name(func) or f"{own}{func.__name__}"
         short = path.rpartition(".")[2]
-        given = [_show(a, use) for a in args]
+        texts = [_show(a, use) for a in args]
         bare = short.strip("_")
         if short.startswith("__r") and bare[1:] in OPERATORS and bare not in OPERATORS:
-            return f"{given[1]} {OPERATORS[bare[1:]]} {given[0]}"
+            return f"{texts[1]} {OPERATORS[bare[1:]]} {texts[0]}"
         if short.startswith("__") and bare in OPERATORS:
-            return f"{given[0]} {OPERATORS[bare]} {given[1]}"
+            return f"{texts[0]} {OPERATORS[bare]} {texts[1]}"
         if short == "__getitem__":
-            return f"{given[0]}[{_show(args[1], use).removeprefix('(').removesuffix(')')}]"
+            return f"{texts[0]}[{_show(args[1], use).removeprefix('(').removesuffix(')')}]"
         named = [f"{k}={_show(v, use)}" for k, v in kwargs.items()]
         if path.startswith("torch.Tensor."):
-            return f"{given[0]}.{short}({', '.join([*given[1:], *named])})"
-        return f"{path}({', '.join([*given, *named])})"
+            return f"{texts[0]}.{short}({', '.join([*texts[1:], *named])})"
+        return f"{path}({', '.join([*texts, *named])})"
 
     # ---- reads, writes, numbers
 
     def view(self, store: StoreRef, key: str, shape: Sequence[int]) -> Tensor:
-        """A read of a store, as the kernel that it is used in finds it at its start."""
+        """A read of a store, as it is when the open kernel starts."""
         if store.name in self.written:
             self.close()
         text = f"{store.name}[{key}]" if key else store.name
         tensor = self.meta(shape, store.dtype)
-        self.aliases.add(name := self.given_to(self.block, "v", text))
+        self.aliases.add(name := self.kernel_parameter(self.block, "v", text))
         return self.bind(tensor, name, self.block, self.depth)
 
-    def given_to(self, kernel: StraightLineCode, stem: str, text: str) -> str:
-        """The parameter of a kernel that is given `text`."""
+    def kernel_parameter(self, kernel: StraightLineCode, stem: str, text: str) -> str:
+        """The parameter of a kernel whose argument is `text`."""
         known = {t: n for n, t in kernel.views.items()}
         name = known.get(text) or self.fresh(stem)
         kernel.views[name] = text
@@ -249,7 +249,7 @@ class Recorder(TorchFunctionMode):
     def row(self, table: Tensor, count: Count) -> Tensor:
         """One row of a tensor that was made before the innermost loop."""
         v = self.values[id(table)]
-        name = self.given_to(self.block, "r", f"{v.name}[{count}]")
+        name = self.kernel_parameter(self.block, "r", f"{v.name}[{count}]")
         return self.bind(self.meta(table.shape[1:], table.dtype), name, self.block, self.depth)
 
     def write(self, store: StoreRef, key: str, value: Tensor) -> None:
@@ -259,7 +259,7 @@ class Recorder(TorchFunctionMode):
         self.written.add(store.name)
 
     def choice(self, count: Count, left: Tensor, right: Tensor) -> Tensor | None:
-        """One of two tensors, where both are there before the kernel begins."""
+        """One of two tensors by a counted condition; None if the open kernel makes one of them."""
         va, vb = self.values[id(left)], self.values[id(right)]
         if (
             self.block in (va.home, vb.home)
@@ -267,21 +267,21 @@ class Recorder(TorchFunctionMode):
             or left.dtype != right.dtype
         ):
             return None
-        name = self.given_to(self.block, "s", f"{va.name} if {count} else {vb.name}")
+        name = self.kernel_parameter(self.block, "s", f"{va.name} if {count} else {vb.name}")
         return self.bind(self.meta(left.shape, left.dtype), name, self.block, self.depth)
 
     def number(self, count: Count) -> Tensor:
         """A counted number as a tensor."""
         text = f"number({count}{', torch.bool' if count.truth else ''})"
-        level = max(self.least, *(self.levels.get(w, 0) for w in words(text)))
+        level = max(self.min_level, *(self.levels.get(w, 0) for w in words(text)))
         kernel = self.kernel(level)
         tensor = self.meta((), torch.bool if count.truth else torch.int32)
-        return self.bind(tensor, self.given_to(kernel, "n", text), kernel, level)
+        return self.bind(tensor, self.kernel_parameter(kernel, "n", text), kernel, level)
 
     def call(
         self, function: str, operands: Sequence[Tensor], index: int, shape: Any, dtype: torch.dtype
     ) -> Tensor:
-        """Result k of a function of another library: called once, outside of kernels."""
+        """Result `index` of a function of another library, called once, outside of kernels."""
         text = f"{function}({', '.join(map(self.name_of, operands))})"
         known = (*self.levels, text)
         if known not in self.calls:
@@ -294,30 +294,31 @@ class Recorder(TorchFunctionMode):
     def drawn(
         self, draws: Any, seed: Tensor, times: Sequence[Count], shape: Any, dtype: torch.dtype
     ) -> Tensor:
-        """Draw by a function of the seed and of times, ahead of the open kernel."""
+        """The result of a function of the seed and times, called before the open kernel."""
         function = self.fresh("draws")
-        self.given[function] = draws
-        given = ", ".join([self.name_of(seed), *map(str, times)])
-        self.items.append(Bind(name := self.fresh("u"), f"{function}({given})"))
+        self.scope[function] = draws
+        arguments = ", ".join([self.name_of(seed), *map(str, times)])
+        self.items.append(Bind(name := self.fresh("u"), f"{function}({arguments})"))
         return self.bind(self.meta(shape, dtype), name, None, self.depth)
 
     def line(
-        self, function: str, told: Sequence[Any], args: Sequence[Tensor], shape: Any, dtype: Any
+        self, function: str, literals: Sequence[Any], args: Sequence[Tensor], shape: Any, dtype: Any
     ) -> Tensor:
-        """A call of a function of ours in the open kernel, told numbers, texts and counts."""
+        """A call of a function of ours in the open kernel, with `literals` and tensors."""
         kernel = self.block
-        given = [
-            self.given_to(kernel, "n", str(x)) if isinstance(x, Count) else repr(x) for x in told
+        texts = [
+            self.kernel_parameter(kernel, "n", str(x)) if isinstance(x, Count) else repr(x)
+            for x in literals
         ]
-        given += [self.use(x, kernel) for x in args]
-        kernel.lines.append((name := self.fresh(), f"{function}({', '.join(given)})"))
+        texts += [self.use(x, kernel) for x in args]
+        kernel.lines.append((name := self.fresh(), f"{function}({', '.join(texts)})"))
         return self.bind(self.meta(shape, dtype), name, kernel, self.depth)
 
     # ---- structure
 
-    def rename(self, array: Any, equation: str) -> None:
-        """A value made by the kernel's last line takes the name of its equation."""
-        v = self.values.get(id(array))
+    def rename(self, tensor: Any, equation: str) -> None:
+        """Name a value after its equation, if the kernel's last line made it."""
+        v = self.values.get(id(tensor))
         if v is None or v.home is None or not v.home.lines or v.home.lines[-1][0] != v.name:
             return
         if v.name in self.equations:
@@ -332,7 +333,7 @@ class Recorder(TorchFunctionMode):
         v.name = name
 
     def close(self) -> None:
-        """Ends the kernel: what it writes is written after it."""
+        """End the kernel; its writes follow it."""
         if self.block.lines or self.block.views:
             self.items.append(self.block)
         self.items += self.pending
@@ -347,41 +348,41 @@ class Recorder(TorchFunctionMode):
         starts: Iterable[tuple[str, Tensor]],
         perhaps: bool = False,
     ) -> Any:
-        """Code inside goes into the body of a loop; of one that `perhaps` runs, all of it."""
+        """Record into the body of a loop; nothing is hoisted out of one that runs `perhaps`."""
         self.close()
         trips = range_of(hi)[1] - range_of(lo)[0] if bounded(lo, hi) else 1
-        made = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
+        opened = For(clock, str(lo), str(hi), [(n, self.name_of(x)) for n, x in starts], trips)
         self.before.append(StraightLineCode())
         self.levels[clock] = self.depth
-        least, self.least = self.least, self.depth if perhaps else self.least
-        around, self.items = self.items, made.body
-        around += [self.before[-1], made]
+        min_level, self.min_level = self.min_level, self.depth if perhaps else self.min_level
+        around, self.items = self.items, opened.body
+        around += [self.before[-1], opened]
         try:
-            yield made
+            yield opened
         finally:
             self.close()
-            self.items, self.least = around, least
+            self.items, self.min_level = around, min_level
             self.before.pop()
             del self.levels[clock]
 
 
-def _tensors(array: Any) -> list[Tensor]:
-    if isinstance(array, Tensor):
-        return [array]
-    if isinstance(array, (tuple, list)):
-        return [t for y in array for t in _tensors(y)]
-    return [t for y in array.values() for t in _tensors(y)] if isinstance(array, dict) else []
+def _tensors(tree: Any) -> list[Tensor]:
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, (tuple, list)):
+        return [t for y in tree for t in _tensors(y)]
+    return [t for y in tree.values() for t in _tensors(y)] if isinstance(tree, dict) else []
 
 
-def _show(array: Any, use: Any) -> str:
-    if isinstance(array, Tensor):
-        return use(array)
-    if isinstance(array, (tuple, list)):
-        inner = ", ".join(_show(y, use) for y in array)
-        return f"({inner}{',' if len(array) == 1 else ''})"
-    if isinstance(array, slice):
-        ends = ["" if e is None else _show(e, use) for e in (array.start, array.stop)]
-        return ":".join(ends) + ("" if array.step is None else f":{array.step}")
-    if isinstance(array, float) and not isfinite(array):
-        return "torch.nan" if array != array else f"{'-' if array < 0 else ''}torch.inf"
-    return "..." if array is Ellipsis else repr(array)
+def _show(value: Any, use: Any) -> str:
+    if isinstance(value, Tensor):
+        return use(value)
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(_show(y, use) for y in value)
+        return f"({inner}{',' if len(value) == 1 else ''})"
+    if isinstance(value, slice):
+        ends = ["" if e is None else _show(e, use) for e in (value.start, value.stop)]
+        return ":".join(ends) + ("" if value.step is None else f":{value.step}")
+    if isinstance(value, float) and not isfinite(value):
+        return "torch.nan" if value != value else f"{'-' if value < 0 else ''}torch.inf"
+    return "..." if value is Ellipsis else repr(value)

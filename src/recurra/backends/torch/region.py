@@ -56,9 +56,9 @@ from recurra.support.notices import told_if_long
 
 
 class TorchBackend:
-    """Eager kernels of Torch; torch.compile fuses those for which that pays within a run.
+    """Eager kernels of Torch; torch.compile fuses those that pay for it within a run.
 
-    All of its tensors are made in inference mode: what is fused would be compiled anew for others.
+    All tensors are made in inference mode: fused code would be compiled anew for others.
 
     `fuse`: all (True), none (False), or by cost (None). `graphs`: loops are recorded once and
     played back (None: on a GPU). `sources` is the code of each region.
@@ -78,14 +78,11 @@ class TorchBackend:
         self.names = TorchNamespace(self.device)
         self.sources: dict[str, str] = {}
         self.fused: dict[str, str] = {}  # kernel -> why
-        self.bare = RegionCache[Any]()  # on tensors without numbers
+        self.bare = RegionCache[Any]()  # code for tensors without numbers
 
     @property
     def target(self) -> Target:
-        """The target; on a GPU, asking whether rows go on costs about a step of a loop.
-
-        The host waits there for all that it has launched; what is launched runs while it goes on.
-        """
+        """Polling a GPU waits for all launches, about as long as a step; launches are queued."""
         if self.device == "cpu":
             return Target(rows=TORCH_ROWS_PER_TILE, kernel=TORCH_ATTENTION)
         return Target(
@@ -98,7 +95,7 @@ class TorchBackend:
     def compile(
         self, plan: StoragePlan, region: Region, owned: bool = False
     ) -> Callable[..., tuple[Any, ...]]:
-        """A region; if its variables are to be `owned`, none has the memory of another value."""
+        """Compile a region; its results are `owned` if none shares the memory of another value."""
         if not region.local:
             return self.coded(plan, region, owned)
 
@@ -110,7 +107,7 @@ class TorchBackend:
     def coded(
         self, plan: StoragePlan, region: Region, owned: bool
     ) -> Callable[..., tuple[Any, ...]]:
-        """The code of a region that is given all of its stores."""
+        """Compile a region whose stores are all arguments."""
         for s in map(plan.statements.__getitem__, region.active):
             read = () if isinstance(s.op, Cast) else (a.name for a in s.args)
             named = {**{a: plan.statements.arrays[a].type for a in read}, s.name: s.type}
@@ -124,8 +121,8 @@ class TorchBackend:
                     )
         source, found, loops, constants = recorded(plan, region, self.device, self.graphs, owned)
         self.sources[region.name] = source
-        given = {**constants, "foreign": foreign_calls(plan)}
-        scope = self.loaded(region.name, source, given)
+        names = {**constants, "foreign": foreign_calls(plan)}
+        scope = self.loaded(region.name, source, names)
         steps = steps_of(plan, region)
         for k in found:
             scope[k.name] = self.kernel(k, scope, steps)
@@ -143,7 +140,7 @@ class TorchBackend:
 
     @property
     def compiles_whole(self) -> bool:
-        """Can whole programs be compiled? Not if loops are recorded: each run would record anew."""
+        """Are no loops recorded? A loop around them would be recorded, and anew in every run."""
         return not self.graphs
 
     def takes(self, array: object) -> bool:
@@ -154,15 +151,15 @@ class TorchBackend:
     def argument(self, array: Any) -> Tensor:
         if isinstance(array, Tensor) and array.device.type == self.device:
             return array
-        return self.borrow(array) if row_by_row(array) else self.array(array)
+        return self.from_dlpack(array) if row_by_row(array) else self.array(array)
 
     @inferring
-    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Load the code of a region: the functions that it defines, by name."""
+    def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
+        """Execute the source of a region with matrix products called as such; return its scope."""
         scope: dict[str, Any] = {"torch": torch, "number": self.number}
-        scope |= {"asked": loop_end, "attention": attention, "widened": widened}
+        scope |= {"loop_end": loop_end, "attention": attention, "widened": widened}
         scope |= {"threefry": threefry}
-        scope |= {**given, **self.scope}
+        scope |= {**names, **self.scope}
         exec(compile(with_products(source), f"<recurra {name}>", "exec"), scope)
         return scope
 
@@ -175,17 +172,17 @@ class TorchBackend:
         self.fused[code.name] = f"{code.calls} calls, {code.runs * steps} times a run"
         fused = torch.compile(scope[code.name], fullgraph=True, dynamic=False)
 
-        def first(*given: Any) -> Any:
-            scope[code.name] = fused  # what the code of the region calls from now on
+        def first(*args: Any) -> Any:
+            scope[code.name] = fused  # the code of the region calls it from now on
             with told_if_long(f"PyTorch compiles {code.name}"):
-                return fused(*given)
+                return fused(*args)
 
         return first
 
     donates = False  # a step makes its variables anew
 
     def besides(self, plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
-        """Bytes that a launch takes beside what it is given and gives, where nothing is fused."""
+        """Temporary bytes of a launch, beside its arguments and results, where nothing is fused."""
         return besides(self.bare.get(plan, region, self.compile_bare), plan, region, at)
 
     def compile_bare(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
@@ -195,12 +192,12 @@ class TorchBackend:
         return meta.compile(plan, region)
 
     apart: tuple[str, ...] = ("attention(", "widened(")  # lines that are not fused
-    scope: Mapping[str, Any] = MappingProxyType({})  # what code may call, beside torch
+    scope: Mapping[str, Any] = MappingProxyType({})  # functions that code may call, beside torch
 
     def pays(self, kernel: StraightLineCode, steps: int) -> bool:
         """Is fusing a kernel worth its compilation, in one run of the program?
 
-        Of another length at every step, attention would be compiled again at every step.
+        Attention of a growing length would be compiled again at every step.
         """
         if any(text.startswith(self.apart) for _, text in kernel.lines):
             return False
@@ -223,17 +220,17 @@ class TorchBackend:
             return tuple(map(self.array, source))  # the results of a host call
         return self.names.constant(np.asarray(source))
 
-    def made(self, array: np.ndarray) -> Any:
+    def adopt(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def lent(self, array: np.ndarray) -> Any:
         return self.array(array)
 
-    def given(self, array: np.ndarray) -> Any:
+    def from_host_call(self, array: np.ndarray) -> Any:
         return self.array(array)
 
     def staging(self, shape: tuple[int, ...], dtype: str) -> None:
-        """No buffer: a launch may return the memory that it was given."""
+        """None: the results of a launch may alias its arguments."""
 
     @inferring
     def arena(self, nbytes: int, views: Sequence[View]) -> list[Any]:
@@ -252,44 +249,44 @@ class TorchBackend:
             torch.cuda.current_stream(self.device).synchronize()
 
     @inferring
-    def borrow(self, array: Any) -> Tensor:
+    def from_dlpack(self, array: Any) -> Tensor:
         if getattr(array, "dtype", None) == np.dtype(
             "bfloat16"
-        ):  # which NumPy does not lend by itself
+        ):  # which NumPy cannot export by itself
             return torch.from_dlpack(array.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_dlpack(array).to(self.device)
 
-    def result(self, array: Any) -> Any:
+    def final_numpy(self, array: Any) -> Any:
         return self.numpy(array)
 
-    def seen(self, array: Any) -> np.ndarray:
+    def host_view(self, array: Any) -> np.ndarray:
         if not isinstance(array, Tensor):
             return np.asarray(array)
-        if array.dtype == torch.bfloat16:  # which NumPy has by its name only
+        if array.dtype == torch.bfloat16:  # which NumPy knows by its name only
             return array.view(torch.int16).cpu().numpy().view("bfloat16")
         return array.cpu().numpy()
 
-    operand = seen
+    host_operand = host_view
 
-    def aside(self, tensor: Tensor) -> Tensor:
-        """Copy a tensor to the host; from a GPU to pinned memory, by a stream of its own."""
+    def copy_to_host(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor to the host; from a GPU to pinned memory, on a stream of its own."""
         if self.device == "cpu":
             return tensor.clone()
         with torch.cuda.stream(self.copying):
-            made = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(
                 tensor, non_blocking=True
             )
         self.copying.synchronize()
-        return made
+        return copy
 
     @inferring
-    def back(self, tensor: Tensor) -> Tensor:
+    def copy_to_device(self, tensor: Tensor) -> Tensor:
         if self.device == "cpu":
             return tensor.clone()
         with torch.cuda.stream(self.copying):
-            made = tensor.to(self.device, non_blocking=True)
+            copy = tensor.to(self.device, non_blocking=True)
         self.copying.synchronize()
-        return made
+        return copy
 
     @cached_property
     def copying(self) -> torch.cuda.Stream:
@@ -298,20 +295,20 @@ class TorchBackend:
     def numpy(self, array: Any) -> np.ndarray:
         if (
             isinstance(array, Tensor) and array.dtype == torch.bfloat16
-        ):  # which NumPy has by its name only
+        ):  # which NumPy knows by its name only
             return self.numpy(array.view(torch.int16)).view("bfloat16")
         return np.array(array.cpu().numpy() if isinstance(array, Tensor) else array, copy=True)
 
 
 def steps_of(plan: StoragePlan, region: Region) -> int:
-    """Steps of a region in one run: its launches, and in each one the steps of its chunk."""
+    """The steps of a region in one run: its launches, and the steps of its chunk in each."""
     loops = [*region.around, *([region.chunk] if region.chunk else [])]
     dims = {d.name: d.range for d in plan.graph.dims}
     return prod(dims[x.dim].size(plan.sizes) for x in loops if x.dim in dims)
 
 
 def _variable_text(plan: StoragePlan, name: str) -> str:
-    """The name of a variable in the source: a running sum has one of its own."""
+    """The name of a variable in the source: a running sum has a name of its own."""
     (writer, *_) = plan.statements.writers[name]
     return f"{writer.equation}_so_far" if writer.accumulates else name
 
@@ -319,7 +316,7 @@ def _variable_text(plan: StoragePlan, name: str) -> str:
 def recorded(
     plan: StoragePlan, region: Region, device: str, graphs: bool, owned: bool
 ) -> tuple[str, list[StraightLineCode], list[Captured], Mapping[str, Tensor]]:
-    """The source of a region, its kernels, its loops that are graphs, and constants."""
+    """The source of a region, its kernels, its loops that may be graphs, and its constants."""
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
     clocks = [recorder.named(n) for n in _clocks(region)]
@@ -331,18 +328,18 @@ def recorded(
     spans = [ANY] * (len(clocks) - len(region.ends)) + [
         (0, e.points) for e in endings(plan.schedule, plan.sizes) if e.going in region.ends
     ]
-    given: list[Any] = [
+    args: list[Any] = [
         Count(c, span, machine.xp.asarray) for c, span in zip(clocks, spans, strict=True)
     ]
     for name, array in zip([*names, *stores], arrays, strict=True):
         if isinstance(array, list):
-            given.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
+            args.append(recorder.results(name, [(s, dtype_of(d)) for s, d in array]))
         elif name in stores:
-            given.append(StoreRef(name, array[0], dtype_of(array[1])))
+            args.append(StoreRef(name, array[0], dtype_of(array[1])))
         else:
-            given.append(recorder.parameter(name, array[0], dtype_of(array[1])))
+            args.append(recorder.parameter(name, array[0], dtype_of(array[1])))
     with recorder:
-        results = function(plan, region, machine)(seed, *given)
+        results = function(plan, region, machine)(seed, *args)
         recorder.close()
     gives = [_spelt(recorder, x) for x in results]
     assert len(clocks) == times(region)
@@ -355,11 +352,11 @@ def recorded(
     if owned:
         gives = apart(recorder, results, gives)
     source = emit(region.name, takes, gives, recorder, loops)
-    return source, kernels(recorder.items), loops, recorder.given
+    return source, kernels(recorder.items), loops, recorder.scope
 
 
 def _spelt(recorder: Recorder, array: Any) -> str:
-    """A result in the code: a store, a counted number or a tensor."""
+    """The text of a result: a store, a counted number or a tensor."""
     match array:
         case StoreRef():
             return array.name
@@ -370,7 +367,7 @@ def _spelt(recorder: Recorder, array: Any) -> str:
 
 
 def apart(recorder: Recorder, results: Sequence[Any], gives: Sequence[str]) -> list[str]:
-    """Results as code: what has the memory of another value, or is given twice, is copied."""
+    """The texts of results: one that shares its memory, or is returned twice, is cloned."""
     return [
         f"{name}.clone()"
         if isinstance(x, Tensor) and (name in gives[:k] or not recorder.is_own(x))
@@ -386,11 +383,10 @@ def _clocks(region: Region) -> list[str]:
 
 
 def loop_end(flags: list[Tensor], more: Tensor, now: bool, end: int, after: int) -> int:
-    """Find the end of rows; `flags` say of the last steps whether any row goes on.
+    """The first point after all rows; until `now` is true, flags are collected but not read.
 
-    The flags are read only `now`.
-
-    Once none does, none goes on again, so that it is enough to count.
+    `flags` holds, for each unread step, if any row goes on. Once none does, none goes on again, so
+    that it is enough to count.
     """
     flags.append(more)
     if not now:
@@ -410,15 +406,15 @@ def foreign_calls(plan: StoragePlan) -> Callable[..., Any]:
         traced = functions[key].get()
         call = traced.on_tensors(vmaps)
 
-        def made(*xs: Tensor) -> tuple[Tensor, ...]:
+        def converted(*xs: Tensor) -> tuple[Tensor, ...]:
             if not any(x.is_meta for x in xs):
                 return tuple(map(torch.from_dlpack, call(*xs)))
-            given = [(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in xs]
+            specs = [(tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in xs]
             return tuple(
                 torch.empty(y.shape, dtype=getattr(torch, str(y.dtype)), device="meta")
-                for y in traced.shapes(vmaps, given)
+                for y in traced.shapes(vmaps, specs)
             )
 
-        return made
+        return converted
 
     return foreign

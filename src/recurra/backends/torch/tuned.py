@@ -1,10 +1,9 @@
 """Torch on the CPU with kernels for contractions, where they are faster.
 
-Who makes kernels is given (`recurra.nest.compiler_hook`). A contraction is asked for when it is
-first called, for the layout that its operands have then: the kernel is measured beside
-torch.einsum, by itself. What decides is the code that contractions stand in: when that is first
-called, it is measured with kernels, calls and all, beside what Torch makes of it, fused or not; the
-faster stays.
+The maker of kernels is an argument (`recurra.nest.compiler_hook`). A kernel is made when a
+contraction is first called, for the layout that its operands have then, and timed by itself against
+torch.einsum. What decides is the code around it: when that is first called, it is timed with
+kernels, calls and all, against Torch's own, fused or not; the faster stays.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from recurra.backends.torch.code import StraightLineCode
 from recurra.backends.torch.region import TorchBackend
 
 EINSUM, OURS = "torch.functional.einsum(", "contract("
-WITH = "with kernels"  # in a scope, where no name of code can be: the functions that call them
+WITH = "with kernels"  # the key of a scope, no identifier, of the functions that call kernels
 
 
 class TunedTorch(TorchBackend):
-    """Torch on the CPU. `choices` are the contractions so far, with the times of both."""
+    """Torch on the CPU. `choices` are the contractions so far, with the times of both sides."""
 
     name = "torch+nest"
 
@@ -34,18 +33,18 @@ class TunedTorch(TorchBackend):
         self.door = door
         self.choices: dict[Any, Any] = {}
         self.known: dict[Any, Callable[..., Tensor]] = {}
-        self.asked: set[Any] | None = None  # what is called at present, while one looks
+        self.called: set[Any] | None = None  # the contractions called while `faster` looks
         self.scope = {OURS[:-1]: self.contract}
 
     @property
     def contraction_rows(self) -> list[dict[str, Any]]:
-        """The rows of a report's table of contractions."""
+        """The contractions as rows of a report's table."""
         return self.door.rows(list(self.choices.values()))
 
-    def loaded(self, name: str, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        scope = super().loaded(name, source, given)
+    def loaded(self, name: str, source: str, names: Mapping[str, Any]) -> dict[str, Any]:
+        scope = super().loaded(name, source, names)
         if self.device == "cpu" and EINSUM in source:
-            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), given)
+            scope[WITH] = super().loaded(name, source.replace(EINSUM, OURS), names)
         return scope
 
     def kernel(
@@ -70,15 +69,18 @@ class TunedTorch(TorchBackend):
         xs: tuple[Tensor, ...],
         what: str,
     ) -> Callable[..., Any]:
-        """Time two equivalent functions, of which `ours` has kernels; return the faster one."""
-        self.asked = set()
+        """Time two equivalent functions and return the faster one; `ours` calls kernels.
+
+        `what` names the code that they run.
+        """
+        self.called = set()
         ours(*xs)
-        found, self.asked = {k: self.choices[k] for k in self.asked if k in self.choices}, None
+        found, self.called = {k: self.choices[k] for k in self.called if k in self.choices}, None
         if not any(c.alone for c in found.values()):
             return theirs
 
         def measure() -> list[float]:
-            theirs(*xs)  # compiled now, if ever
+            theirs(*xs)  # compile it before it is timed
             return self.door.compared([partial(f, *xs) for f in (ours, theirs)])
 
         layouts = [(tuple(x.shape), x.stride()) for x in xs]
@@ -90,13 +92,13 @@ class TunedTorch(TorchBackend):
         return ours if gain >= self.door.WHOLE else theirs
 
     def contract(self, labels: str, *xs: Tensor) -> Tensor:
-        """torch.einsum, by a kernel for this layout where there is one that wins."""
+        """torch.einsum, by a kernel for this layout if that is faster."""
         key = labels, *[(x.dtype, x.shape, x.stride()) for x in xs]
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = self.chosen(key, labels, xs)
-        if self.asked is not None:
-            self.asked.add(key)
+        if self.called is not None:
+            self.called.add(key)
         return found(*xs)
 
     def chosen(self, key: Any, labels: str, xs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
@@ -110,7 +112,7 @@ class TunedTorch(TorchBackend):
             return theirs
         ours = _function(kernel.kernel.call, kernel.problem.output.shape)
         some = [torch.randint(-4, 5, s).float() for s in shapes]
-        some = [_laid(x, like) for x, like in zip(some, xs, strict=True)]
+        some = [_laid_out_like(x, like) for x, like in zip(some, xs, strict=True)]
         assert torch.equal(ours(*some), theirs(*some)), "the kernel's answer is not Torch's"
         times = self.door.compared([partial(f, *some) for f in (ours, theirs)])
         choice = self.choices[key] = self.door.choice(kernel, *times)
@@ -126,7 +128,7 @@ def _function(call: Callable[..., Any], shape: tuple[int, ...]) -> Callable[...,
     return contract
 
 
-def _laid(tensor: Tensor, like: Tensor) -> Tensor:
-    """The numbers of a tensor, laid in memory as another tensor is."""
+def _laid_out_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Copy a tensor into the memory layout of another one."""
     reach = sum(s * (n - 1) for n, s in zip(like.shape, like.stride(), strict=True))
     return torch.empty(reach + 1).as_strided(like.shape, like.stride()).copy_(tensor)

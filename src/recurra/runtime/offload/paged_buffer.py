@@ -1,7 +1,7 @@
 """A store of which only a few points are in memory, and the thread that moves them.
 
 o_store[t] = act(.., o_store.blank(t))     written here, moved while later points are made
-learn(.., o_store[t])                      read ahead, in the direction that the loop takes
+learn(.., o_store[t])                      read ahead, in the direction of the loop
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Moved = TypeVar("Moved")
 
 
 def offloaded(program: Program) -> str:
-    """Say in a line what a run moves, and where to; "" if it moves nothing."""
+    """A line that names the stores that a run moves, and where to; empty if it moves nothing."""
     if program.offload is None:
         return ""
     plan, offload = program.plan, program.offload
@@ -50,7 +50,7 @@ def offloaded(program: Program) -> str:
 
 @dataclass(frozen=True)
 class PageMove:
-    """A point of a store written or read; seconds of time.perf_counter."""
+    """A point of a store that was written or read; times of time.perf_counter."""
 
     store: str
     point: int
@@ -60,7 +60,7 @@ class PageMove:
 
 
 class Mover:
-    """The thread that copies, one point after the other, and what it did."""
+    """The thread that copies one point after the other, and the record of its moves."""
 
     def __init__(self) -> None:
         self.moves: deque[PageMove] = deque(maxlen=MAX_RECORDED_MOVES)
@@ -76,22 +76,22 @@ class Mover:
         copy: Callable[[], Moved],
         when: Callable[[], None] | None = None,
     ) -> Future[Moved]:
-        """A copy by the thread, which first waits by `when`."""
+        """Have the thread copy a point, after it has waited by `when`."""
 
         def timed() -> Moved:
             if when is not None:
                 when()
             since = time.perf_counter()
-            made = copy()
+            result = copy()
             self.moves.append(PageMove(store, point, out, since, time.perf_counter()))
-            return made
+            return result
 
         return self.thread.submit(timed)
 
     def store(
         self, buffer: Store, offload: Offload, sizes: Mapping[str, int], backend: Backend
     ) -> Paged:
-        """Raises RecurraError where there is no room for what is offloaded."""
+        """Make an offloaded store. Raises RecurraError if there is no room for it."""
         assert buffer.apart is not None
         count, nbytes = buffer.apart.slots, buffer.nbytes(sizes) // buffer.apart.slots
         shape, dtype = buffer.shape(sizes), np.dtype(NUMPY_NAME[buffer.type.dtype])
@@ -105,7 +105,7 @@ class Mover:
         return self.stores[-1]
 
     def close(self) -> None:
-        """Nothing is moved any more; a run that is never ended is closed as the process ends."""
+        """Stop moving; a run that is never ended is closed when the process ends."""
         self.closing()
 
 
@@ -118,8 +118,8 @@ def closed(thread: ThreadPoolExecutor, stores: list[Paged]) -> None:
 
 
 @dataclass(frozen=True)
-class Early:
-    """Samples that are taken before they are asked for, with their numbers."""
+class EarlySamples:
+    """Samples that are taken before they are needed, with their numbers."""
 
     made: Future[tuple[np.ndarray, np.ndarray]]
     wanted: Event
@@ -127,9 +127,9 @@ class Early:
 
 @dataclass
 class Paged:
-    """Points by number, as a list has them; `room` of them at once are in memory.
+    """The points of a store, by number as in a list; `room` of them are in memory at once.
 
-    Every failure of the thread is raised where a point is asked for, or room for one.
+    A failure of the thread is raised where a point is read, or memory for one is needed.
     """
 
     name: str
@@ -142,10 +142,10 @@ class Paged:
     mover: Mover
 
     def __post_init__(self) -> None:
-        self.here: dict[int, object] = {}  # those in memory, the one used last at the end
-        self.writes: dict[int, Future[None]] = {}  # of points in memory, done or not
-        self.ahead: dict[int, Future[object]] = {}  # points that are read
-        self.early: dict[str, Early] = {}  # samples, by the calls that will ask for them
+        self.here: dict[int, object] = {}  # points in memory, the one used last at the end
+        self.writes: dict[int, Future[None]] = {}  # writes of points in memory, done or not
+        self.ahead: dict[int, Future[object]] = {}  # points that are being read
+        self.early: dict[str, EarlySamples] = {}  # samples, by the calls that will need them
         self.out: set[int] = set()  # points that have been written
         self.last, self.way = 0, 0
 
@@ -167,7 +167,7 @@ class Paged:
         return x
 
     def __setitem__(self, index: int, array: object) -> None:
-        """A launch has made a point: it is written while the program goes on."""
+        """Take a point that a launch has made: it is written while the program goes on."""
         self.drop()
         self.here.pop(index, None)
         self.here[index] = array
@@ -178,7 +178,7 @@ class Paged:
         self.last = index
 
     def taken(self, index: int) -> object:
-        """A point that a launch changes: what is still written of it is written first."""
+        """A point for a launch to change: a pending write of it is finished first."""
         self.drop()
         x = self[index]
         if index in self.writes:
@@ -188,7 +188,7 @@ class Paged:
     # ---- samples
 
     def samples(self, call: str, take: Callable[[], np.ndarray], numbers: np.ndarray) -> np.ndarray:
-        """The samples that the thread took early for these numbers; else they are taken now."""
+        """The samples taken early for a call, if these are the numbers; else they are taken now."""
         early = self.early.pop(call, None)
         if early is not None:
             early.wanted.set()
@@ -203,7 +203,7 @@ class Paged:
         take: Callable[[], tuple[np.ndarray, np.ndarray]],
         before: Callable[[], np.ndarray | None],
     ) -> None:
-        """Samples for the next call, taken when those `before` are let go of, or at the call."""
+        """Take the next call's samples once those `before` are freed, or when it needs them."""
         wanted = Event()
 
         def when() -> None:
@@ -211,68 +211,67 @@ class Paged:
                 if pools._shutdown:  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
                     break  # the process ends once this thread does
 
-        self.early[call] = Early(self.mover.move(self.name, 0, False, take, when), wanted)
+        self.early[call] = EarlySamples(self.mover.move(self.name, 0, False, take, when), wanted)
 
     def settle(self) -> None:
-        """Wait for samples that are being taken early, before points come or go."""
+        """Finish early samples, before points come or go."""
         for early in self.early.values():
             early.wanted.set()
         wait(early.made for early in self.early.values())
 
     def drop(self) -> None:
-        """Forget samples that were taken early: the points may have changed."""
+        """Discard early samples, whose points may change."""
         self.settle()
         self.early.clear()
 
     def rows(self, points: np.ndarray, rows: np.ndarray, lead: int) -> np.ndarray:
         """Row `rows[j]` of point `points[j]`, counted over the `lead` first axes: [j, *row]."""
         out = aligned((len(points), *self.shape[lead:]), self.dtype)
-        order = np.lexsort((rows, points))  # as they lie there
+        order = np.lexsort((rows, points))  # in storage order
         cuts = np.flatnonzero(np.diff(points[order])) + 1
         for mine in np.split(order, cuts) if len(order) else ():
             self.some(int(points[mine[0]]), rows[mine], mine, out)
         return out
 
     def some(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        """Some rows of a point, where it is now."""
+        """Read some rows of a point, from memory or from its slow place."""
         if index in self.here:
-            seen = self.backend.seen(self.backend.wait(self.here[index]))
-            out[to] = seen.reshape(-1, *out.shape[1:])[rows]
+            view = self.backend.host_view(self.backend.wait(self.here[index]))
+            out[to] = view.reshape(-1, *out.shape[1:])[rows]
         elif index in self.out:
             self.there.rows(index, rows, to, out)
         else:
             out[to] = 0
 
     def blank(self, index: int) -> object:
-        """Memory that a launch may fill with a point: of the one used longest ago, if there is none
-        left."""
+        """Memory for a launch to fill with a point; if none is left, the least recently used."""
         self.drop()
         self.stale(index)
         if index in self.here:
             return self.let_go(index)
         if len(self.here) + len(self.ahead) < self.room:
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         if not self.here:
             self.stale(next(iter(self.ahead)))
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         return self.let_go(next(iter(self.here)))
 
     # ---- room
 
     def stale(self, index: int) -> None:
-        """Forget what was read ahead of a point."""
+        """Discard a point that was read ahead."""
         found = self.ahead.pop(index, None)
         if found is not None:
             found.result()
 
     def let_go(self, index: int) -> object:
-        """The memory of a point, which is written by now."""
+        """Evict a point, once it is written; return its memory."""
         if index in self.writes:
             self.writes.pop(index).result()
         return self.here.pop(index)
 
     def empty_slots(self, count: int, wanted: set[int], wait: bool = True) -> bool:
-        """Makes room, by letting go of points that are not wanted; False if there was none."""
+        """Make room by evicting points that are not wanted. Was there enough?"""
         while len(self.here) + len(self.ahead) + count > self.room:
             found = (j for j in self.here if j not in wanted)
             known = (j for j in found if wait or j not in self.writes or self.writes[j].done())
@@ -288,7 +287,7 @@ class Paged:
     # ---- moves
 
     def read_ahead(self, index: int) -> None:
-        """The next points in the direction of the loop, as far as there is room without waiting."""
+        """Read the next points in the direction of the loop, if there is room without waiting."""
         nexts = [index + n * self.way for n in range(1, self.room - 1)] if self.way else []
         wanted = {index, *nexts}
         for j in nexts:
@@ -301,7 +300,7 @@ class Paged:
 
     def read(self, index: int) -> object:
         if index not in self.out:
-            return self.backend.made(np.zeros(self.shape, self.dtype))
+            return self.backend.adopt(np.zeros(self.shape, self.dtype))
         return self.there.get(index)
 
     def write(self, index: int, array: object) -> None:

@@ -1,4 +1,4 @@
-"""Rows of an offloaded store by number, those that are in memory and those that are not.
+"""Rows of an offloaded store by number, from points in memory and from others.
 
     found = samples_call((e, m), o_store, k)      o_store: [t] of u8[1,B,3,64,64], k: i32[N]
 
@@ -23,16 +23,16 @@ from recurra.storage.storage_plan import StoragePlan
 
 
 def nobody() -> None:
-    """No samples."""
+    """The samples before the first ones: none."""
 
 
 @dataclass
 class Sampler:
-    """Takes samples for a call, and those of the next one while launches go on.
+    """Takes samples for a call, and those of the next call while launches go on.
 
-    The numbers of a permutation are known before a launch has them. What is taken early is wanted
-    with the same numbers, or taken again. Two calls' samples are in memory at most: the ones that
-    learning reads, and the next.
+    The numbers of a permutation are known before a launch computes them. Early samples are used if
+    their numbers prove right, else taken again. Two calls' samples are in memory at most: those
+    that learning reads, and the next.
     """
 
     plan: StoragePlan
@@ -58,7 +58,7 @@ class Sampler:
 
 
 def following(plan: StoragePlan, node: Node, env: Env) -> dict[str, int] | None:
-    """The point of the next call, if that takes from the same points of the store."""
+    """The point of the next call, if that samples the same points of the store; else None."""
     at = {r.dim: int(env[r.dim]) for r in node.domain}
     for r in reversed(tuple(node.domain)):
         if r.dim in plan.graph[node.args[0].name].domain:
@@ -71,7 +71,7 @@ def following(plan: StoragePlan, node: Node, env: Env) -> dict[str, int] | None:
 
 
 def permuted(plan: StoragePlan, node: Node) -> Permutation | None:
-    """The permutation that says which rows are taken, with the dims as axes that are read whole."""
+    """The permutation of the sampled rows, with dims that are read whole as axes; else None."""
     a = node.args[1]
     k = plan.graph[a.name]
     op = k.op
@@ -86,7 +86,7 @@ def permuted(plan: StoragePlan, node: Node) -> Permutation | None:
 
 
 def numbers_at(plan: StoragePlan, node: Node, env: Env) -> np.ndarray:
-    """The numbers of a permutation, as a launch makes them."""
+    """The numbers of a permutation at a point, as a launch computes them."""
     op, a = permuted(plan, node), node.args[1]
     assert op is not None
     index = zip(plan.graph[a.name].domain.dims, a.index, strict=True)

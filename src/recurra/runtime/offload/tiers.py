@@ -1,7 +1,7 @@
-"""The places where points of offloaded stores lie while they are not in fast memory.
+"""Slow memory for the points of offloaded stores: the host's, or a disk.
 
-A disk's is a file without a name: nothing of it is left when a run ends, however it ends. Its room
-is taken when it is made, so that a disk that is too small is known before the first step.
+The file on a disk has no name: nothing of it is left when a run ends, however it ends. Its room is
+allocated at once, so that a disk that is too small is known before the first step.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Slow(Protocol):
-    """The points of one store, by number, as arrays of a backend."""
+    """The points of one store in slow memory, by number, as arrays of a backend."""
 
     def put(self, index: int, array: object) -> None: ...
 
     def get(self, index: int) -> object: ...
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
-        """out[to[j]] is row `rows[j]` of a point."""
+        """Read rows of a point: out[to[j]] is row `rows[j]`."""
         ...
 
     def close(self) -> None: ...
@@ -40,16 +40,16 @@ class Slow(Protocol):
 
 @dataclass
 class HostTier:
-    """The host's memory, for points that are offloaded from a device."""
+    """Points in the host's memory, offloaded from a device."""
 
     backend: Backend
     points: dict[int, object] = field(default_factory=dict[int, object])
 
     def put(self, index: int, array: object) -> None:
-        self.points[index] = self.backend.aside(array)
+        self.points[index] = self.backend.copy_to_host(array)
 
     def get(self, index: int) -> object:
-        return self.backend.back(self.points[index])
+        return self.backend.copy_to_device(self.points[index])
 
     def rows(self, index: int, rows: np.ndarray, to: np.ndarray, out: np.ndarray) -> None:
         out[to] = np.asarray(self.points[index]).reshape(-1, *out.shape[1:])[rows]
@@ -60,14 +60,14 @@ class HostTier:
 
 @dataclass
 class Filed:
-    """A disk, by way of one array of a point."""
+    """Points on a disk, staged through an array of one point."""
 
     backend: Backend
     file: Disk
     staging: np.ndarray
 
     def put(self, index: int, array: object) -> None:
-        self.file.write(index, self.backend.seen(array))
+        self.file.write(index, self.backend.host_view(array))
 
     def get(self, index: int) -> object:
         self.file.read(index, self.staging)
@@ -81,9 +81,9 @@ class Filed:
 
 
 class Disk:
-    """A file, one point behind the other, of which the system keeps few pages in memory.
+    """Points in a file, one after the other; few pages of it stay in the system's cache.
 
-    Raises RecurraError where there is no room for it, or the folder is none of a disk.
+    Raises RecurraError if there is no room for it, or the folder is not on a disk.
     """
 
     def __init__(self, name: str, count: int, nbytes: int, folder: str | None):
@@ -103,7 +103,7 @@ class Disk:
             raise self.failed(f"cannot be offloaded to {self.folder}", count, error) from None
 
     def failed(self, what: str, count: int, error: OSError) -> RecurraError:
-        """The error of a file system, with the room that there is."""
+        """The error for what a file system refused, with the free room."""
         facts = f"{error.strerror}; {count * self.nbytes:,} bytes"
         if self.folder.is_dir():
             facts += f", {shutil.disk_usage(self.folder).free:,} are free"
@@ -121,7 +121,7 @@ class Disk:
             self.flush()
 
     def flush(self) -> None:
-        """Lets the system forget what it holds of the file: first that has to be on the disk."""
+        """Have the system drop its cached pages of the file, once they are on the disk."""
         try:
             os.fdatasync(self.file.fileno())
         except OSError as error:
@@ -140,7 +140,7 @@ class Disk:
         self.forget(index)
 
     def forget(self, index: int) -> None:
-        """The system need not keep what it has read of a point."""
+        """Have the system drop its cached pages of a point."""
         at = index * self.nbytes
         os.posix_fadvise(self.file.fileno(), at, self.nbytes, os.POSIX_FADV_DONTNEED)
 
@@ -152,7 +152,7 @@ class Disk:
         what: str,
         first: int = 0,
     ) -> None:
-        """A call until nothing is left to do of a point's bytes from `first` on."""
+        """Repeat a read or write until all bytes of a point from `first` on are done."""
         done, start = 0, index * self.nbytes + first
         while done < len(bytes_):
             try:
@@ -173,5 +173,5 @@ def _into(fd: int, room: memoryview, at: int) -> int:
 
 
 def bytes_of(array: np.ndarray) -> memoryview:
-    """An array's memory; of a view with gaps there is none."""
+    """An array's memory as bytes. Raises ValueError for a view with gaps."""
     return array.reshape(-1, copy=False).view(np.uint8).data
