@@ -92,9 +92,7 @@ def _island(
     plan: StoragePlan, region: Region, times: list[float], prices: Prices
 ) -> ProfiledLaunch:
     (*rest, first) = reversed(region.items)
-    loops = [f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in region.around]
-    if not rest and isinstance(first, Loop):
-        loops.append(f"{first.dim}{'' if first.step > 0 else ' backwards'}")
-    name = " / ".join(loops)
+    loops = [*region.around, *([first] if not rest and isinstance(first, Loop) else [])]
+    name = " / ".join(f"{x.dim}{'' if x.step > 0 else ' backwards'}" for x in loops)
     active = tuple(s for s in members(region.items) if s in region.active)
     return ProfiledLaunch(name, active, items_ns(plan, region.items, prices) / 1e6, min(times))

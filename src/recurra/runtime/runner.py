@@ -110,9 +110,9 @@ class Runner:
                 hint="leave window out to find out where a NaN comes from",
                 loc=here(),
             )
-        with self.windows.launches(request.window) as made:
-            self.how = made.how
-            yield made
+        with self.windows.launches(request.window) as chosen:
+            self.how = chosen.how
+            yield chosen
 
     def start(self, request: RunRequest) -> tuple[Resume | None, int]:
         """The state that a run resumes, if any, and its seed.
@@ -137,9 +137,9 @@ class Runner:
             watch = Check(c.compiled.program, names, seed, inputs, resume)
             execution = watch.recorded(execution)
         reported = set[str]()
-        seen = request.on_step is not None or watch is not None or bool(c.written.checks)
+        observed = request.on_step is not None or watch is not None or bool(c.written.checks)
         steps = execution.steps(
-            seed, inputs=inputs, resume=resume, native=request.native, watched=seen
+            seed, inputs=inputs, resume=resume, native=request.native, watched=observed
         )
         with Behind() as behind, closing(steps):  # close now: a caught error may keep frames alive
             while isinstance(result := self.launch(steps), Step):

@@ -62,7 +62,7 @@ class SingleRun:
     @cached_property
     def stores(self) -> WholeProgram:
         """The launch whose results are the stores of outputs."""
-        return self.launch("program", lambda made, xp: tuple(made[n] for n in self.outputs))
+        return self.launch("program", lambda arrays, xp: tuple(arrays[n] for n in self.outputs))
 
     @cached_property
     def arrays(self) -> WholeProgram:

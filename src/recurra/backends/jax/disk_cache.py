@@ -88,11 +88,11 @@ class CachedJax(JaxBackend):
         return isinstance(array, jax.Array) and array.devices() != {self.device}
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
-        def made(seed: Any, inputs: Mapping[str, Any]) -> Any:
+        def load(seed: Any, inputs: Mapping[str, Any]) -> Any:
             lower = partial(self.traced(plan, region, finish).lower, seed, inputs)
             return self.of_region(plan, region, lower, whole=True)
 
-        return in_its_bits(plan, MadeAtFirstCall(made))
+        return in_its_bits(plan, MadeAtFirstCall(load))
 
     def ready(self, plan: StoragePlan, region: Region) -> Any:
         return self.of_region(plan, region, partial(self.lowered, plan, region))

@@ -73,27 +73,27 @@ class JaxMachine:
     ) -> tuple[Any, Any]:
         """Steps between two checks of the end are an inner loop of a length that XLA knows."""
 
-        def one(time: Any, state: Any) -> Any:
+        def one_step(time: Any, state: Any) -> Any:
             end, inside = state
-            goes_on, after, made = body(time, floats(inside))
-            return jnp.where(goes_on, end, jnp.minimum(end, after)), words(made)
+            goes_on, after, values = body(time, floats(inside))
+            return jnp.where(goes_on, end, jnp.minimum(end, after)), words(values)
 
-        def on(state: Any) -> Any:
+        def runs_on(state: Any) -> Any:
             time, (end, _) = state
             return (time < hi) & (time < end + late)
 
         def block(state: Any) -> Any:
             time, inside = state
             if every == 1:
-                return time + 1, one(time, inside)
-            return time + every, lax.fori_loop(0, every, lambda k, s: one(time + k, s), inside)
+                return time + 1, one_step(time, inside)
+            return time + every, lax.fori_loop(0, every, lambda k, s: one_step(time + k, s), inside)
 
         start, state = lo + (hi - lo) % every, (jnp.asarray(end, jnp.int32), words(carry))
         known = isinstance(lo, int) and isinstance(hi, int)
         if every > 1 and (not known or start > lo):
-            state = lax.fori_loop(lo, start, one, state)
+            state = lax.fori_loop(lo, start, one_step, state)
         if not known or start < hi:
-            _, state = lax.while_loop(on, block, (jnp.asarray(start, jnp.int32), state))
+            _, state = lax.while_loop(runs_on, block, (jnp.asarray(start, jnp.int32), state))
         return state[0], floats(state[1])
 
     def when(self, condition: Any, body: Callable[[Any], Any], carry: Any) -> Any:
