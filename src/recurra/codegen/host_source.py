@@ -168,8 +168,9 @@ class _HostWriter:
                 case HostLoop():
                     self.host_loop(it)
 
-    def when(self, condition: Expr, around: Iterable[Loop]) -> None:
-        """Begin a block that runs under a condition."""
+    @contextmanager
+    def guarded(self, condition: Expr, around: Iterable[Loop]) -> Generator[None]:
+        """Write the lines of the block so that they run under a condition."""
         if condition != TRUE:
             clocks: dict[str, Expr | int] = {x.dim: Sym(self.clock(x)) for x in around}
             known = substitute(substitute(condition, self.program.plan.sizes), clocks)
@@ -198,7 +199,7 @@ class _HostWriter:
         ]
         arguments += [self.buffer(s, region.name, region.around) for s in region.reads]
         call = f"{region.name}({', '.join(arguments)})"
-        self.line(f"{self.tuple(results)} = {call}" if results else call)
+        self.line(f"{tuple_of(results)} = {call}" if results else call)
 
     def hand_on(self, after: tuple[HandedOn, ...]) -> None:
         names = [self.variable(x.variable) for x in after]

@@ -58,7 +58,9 @@ class Unsaved(RecurraError):
     """State that no checkpoint can hold."""
 
 
-def launch_size(effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]) -> int:
+def steps_between_saves(
+    effects: Sequence[Checkpoint], graph: Graph, sizes: Mapping[str, int]
+) -> int:
     """The most steps of a launch such that one ends at every iteration that is saved."""
     dim, points = _outermost(effects, graph, sizes)
     size = MIN_LAUNCH_STEPS
