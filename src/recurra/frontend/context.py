@@ -169,15 +169,13 @@ class Context:
                 the line; launches are then short, and slower. With "bounds", it stops at an index
                 by data that is outside its axis.
             workers: the number of devices that share the rows of a dim that imposes no order.
-            groups: the number of groups into which rows of host environments are split, so that
-                one group steps while others compute.
+            groups: groups of rows of host environments; one steps while the others compute.
             offload: the place of large stores, "host" or "disk", or an `rc.Offload`.
             placement: the solver that places stores in one block of memory.
             scheduler: "own", or "isl" for the order that isl's scheduler finds.
             tuning: knobs for experts; each is also a keyword of its own (docs/options.md).
 
-        Raises ShapeError, DomainError, ScheduleError or PlanError, with the program's line, before
-        it runs.
+        Raises ShapeError, DomainError, ScheduleError or PlanError before it runs, with the line.
         """
         from recurra.compiler.options import CompileOptions, by_new_names
         from recurra.cost.tuning import Tuning
