@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pkgutil import resolve_name
 from typing import Any
 
 from recurra.backends.protocol import Backend
@@ -19,7 +19,7 @@ BACKENDS = {
     "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
 }
 DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
-ON_DISK = {"jax": "recurra.backends.jax.cached:CachedJax"}
+ON_DISK = {"jax": "recurra.backends.jax.disk_cache:CachedJax"}
 """Backends that keep compiled regions; those of `jax+nest` would name kernels that are gone."""
 MESHES = {
     "jax": "recurra.backends.jax.mesh:JaxMesh",
@@ -33,10 +33,9 @@ def backend_of(backend: str | Backend) -> Backend:
     if not isinstance(wanted, str) and hasattr(wanted, "target"):
         return wanted
     one_of("backend", wanted, BACKENDS)
-    module, _, name = BACKENDS[wanted].partition(":")
     with needed_by(f"the backend {wanted!r}"):
-        arguments = [importlib.import_module(DOORS[wanted])] if wanted in DOORS else []
-        return getattr(importlib.import_module(module), name)(*arguments)
+        arguments = [resolve_name(DOORS[wanted])] if wanted in DOORS else []
+        return resolve_name(BACKENDS[wanted])(*arguments)
 
 
 def mesh_of(backend: Backend, workers: int) -> Backend:
@@ -48,8 +47,7 @@ def mesh_of(backend: Backend, workers: int) -> Backend:
             hint="leave workers out, or choose one of these",
             loc=here(),
         )
-    module, _, name = MESHES[backend.name].partition(":")
-    return getattr(importlib.import_module(module), name)(workers)
+    return resolve_name(MESHES[backend.name])(workers)
 
 
 def keeps_regions(backend: Backend) -> bool:
@@ -59,8 +57,7 @@ def keeps_regions(backend: Backend) -> bool:
 
 def on_disk(backend: Backend, entry: Any) -> Backend:
     """Return the backend that keeps its compiled regions in an entry of the compilation cache."""
-    module, _, name = ON_DISK[backend.name].partition(":")
-    return getattr(importlib.import_module(module), name)(entry)
+    return resolve_name(ON_DISK[backend.name])(entry)
 
 
 def one_of(what: str, name: Any, table: Mapping[str, Any]) -> None:
