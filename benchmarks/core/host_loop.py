@@ -8,7 +8,7 @@ from typing import Any
 import recurra as rc
 from recurra.frontend.functions import call
 from recurra.ir.resource import HostFunction
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 
 ITERATIONS, STEPS = 50, 200
 

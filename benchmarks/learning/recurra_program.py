@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.learning.settings import Settings, Told
 from recurra.rl.recipes import Ppo
-from recurra.runtime.executor import Step
+from recurra.runtime.host_executor import Step
 
 
 def recipe(env: str, settings: Settings) -> Ppo:

@@ -94,7 +94,7 @@ STAGES = (
 )  # fmt: skip
 NO_THRESHOLDS = {  # how things are shown and laid out, and numbers that mean something else
     "analysis/dynamic_bounds.py": {"NEVER"},
-    "backends/numpy/code.py": {"MAX_LINE"},
+    "backends/numpy/source_blocks.py": {"MAX_LINE"},
     "runtime/loop_profile.py": {"SHOWN"},
     "runtime/profiler.py": {"MAX_SPANS"},
     "storage/allocation.py": {"ALIGNMENT"},

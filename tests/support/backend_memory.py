@@ -11,7 +11,7 @@ import torch
 
 from recurra.ir.types import NUMPY_NAME
 from recurra.runtime.executable import Executable
-from recurra.runtime.unwatched_run import SingleRun
+from recurra.runtime.single_launch_run import SingleRun
 
 
 def on_jax(p: Executable) -> int:

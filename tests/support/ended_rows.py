@@ -10,7 +10,7 @@ import numpy as np
 
 from random_rows import expected, write
 from recurra.runtime.executable import Executable
-from recurra.runtime.executor import Step
+from recurra.runtime.host_executor import Step
 
 
 def seen(program: Executable, **options: Any) -> tuple[list[Step], dict[str, Any]]:

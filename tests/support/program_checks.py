@@ -24,7 +24,7 @@ from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.reference.equivalence import as_written
 from recurra.reference.interpreter import run
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.storage.allocation import allocate
 from recurra.storage.verifier import validate
 from recurra.transforms.compile_context import Pass

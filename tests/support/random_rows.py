@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import recurra as rc
-from recurra.frontend.bare_index import unwrap
+from recurra.frontend.index_arguments import unwrap
 from recurra.ir.expr import Expr, evaluate
 from recurra.ir.graph import Graph
 from recurra.reference import interpreter

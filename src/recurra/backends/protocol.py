@@ -40,7 +40,7 @@ class Backend(Protocol):
 
     @property
     def threaded(self) -> bool:
-        """Must a launch run in a thread of ours to overlap with host calls? See `overlap.py`."""
+        """Must a launch run in a thread of ours to overlap with host calls?"""
         ...
 
     def compile(self, plan: StoragePlan, region: Region) -> ArrayFunction:

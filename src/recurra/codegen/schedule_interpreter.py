@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+from recurra.codegen.aliased_stores import read_home, write_home
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.early_exit import (
     Ended,
@@ -24,7 +25,6 @@ from recurra.codegen.early_exit import (
 )
 from recurra.codegen.guarded_statements import Guard, Guarded, asking, guarded
 from recurra.codegen.loop_segments import LoopSegment, members, open_ends, segments
-from recurra.codegen.shared_boxes import read_home, write_home
 from recurra.codegen.store_access import blank, full, masked, read, write
 from recurra.codegen.tiled_stores import only_tile, slot, stored_tile
 from recurra.ir.expr import Env, evaluate

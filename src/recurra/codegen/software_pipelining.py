@@ -3,7 +3,7 @@
     for t:  act  env.step  learn        →        for t:  env.step@-1  learn@-1  act
 
 The work after the call of one step and before the call of the next is one region, or two: work that
-the next call waits for goes first, see overlap_host_calls.py. With groups of rows that take turns,
+the next call waits for goes first, see host_calls_first.py. With groups of rows that take turns,
 the loop over groups is rotated:
 
     for t:  for g:  act  env.step      →        for t:  for g:  env.step@-1  act
@@ -20,8 +20,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from recurra.codegen.early_exit import endings
+from recurra.codegen.host_calls_first import ahead
 from recurra.codegen.loop_segments import calls_host, members
-from recurra.codegen.overlap_host_calls import ahead
 from recurra.ir.statement import StatementGraph
 from recurra.polyhedral.extent import varies
 from recurra.schedule.dependences import dependences

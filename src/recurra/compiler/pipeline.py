@@ -9,7 +9,7 @@ from functools import partial
 from recurra.analysis.guards import guards
 from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.safety import check
-from recurra.analysis.taken_calls import without_untaken
+from recurra.analysis.unused_host_calls import without_untaken
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import source
 from recurra.codegen.loop_segments import members
@@ -20,7 +20,7 @@ from recurra.codegen.software_pipelining import rotated
 from recurra.codegen.split_buffers import by_cost
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
-from recurra.compiler.schedules import Schedules
+from recurra.compiler.schedule_cache import Schedules
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.axes import Axes
 from recurra.ir.bind import bind, without_negative

@@ -19,7 +19,6 @@ from typing import Any, Generic
 from recurra.analysis.data_conditions import NOTHING, Decided
 from recurra.analysis.tracer import Tracer
 from recurra.errors import RecurraError, here
-from recurra.frontend.bare_index import wrap
 from recurra.frontend.construct import convert, pointwise, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
@@ -31,6 +30,7 @@ from recurra.frontend.gradient_paths import (
     snapshot,
     written_from,
 )
+from recurra.frontend.index_arguments import wrap
 from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.outer_products import picked, rows_bend, summed
 from recurra.frontend.read import Operand, Read, Tensor

@@ -11,8 +11,8 @@ import numpy as np
 
 from recurra.analysis.tracer import current
 from recurra.errors import ShapeError, here
-from recurra.frontend.bare_index import BareIndex, is_condition
 from recurra.frontend.dtype_objects import Dtype, dtype_name
+from recurra.frontend.index_arguments import BareIndex, is_condition
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice

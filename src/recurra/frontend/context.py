@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
-from recurra.frontend.bare_index import unwrap
 from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
 from recurra.frontend.functions import foreign
+from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.read import Read
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import Dim, is_reserved, is_word

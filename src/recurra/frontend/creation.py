@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import counted
 from recurra.frontend.dims import Dims
 from recurra.frontend.dtype_objects import Dtype
 from recurra.frontend.functions import box_of, uniform
+from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operators import operator
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import MAX_POINTS

@@ -7,8 +7,8 @@ from typing import Any
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here
 from recurra.frontend import layouts
-from recurra.frontend.bare_index import condition, unwrap
 from recurra.frontend.construct import assigned
+from recurra.frontend.index_arguments import condition, unwrap
 from recurra.frontend.index_keys import place_of, range_of, written
 from recurra.frontend.read import Operand, Tensor
 from recurra.ir import expr as ex

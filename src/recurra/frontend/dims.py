@@ -9,8 +9,8 @@ from typing import Any, TypeGuard, overload
 import numpy as np
 
 from recurra.errors import DomainError, here
-from recurra.frontend.bare_index import BareIndex, condition, unwrap
-from recurra.frontend.no_value import operator_of
+from recurra.frontend.index_arguments import BareIndex, condition, unwrap
+from recurra.frontend.opaque import operator_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.bare_index import Size, unwrap
+from recurra.frontend.index_arguments import Size, unwrap
 from recurra.ir.types import SHORT_NAME, WIDTH, Type
 
 

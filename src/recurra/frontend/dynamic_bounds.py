@@ -12,8 +12,8 @@ from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
 from recurra.errors import DomainError, here
-from recurra.frontend.bare_index import is_condition, unwrap
 from recurra.frontend.dims import Index
+from recurra.frontend.index_arguments import is_condition, unwrap
 from recurra.frontend.read import Read
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr, evaluate, symbols

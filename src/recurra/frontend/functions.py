@@ -13,10 +13,10 @@ from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.axes import axis_of
-from recurra.frontend.bare_index import Size, condition, unwrap
 from recurra.frontend.construct import promote
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.dtype_objects import Dtype, dtype_name
+from recurra.frontend.index_arguments import Size, condition, unwrap
 from recurra.frontend.indexing import choose
 from recurra.frontend.layouts import diagonal
 from recurra.frontend.operators import operator

@@ -6,7 +6,7 @@ from typing import Any
 
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, here
-from recurra.frontend.bare_index import condition, is_condition, unwrap
+from recurra.frontend.index_arguments import condition, is_condition, unwrap
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Index, Slice

@@ -9,9 +9,9 @@ import numpy as np
 
 from recurra.errors import DomainError, ShapeError, here, users_frame
 from recurra.frontend import layouts, ordering
-from recurra.frontend.bare_index import Size, unwrap, wrap
 from recurra.frontend.construct import convert
 from recurra.frontend.definitions import define
+from recurra.frontend.index_arguments import Size, unwrap, wrap
 from recurra.frontend.index_keys import index_of, place_of, written
 from recurra.frontend.read import Operand, Read, Tensor
 from recurra.ir import expr as ex

@@ -10,8 +10,8 @@ import numpy as np
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of, axis_of
-from recurra.frontend.bare_index import Size, unwrap
 from recurra.frontend.construct import convert, counted, dropped, pointwise
+from recurra.frontend.index_arguments import Size, unwrap
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Operand, Tensor
 from recurra.ir.expr import Expr, div, mul

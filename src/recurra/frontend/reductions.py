@@ -10,8 +10,8 @@ from math import inf
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of
-from recurra.frontend.bare_index import BareIndex, wrap
 from recurra.frontend.construct import as_float, convert, pointwise
+from recurra.frontend.index_arguments import BareIndex, wrap
 from recurra.frontend.layouts import expand, squeeze
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Operand, Tensor

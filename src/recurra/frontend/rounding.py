@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.bare_index import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.construct import convert, pointwise
+from recurra.frontend.index_arguments import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.ordering import take
 from recurra.frontend.read import Tensor
 from recurra.ir import expr as ex

@@ -17,11 +17,11 @@ from recurra.analysis.arguments import expecting
 from recurra.errors import RecurraError, here
 from recurra.frontend import autodiff, definitions, layouts, ordering, reductions
 from recurra.frontend import indexing as brackets
-from recurra.frontend.bare_index import BareIndex
 from recurra.frontend.construct import comparison, convert, logical, pointwise, with_slope_of
 from recurra.frontend.dtype_objects import Dtype, dtype_name
+from recurra.frontend.index_arguments import BareIndex
 from recurra.frontend.matmul import matmul
-from recurra.frontend.no_value import OpaqueTensor, operator_of
+from recurra.frontend.opaque import OpaqueTensor, operator_of
 from recurra.frontend.operators import operator
 from recurra.frontend.read import Read, union
 from recurra.frontend.rounding import rounded

@@ -16,10 +16,10 @@ from typing import Any
 
 from recurra.analysis.tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.bare_index import unwrap
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
 from recurra.frontend.host_calls import first_token, in_order, where_taken
+from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import Expr, both, compare
 from recurra.ir.graph import Graph

@@ -14,10 +14,10 @@ from typing import Any
 
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.bare_index import unwrap
 from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import dims_of, uniform, where
+from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import both, compare
 from recurra.ir.types import Domain, Type

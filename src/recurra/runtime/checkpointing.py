@@ -38,7 +38,7 @@ from recurra.ops.control import Call, Merge
 from recurra.reference.interpreter import Oracle
 from recurra.report.runs import differs, expect_no_run, expect_place
 from recurra.runtime import checkpoint_fit
-from recurra.runtime.executor import Resume, Step
+from recurra.runtime.host_executor import Resume, Step
 from recurra.storage.store import store_key
 from recurra.support import atomic_write, safetensors_file
 from recurra.support.safetensors_file import Arrays

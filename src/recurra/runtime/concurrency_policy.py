@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from recurra.cost.thresholds import MAX_STRETCH_LAUNCHES, MIN_STRETCH_LAUNCHES, WINDOW_SLOTS
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.window.ab_trial import WORTH
 from recurra.window.gain_model import LEAST_GAIN, Judgment
 from recurra.window.thread_pool import Ran

@@ -28,7 +28,7 @@ from recurra.ir.arrays import LibraryArray
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, handles_in, read, value_of
 from recurra.runtime.concurrency_policy import Judged, RunLaunches, judged_on
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import StoredAxis
 from recurra.window import Executor, Segment, Wrapper

@@ -14,7 +14,7 @@ from recurra.errors import NoSuchName, RecurraError, here
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
-from recurra.runtime.executor import Execution, Resume, Step
+from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.runtime.loop_profile import ProfiledLaunch
 from recurra.runtime.run_recorder import record
 from recurra.runtime.run_request import OnStep, RunRequest

@@ -20,7 +20,7 @@ from recurra.codegen.region import Region
 from recurra.codegen.shards import Shards
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.arrays import LibraryArray
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan
 

@@ -35,7 +35,7 @@ from recurra.ops.control import Call, Merge
 from recurra.ops.reduction import Fold
 from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input
-from recurra.runtime.executor import Execution, Resume, Step
+from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import is_store_key
 

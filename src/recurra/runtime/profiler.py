@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from recurra.backends.protocol import ArrayFunction
     from recurra.ir.arrays import LibraryArray
-    from recurra.runtime.executor import Execution
+    from recurra.runtime.host_executor import Execution
 
 MAX_SPANS = 4000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recurra.runtime.executor import Resume, Step
+from recurra.runtime.host_executor import Resume, Step
 from recurra.window import Executor
 
 OnStep = Callable[[int, dict[str, np.ndarray]], None]

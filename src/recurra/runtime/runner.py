@@ -16,17 +16,17 @@ from recurra.checkpoint.background_writer import Behind
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.ir.arrays import LibraryArray
+from recurra.runtime.background_launches import overlapping
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.concurrency_policy import Judged, RunLaunches
-from recurra.runtime.executor import Execution, Resume, Step
+from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.runtime.inputs import expect_inputs, with_blanks
 from recurra.runtime.loop_profile import ProfiledLaunch, islands
 from recurra.runtime.nan_locator import Check
 from recurra.runtime.out_of_memory import is_out_of_memory, not_enough
-from recurra.runtime.overlap import overlapping
 from recurra.runtime.run_request import RunRequest
-from recurra.runtime.unwatched_run import SingleRun
+from recurra.runtime.single_launch_run import SingleRun
 
 if TYPE_CHECKING:
     from recurra.runtime.concurrent_launches import LaunchWindows

@@ -15,17 +15,17 @@ from random_cases import QUICK
 from random_programs import programs
 from recurra.backends.bounded_int import ANY
 from recurra.backends.numpy.backend import NumpyBackend, WalkedNumpy
-from recurra.backends.numpy.code import CodeBlock, Line, text_of
-from recurra.backends.numpy.machine import WritingMachine
 from recurra.backends.numpy.region import written
-from recurra.backends.numpy.stand_in import StandIn, without_memory
-from recurra.backends.numpy.writer import Writer
+from recurra.backends.numpy.source_blocks import CodeBlock, Line, text_of
+from recurra.backends.numpy.source_machine import WritingMachine
+from recurra.backends.numpy.source_writer import Writer
+from recurra.backends.numpy.traced_array import StandIn, without_memory
 from recurra.codegen.host_program import Program
 from recurra.compiler.pipeline import compile_graph
 from recurra.errors import RecurraError
 from recurra.ir.expr import SEED
 from recurra.ops.control import Foreign
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from samples import OUTSIDE, SAMPLES, Sample
 
 

@@ -29,7 +29,7 @@ from recurra.memory_model.budget import expect_room, fitting
 from recurra.memory_model.host_run import footprint
 from recurra.report.memory_over_time import over_time
 from recurra.runtime.executable import Executable
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.support.byte_units import parse, rounded_up
 
 

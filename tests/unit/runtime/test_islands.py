@@ -15,7 +15,7 @@ from recurra.codegen.lowering import lower
 from recurra.cost.prices import of_machine
 from recurra.rl.recipes import Reinforce
 from recurra.rl.train import train
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from small_learner import learner
 
 

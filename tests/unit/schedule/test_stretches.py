@@ -12,7 +12,7 @@ import recurra as rc
 from recurra.codegen.host_program import ChunkLoop
 from recurra.reference import interpreter
 from recurra.report.runs import RunFolder
-from recurra.runtime.executor import Step
+from recurra.runtime.host_executor import Step
 
 LATE = 3  # y reads that far ahead, so it runs as many steps behind x
 

@@ -15,7 +15,7 @@ from fuzzing import each, seeded_at_length
 from recurra.codegen.host_program import HostLoop
 from recurra.reference import interpreter
 from recurra.runtime.executable import Executable
-from recurra.runtime.executor import Step
+from recurra.runtime.host_executor import Step
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 WIDTH, ROWS = 4, 2

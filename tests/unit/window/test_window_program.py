@@ -34,7 +34,7 @@ from recurra.errors import RecurraError
 from recurra.report.timeline import concurrency_text
 from recurra.runtime.concurrent_launches import LaunchWindows, windowed
 from recurra.runtime.executable import Executable
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 from recurra.runtime.runner import Runner, RunRequest
 from recurra.schedule.tree import Loop
 from recurra.window import Executor, KernelError

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.bounded_int import ANY
-from recurra.backends.numpy.code import Line, text_of
-from recurra.backends.numpy.machine import WritingMachine
-from recurra.backends.numpy.stand_in import StandIn, blank
-from recurra.backends.numpy.writer import Writer
+from recurra.backends.numpy.source_blocks import Line, text_of
+from recurra.backends.numpy.source_machine import WritingMachine
+from recurra.backends.numpy.source_writer import Writer
+from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
 from recurra.codegen.region_function import arguments, function

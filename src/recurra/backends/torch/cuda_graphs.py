@@ -19,7 +19,15 @@ from typing import Any
 import torch
 
 from recurra.backends.torch.array_namespace import Tensor
-from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, used, words
+from recurra.backends.torch.recorded_code import (
+    Bind,
+    For,
+    Item,
+    StraightLineCode,
+    Write,
+    used,
+    words,
+)
 from recurra.cost.thresholds import MAX_GRAPH_LAUNCHES, MIN_GRAPH_LAUNCHES
 
 Function = Callable[..., tuple[Tensor, ...]]

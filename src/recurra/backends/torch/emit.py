@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, kernels
 from recurra.backends.torch.cuda_graphs import Captured
-from recurra.backends.torch.record import Recorder
+from recurra.backends.torch.recorded_code import Bind, For, Item, StraightLineCode, Write, kernels
+from recurra.backends.torch.recorder import Recorder
 from recurra.support.source_text import moves, tuple_of
 
 

@@ -24,13 +24,13 @@ from recurra.backends.torch.array_namespace import (
     widened,
 )
 from recurra.backends.torch.attention import attention
-from recurra.backends.torch.code import StraightLineCode, finish, kernels
 from recurra.backends.torch.cuda_graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.emit import emit
-from recurra.backends.torch.machine import EagerMachine, RecordingMachine
 from recurra.backends.torch.memory_meter import besides
 from recurra.backends.torch.products import with_products
-from recurra.backends.torch.record import Recorder, StoreRef
+from recurra.backends.torch.recorded_code import StraightLineCode, finish, kernels
+from recurra.backends.torch.recorder import Recorder, StoreRef
+from recurra.backends.torch.recording_machine import EagerMachine, RecordingMachine
 from recurra.codegen.arena_views import View
 from recurra.codegen.early_exit import endings
 from recurra.codegen.input_layout import row_by_row

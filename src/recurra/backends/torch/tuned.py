@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from recurra.backends.torch.array_namespace import Tensor
-from recurra.backends.torch.code import StraightLineCode
+from recurra.backends.torch.recorded_code import StraightLineCode
 from recurra.backends.torch.region import TorchBackend
 
 EINSUM, OURS = "torch.functional.einsum(", "contract("

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from recurra.analysis.arguments import expecting
 from recurra.analysis.tracer import current
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.bare_index import condition
 from recurra.frontend.dims import Index, Place, Steps, wrap
 from recurra.frontend.foreign_names import OF_MODULES, no_attribute
 from recurra.frontend.functions import declared, dims_of, named
+from recurra.frontend.index_arguments import condition
 from recurra.frontend.nn import initializers, weights
 from recurra.frontend.nn.distributions import Categorical
 from recurra.frontend.nn.initializers import Initializer

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from recurra.errors import DomainError, here
-from recurra.frontend.bare_index import unwrap
 from recurra.frontend.dims import Steps
+from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.nn import initializers
 from recurra.frontend.nn.initializers import Initializer
 from recurra.frontend.nn.modules import Module, Parameter

@@ -11,10 +11,10 @@ import numpy as np
 
 from recurra.backends.batched_draws import draws_of
 from recurra.backends.bounded_int import ANY, Count, clamped_start, extreme, range_of
-from recurra.backends.numpy.code import Line
 from recurra.backends.numpy.small_arrays import padded
-from recurra.backends.numpy.stand_in import StandIn, blank, memory_of, plain, without_memory
-from recurra.backends.numpy.writer import Writer
+from recurra.backends.numpy.source_blocks import Line
+from recurra.backends.numpy.source_writer import Writer
+from recurra.backends.numpy.traced_array import StandIn, blank, memory_of, plain, without_memory
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import widened
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS

@@ -14,9 +14,9 @@ import pytest
 import recurra as rc
 from actor_critic import BOUNDS, actor_critic
 from recurra.backends.numpy.backend import NumpyBackend
-from recurra.runtime import overlap
-from recurra.runtime.executor import Execution
-from recurra.runtime.overlap import overlapping, overlapping_regions
+from recurra.runtime import background_launches
+from recurra.runtime.background_launches import overlapping, overlapping_regions
+from recurra.runtime.host_executor import Execution
 
 
 class Returns(NumpyBackend):
@@ -79,7 +79,7 @@ def test_jax_gives_the_same_beside_calls_and_in_order(monkeypatch: pytest.Monkey
     program = actor_critic("autoreset").compile(dict(B=4, I=2, T=3), groups=2)
     assert overlapping_regions(program.execution.program)
     made = program.run(seed=3)
-    monkeypatch.setattr(overlap, "overlapping_regions", lambda _: {})
+    monkeypatch.setattr(background_launches, "overlapping_regions", lambda _: {})
     for name, x in program.run(seed=3).items():
         np.testing.assert_array_equal(made[name], x, err_msg=name)
 

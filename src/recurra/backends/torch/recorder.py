@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from recurra.backends.bounded_int import Count, bounded, range_of
 from recurra.backends.torch.array_namespace import Tensor, threefry
-from recurra.backends.torch.code import Bind, For, Item, StraightLineCode, Write, words
+from recurra.backends.torch.recorded_code import Bind, For, Item, StraightLineCode, Write, words
 from recurra.cost.thresholds import MAX_WRITTEN_ELEMENTS
 from recurra.support.source_text import FreeNames
 

@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 
 from recurra.backends.bounded_int import Count
-from recurra.backends.numpy.code import CodeBlock, Line
-from recurra.backends.numpy.stand_in import StandIn, infer_result, memory_of, plain, without_memory
+from recurra.backends.numpy.source_blocks import CodeBlock, Line
+from recurra.backends.numpy.traced_array import (
+    StandIn,
+    infer_result,
+    memory_of,
+    plain,
+    without_memory,
+)
 from recurra.cost.thresholds import MAX_SMALL_ELEMENTS
 from recurra.support.source_text import FreeNames, tuple_of
 

@@ -13,8 +13,8 @@ from recurra.backends.batched_draws import draws_of
 from recurra.backends.bounded_int import Count, bounded, clamped_start, extreme, range_of
 from recurra.backends.numpy.backend import NumpyMachine
 from recurra.backends.torch.array_namespace import Tensor, TorchNamespace, dtype_of, inferring
-from recurra.backends.torch.code import For
-from recurra.backends.torch.record import Recorder, StoreRef
+from recurra.backends.torch.recorded_code import For
+from recurra.backends.torch.recorder import Recorder, StoreRef
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.widened_product import result_shape
 from recurra.cost.thresholds import MAX_HOISTED_DRAWS

@@ -19,7 +19,7 @@ from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
 from recurra.ir.arrays import LibraryArray
 from recurra.runtime.async_arrays import PendingArray, WaitingBackend, read
-from recurra.runtime.executor import Execution
+from recurra.runtime.host_executor import Execution
 
 
 def overlapping_regions(program: Program) -> dict[str, int]:
