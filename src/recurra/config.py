@@ -45,7 +45,7 @@ class Config:
         return bool(self.log or self.dump or self.check or self.fuel is not None)
 
 
-def config() -> Config:
+def environment() -> Config:
     """Read anew at every compilation; raises RecurraError where a variable says nothing known."""
     log = frozenset(x.strip() for x in os.environ.get("RECURRA_LOG", "").split(",") if x.strip())
     strange = sorted(log - set(TOPICS))

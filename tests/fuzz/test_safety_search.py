@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_affine import DIMS, Env, affine, asked, condition, holds, index, points
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.analysis.tracer import disjoint
 from recurra.errors import DomainError, RecurraError, ScheduleError, ShapeError
 from recurra.ir.dims import Dim
@@ -109,10 +109,10 @@ def test_check_accepts_what_enumeration_accepts(case: tuple[Graph, Env]) -> None
     graph, env = case
     expected = wrongs(graph, env)
     if not expected:
-        check(graph, env)
+        check_safety(graph, env)
         return
     with pytest.raises(tuple(expected)) as found:
-        check(graph, env)
+        check_safety(graph, env)
     message = str(found.value)
     assert is_counter_example(graph, message, env), f"{message}\n{graph}\n{env}"
 
@@ -196,10 +196,10 @@ def test_a_point_that_needs_itself_is_found_wherever_it_is(case: tuple[Graph, En
     graph, env = case
     bad = [e for e in points(graph[graph.outputs[0]].domain, env) if knotted(graph, e)]
     if not bad:
-        check(graph, env)
+        check_safety(graph, env)
         return
     with pytest.raises(ScheduleError) as found:
-        check(graph, env)
+        check_safety(graph, env)
     told = re.search(r"at t=(\d+), T", str(found.value))
     assert told is not None
     assert int(told[1]) in [e["t"] for e in bad]

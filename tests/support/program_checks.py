@@ -97,7 +97,7 @@ OF_STATIC_LENGTHS = (
 @small_points(1)
 def passes(case: Case, names: Sequence[str], want: Sequence[Any], **close: float) -> None:
     """Every pass, one after the other, keeps every output."""
-    cx = pipeline.context(case.sizes)
+    cx = pipeline.compile_context(case.sizes)
     g, cx.axes = case.graph, as_written(case.graph)
     done: list[str] = []
     for name in names:

@@ -13,7 +13,7 @@ def quasi_affine(what: str, index: Index, loc: Loc | None) -> None:
     """Raise DomainError for products of dims, and for divisors or steps that are no constants."""
     if isinstance(index, Slice):
         if type(index.step) is not int or index.step < 1:
-            raise step(index, loc)
+            raise step_error(index, loc)
         quasi_affine(what, index.lo, loc)
         quasi_affine(what, index.hi, loc)
         return
@@ -46,7 +46,7 @@ def divisor(what: str, expr: FloorDiv | Modulo, loc: Loc | None) -> DomainError:
     )
 
 
-def step(slice_: Slice, loc: Loc | None) -> DomainError:
+def step_error(slice_: Slice, loc: Loc | None) -> DomainError:
     """The error for a range whose step is no positive constant."""
     step = cast(object, slice_.step)  # the user may have written anything
     return DomainError(

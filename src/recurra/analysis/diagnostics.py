@@ -469,7 +469,7 @@ def _of_points(index: Index, at: Mapping[str, Index]) -> Index:
     return substitute(index, points)
 
 
-def bounds(
+def bounds_error(
     names: Sequence[str],
     numbers: Mapping[str, int],
     missing: Sequence[str],

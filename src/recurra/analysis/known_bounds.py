@@ -21,7 +21,7 @@ def known_bounds(graph: Graph, bounds: Mapping[str, int]) -> dict[str, int]:
     missing = [n for n in names if n not in bounds]
     unknown = [str(n) for n in bounds if n not in names]
     if missing or unknown:
-        raise diagnostics.bounds(names, bounds, missing, unknown, here())
+        raise diagnostics.bounds_error(names, bounds, missing, unknown, here())
     out: dict[str, int] = {}
     for n in names:
         try:

@@ -55,7 +55,7 @@ from recurra.polyhedral.boxes import around
 from recurra.polyhedral.interval import Box, narrow, span
 
 
-def check(
+def check_safety(
     graph: Graph, bounds: Mapping[str, int], open: Mapping[str, int] = MappingProxyType({})
 ) -> Graph:
     """Return the graph if it is safe for these bounds, else raise the first mistake.

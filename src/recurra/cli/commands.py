@@ -161,10 +161,10 @@ class Opt:
         if names:
             from recurra.compiler.options import read_options
             from recurra.compiler.pass_manager import PassManager
-            from recurra.compiler.pipeline import context
+            from recurra.compiler.pipeline import compile_context
 
             passes = [_pass(name) for name in names]
-            stages = PassManager(context(sizes, *read_options(self.options)))
+            stages = PassManager(compile_context(sizes, *read_options(self.options)))
             if stages.asked.check:
                 _all_bounds(graph, sizes, "RECURRA_CHECK compares values")
             stages.begin(graph)

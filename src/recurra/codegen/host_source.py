@@ -46,7 +46,7 @@ _CONSTANT: dict[object, object] = {TRUE: True, FALSE: False}
 _CLOCKS = {"clock": "", "back": "_back", "launched": "_end", "from": "_from"}
 
 
-def source(program: Program) -> str:
+def host_source(program: Program) -> str:
     """The source of `main(run, seed, copy)`, a generator of a Step per outermost launch."""
     w = _HostWriter(program)
     w.line("def main(run, seed, copy):")

@@ -16,7 +16,7 @@ from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 
-def source(plan: StoragePlan, name: str) -> str:
+def input_of(plan: StoragePlan, name: str) -> str:
     """The name of the input that a store holds, or holds a part of."""
     op = plan.graph[name].op
     return op.of or name if isinstance(op, Input) else name
@@ -24,7 +24,7 @@ def source(plan: StoragePlan, name: str) -> str:
 
 def inputs_read(plan: StoragePlan) -> set[str]:
     """The inputs that a program reads, by the user's names."""
-    return {source(plan, n) for n, s in plan.stores.items() if s.given}
+    return {input_of(plan, n) for n, s in plan.stores.items() if s.given}
 
 
 def as_stored(

@@ -29,7 +29,7 @@ from recurra.codegen.host_program import (
 )
 from recurra.codegen.launch_size import items_ns, launch_steps, polled_steps
 from recurra.codegen.loop_segments import LoopSegment, calls_host, members, segments
-from recurra.codegen.region import Flow, flow_of, needed, past_end, region, steps_below
+from recurra.codegen.region import Flow, flow_of, make_region, needed, past_end, steps_below
 from recurra.codegen.split_buffers import divided, turns
 from recurra.cost.prices import PRICES, Prices
 from recurra.ir.dims import Role
@@ -238,7 +238,7 @@ class _Lower:
             elif any(s in active for s in members(group)):
                 name = self.name(around)
                 self.ended = (*self.ended, *self.found(group, items, active))
-                launched = region(
+                launched = make_region(
                     self.plan, name, group, active, around, self.wanted, ends=self.ended
                 )
                 beside = self.is_beside(group, items, around)
@@ -274,7 +274,7 @@ class _Lower:
         seeds = self.seeds(loop, active)
         for part in parts:
             name = self.name((), loop.dim)
-            r = region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
+            r = make_region(self.plan, name, (loop,), part.active, (), self.wanted, loop, ends)
             if loop.step > 0:
                 for n in r.stores:
                     self.stores[n] = self.window(n, loop.dim, size)
@@ -361,7 +361,7 @@ class _Lower:
                 inside = replace(loop, id=next(self.ids), body=x.body)  # not in the schedule:
                 outside = replace(x, id=next(self.ids), body=(inside,))  # they carry nothing
                 name = self.name((outside,), loop.dim)
-                launched = region(
+                launched = make_region(
                     self.plan, name, (inside,), part.active, (outside,), self.wanted, inside
                 )
                 body = (RegionLaunch(launched, (seg.lo, seg.hi)),)

@@ -24,7 +24,7 @@ def _samples(plan: StoragePlan, store: Store, node: Node, index: int) -> bool:
     )
 
 
-def sampling(plan: StoragePlan, names: Iterable[str]) -> bool:
+def has_samples(plan: StoragePlan, names: Iterable[str]) -> bool:
     """Are samples among these variables?"""
     found = (plan.graph.nodes.get(name) for name in names)
     return any(n is not None and isinstance(n.op, Samples) for n in found)

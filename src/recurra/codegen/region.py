@@ -164,7 +164,7 @@ def read_by(plan: StoragePlan, region: Region) -> frozenset[str]:
     return frozenset(plan.store_of(n) for a, n in found if a is not None and a.how == "store")
 
 
-def region(
+def make_region(
     plan: StoragePlan,
     name: str,
     items: tuple[Item, ...],

@@ -26,7 +26,7 @@ def times(region: Region) -> int:
     return len(region.around) + (2 if region.chunk is not None else 0) + len(region.ends)
 
 
-def arguments(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:
+def argument_types(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[ArraySpec], ...]:
     """The shape and dtype of each argument after the times: variables, then stores.
 
     The results of a host call are one variable: a list of shapes and dtypes.
@@ -41,7 +41,7 @@ def arguments(plan: StoragePlan, region: Region) -> tuple[ArraySpec | list[Array
     return (*variables, *((s.shape(plan.sizes), NUMPY_NAME[s.type.dtype]) for s in stores))
 
 
-def function(
+def region_function(
     plan: StoragePlan,
     region: Region,
     machine: ArrayMachine,
@@ -56,7 +56,7 @@ def function(
     if region.local:
 
         def with_all_stores(region: Region) -> LaunchFunction:
-            return function(plan, region, machine, walker, here)
+            return region_function(plan, region, machine, walker, here)
 
         return with_local_stores(plan, region, with_all_stores, lambda s: zeros(plan, s, machine))
     walk, ints, names = walker(plan, machine), times(region), (*region.held, *region.carried)

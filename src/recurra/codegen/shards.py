@@ -65,7 +65,7 @@ class Shards:
         return out
 
 
-def shards(
+def make_shards(
     plan: StoragePlan, written: Graph | None, shard: Shard | None, axes: Sequence[Axes]
 ) -> Shards | None:
     """Build the shards of a plan; `written` is the graph before the split, None if there is none.

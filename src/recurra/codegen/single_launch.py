@@ -17,7 +17,7 @@ from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.host_program import ChunkLoop, Program, RegionLaunch
 from recurra.codegen.input_layout import as_stored, written_order
 from recurra.codegen.launch_size import items_ns
-from recurra.codegen.region import Region, needed, read_by, region
+from recurra.codegen.region import Region, make_region, needed, read_by
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
@@ -51,7 +51,7 @@ def as_single_launch(plan: StoragePlan, program: Program, prices: Prices) -> Pro
         or items_ns(plan, items, prices) > MAX_SINGLE_LAUNCH_NS
     ):
         return None
-    r = region(plan, "program", items, needed(plan), (), set())
+    r = make_region(plan, "program", items, needed(plan), (), set())
     local = tuple(s for s in r.stores if not plan.stores[s].output)
     outputs = tuple(s for s in r.stores if s not in local)
     read = read_by(plan, r)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
-from recurra.codegen.tiled_stores import PointIndex, put, slot, tile, written_slot
+from recurra.codegen.tiled_stores import PointIndex, put, read_tile, slot, written_slot
 from recurra.ir.arrays import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
@@ -38,7 +38,7 @@ def read(
     if store.given and not store.kept:
         return machine.whole(array)
     if store.tiled is not None:
-        return _arranged(machine, tile(machine, array, store, index, env), store, index, env)
+        return _arranged(machine, read_tile(machine, array, store, index, env), store, index, env)
     starts: list[LoopTime] = []
     lengths: list[int] = []
     rings: list[tuple[int, Slice, StoredAxis]] = []

@@ -105,7 +105,7 @@ def stored_tile(
     return xp.reshape(box, (*(n for n in lead if n != 1), *behind)), lead
 
 
-def tile(
+def read_tile(
     machine: ArrayMachine,
     array: MachineStore,
     store: Store,

@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.analysis.tracer import Tracer
 from recurra.compiler.index_checks import IndexCheck, with_index_checks
-from recurra.config import config
+from recurra.config import environment
 from recurra.errors import DomainError
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Sym, symbols
@@ -51,7 +51,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     sizes: dict[str, Any] = {n: u.most if isinstance(u, Until) else u for n, u in given.items()}
     if not data:
         return Bounded(graph, dict(tracer.logs), sizes, checks, sizes)
-    if config().check and any(u.most == NEVER for u in data.values()):
+    if environment().check and any(u.most == NEVER for u in data.values()):
         raise DomainError(
             "RECURRA_CHECK=1 is for rows that have a limit",
             facts="it evaluates every point that there may be",
@@ -62,7 +62,7 @@ def bounded(tracer: Tracer, given: Mapping[str, Any], check_indices: bool = Fals
     written = graph.outputs
     ends = (u.done.name for u in data.values())  # asked for, too
     asked = replace(graph, outputs=tuple(dict.fromkeys([*written, *ends])))
-    safe = check(asked, sizes, {name: u.most for name, u in data.items()})
+    safe = check_safety(asked, sizes, {name: u.most for name, u in data.items()})
     known = apply(
         safe, (known_branch,), {}, share=False
     )  # y[T-1] as it is defined waits for no end

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from recurra.config import Config, config
+from recurra.config import Config, environment
 from recurra.errors import PassError, RecurraError
 from recurra.ir.graph import Graph
 from recurra.ir.verify import verify
@@ -32,7 +32,7 @@ class PassManager:
     """Every stage of one compilation, for people and for tests."""
 
     cx: CompileContext
-    asked: Config = field(default_factory=config)
+    asked: Config = field(default_factory=environment)
     graphs: dict[str, Graph] = field(default_factory=dict[str, Graph])  # after every pass that ran
     rows: list[PassRow] = field(default_factory=list[PassRow])
     made: dict[str, Graph] = field(default_factory=dict[str, Graph])  # the last graph of each pass

@@ -8,14 +8,14 @@ from functools import partial
 
 from recurra.analysis.guards import guards
 from recurra.analysis.known_bounds import known_bounds
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.analysis.unused_host_calls import without_untaken
 from recurra.codegen.host_program import Program
-from recurra.codegen.host_source import source
+from recurra.codegen.host_source import host_source
 from recurra.codegen.loop_segments import members
 from recurra.codegen.lowering import lower
 from recurra.codegen.predication import predicated_loops
-from recurra.codegen.shards import Shards, shards
+from recurra.codegen.shards import Shards, make_shards
 from recurra.codegen.software_pipelining import rotated
 from recurra.codegen.split_buffers import by_cost
 from recurra.compiler.options import CompileOptions
@@ -23,7 +23,7 @@ from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedule_cache import Schedules
 from recurra.cost.target import PLAIN, Target
 from recurra.ir.axes import Axes
-from recurra.ir.bind import bind, without_negative
+from recurra.ir.bind import bind_bounds, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
 from recurra.ops.source import Input
@@ -127,12 +127,12 @@ def compile_graph(
     """
     options = options or CompileOptions()
     sizes = known_bounds(graph, sizes)
-    graph = check(without_untaken(without_negative(graph, sizes), sizes), sizes)
+    graph = check_safety(without_untaken(without_negative(graph, sizes), sizes), sizes)
     graph, sizes = bound(graph, sizes)
     offload = offload_of(options.offload)
     likely = None if offload is None else offload.likely(graph, sizes)
     schedules = Schedules()
-    cx = context(sizes, replace(options, offload=likely), target, schedules)
+    cx = compile_context(sizes, replace(options, offload=likely), target, schedules)
     stages = PassManager(cx)
     stages.begin(graph)
     g = stages.run(PASSES, graph)
@@ -154,7 +154,7 @@ def compile_graph(
     tell(stages, p.schedule, program)
     names = dict(zip(graph.outputs, g.outputs, strict=True))
     axes = dict(zip(graph.outputs, cx.axes, strict=True))
-    rows = shards(program.plan, stages.graphs.get(SHARD_ROWS.name), cx.shard, cx.axes)
+    rows = make_shards(program.plan, stages.graphs.get(SHARD_ROWS.name), cx.shard, cx.axes)
     return Compiled(stages, p.schedule, p, program, names, axes, rows)
 
 
@@ -172,10 +172,10 @@ def bound(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, int]
     """The graph with numbers for all bounds but those of its dims, which are what is left."""
     of_dims = {s for r in graph.dims for s in symbols(r.hi)}
     left = {n: v for n, v in sizes.items() if n in of_dims}
-    return bind(graph, {n: v for n, v in sizes.items() if n not in of_dims}), left
+    return bind_bounds(graph, {n: v for n, v in sizes.items() if n not in of_dims}), left
 
 
-def context(
+def compile_context(
     sizes: Mapping[str, int],
     options: CompileOptions | None = None,
     target: Target = PLAIN,
@@ -204,7 +204,7 @@ def tell(stages: PassManager, schedule: Schedule, program: Program) -> None:
         for name, told in {
             "schedule": schedule,
             "plan": program.plan,
-            "host": source(program),
+            "host": host_source(program),
         }.items():
             stages.dump(name, told)
 

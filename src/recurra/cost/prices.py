@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from recurra.config import config
+from recurra.config import environment
 from recurra.errors import RecurraError
 from recurra.support import atomic_write, cpu, json_text
 
@@ -79,7 +79,7 @@ UNFUSED: Mapping[str, Prices] = {
 
 def of_machine(backend: str) -> Prices:
     """The prices of RECURRA_PRICES, if it names a file; raises RecurraError if they are missing."""
-    path = config().prices
+    path = environment().prices
     if path is None:
         return UNFUSED.get(backend, PRICES)
     found = read(path, cpu.name())

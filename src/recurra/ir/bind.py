@@ -13,7 +13,7 @@ from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Domain, Range
 
 
-def bind(graph: Graph, values: Mapping[str, int]) -> Graph:
+def bind_bounds(graph: Graph, values: Mapping[str, int]) -> Graph:
     """Return the graph with numbers in place of bounds."""
 
     def ranges(domain: tuple[Range, ...]) -> tuple[Range, ...]:

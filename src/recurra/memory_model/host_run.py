@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from recurra.codegen.host_program import Program
-from recurra.codegen.host_source import source
+from recurra.codegen.host_source import host_source
 from recurra.codegen.loop_segments import few
 from recurra.codegen.streamed_outputs import streamed
 from recurra.ir.expr import TRUE, evaluate
@@ -58,7 +58,7 @@ def footprint(
     meter.state = frozenset(program.traveling(main) if main is not None else ())
     run = _HostRun(program, meter, regions, steps)
     scope: dict[str, Any] = {"range": steps}
-    exec(compile(source(program), "<recurra program>", "exec"), scope)
+    exec(compile(host_source(program), "<recurra program>", "exec"), scope)
     run.all(scope["main"])
     meter.look()
     return _peak_of(program, meter)

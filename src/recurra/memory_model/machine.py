@@ -12,7 +12,7 @@ import numpy as np
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.loop_segments import few, members
 from recurra.codegen.region import Region, stores_of
-from recurra.codegen.region_function import function, times
+from recurra.codegen.region_function import region_function, times
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
@@ -150,7 +150,7 @@ class Shapes:
         make = partial(store, self.meter, plan)
         walker = partial(_LettingGo, region=region, make=make)
         alone = replace(region, local=())
-        run = function(plan, alone, self.machine, walker, here=_first_worker)
+        run = region_function(plan, alone, self.machine, walker, here=_first_worker)
         names = (*region.held, *region.carried)
         first = 1 + times(region)
 

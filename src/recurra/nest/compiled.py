@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeGuard, TypeV
 
 import numpy as np
 
-from recurra.config import config
+from recurra.config import environment
 from recurra.errors import ScheduleError, ShapeError
 from recurra.nest import kernel_store
 from recurra.nest.codegen import generate
@@ -155,7 +155,7 @@ def kernel(nest: Nest, on: VectorTarget, threads: int | None = None) -> NestKern
         loaded = LlvmKernel(program)
     else:
         loaded = LoadedKernel(program)
-    if config().check:
+    if environment().check:
         from recurra.nest.check import validate
 
         validate(nest, loaded)

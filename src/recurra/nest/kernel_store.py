@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recurra.config import config
+from recurra.config import environment
 from recurra.errors import RecurraError
 from recurra.nest.canonical_form import canonical_form
 from recurra.nest.loops import Nest, parse
@@ -51,7 +51,7 @@ class StoredNest:
 
 def folder() -> Path:
     """RECURRA_KERNELS, or recurra/kernels where caches are."""
-    return config().kernels or cache_folder() / "recurra" / "kernels"
+    return environment().kernels or cache_folder() / "recurra" / "kernels"
 
 
 def path(problem: NestProblem, target: str, threads: int = 1) -> Path:

@@ -19,7 +19,7 @@ from recurra.compiler import compilation_cache
 from recurra.compiler.bounds import Bounded, bounded, expect_room, expect_sizes
 from recurra.compiler.options import CompileOptions, checked, expect_alone, placed, target_of
 from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
-from recurra.config import config
+from recurra.config import environment
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, ScheduleError, here
 from recurra.ir.arrays import ArrayNamespace, LibraryArray
@@ -173,7 +173,7 @@ def _entry(
     written: Bounded, options: CompileOptions, target: Target, backend: Backend
 ) -> tuple[compilation_cache.CachedProgram | None, Backend]:
     """The program's entry in the compilation cache, if any, and the backend that uses it."""
-    settings = config()
+    settings = environment()
     if (
         settings.cache is None
         or settings.watches

@@ -16,7 +16,7 @@ from recurra.runtime.compilation import compile_program
 from recurra.runtime.concurrency_policy import Judged
 from recurra.runtime.host_executor import Execution, Resume, Step
 from recurra.runtime.loop_profile import ProfiledLaunch
-from recurra.runtime.run_recorder import record
+from recurra.runtime.run_recorder import record_run
 from recurra.runtime.run_request import OnStep, RunRequest
 from recurra.runtime.runner import Runner
 from recurra.runtime.summary import InspectableProgram
@@ -75,7 +75,7 @@ class Executable(InspectableProgram):
         )
         if folder is None:
             return self.runner.run(request)
-        return record(self.runner, self, folder, request)
+        return record_run(self.runner, self, folder, request)
 
     def __call__(self, *args: object, **given: object) -> NoReturn:
         names = [*given, *self.inputs][: len(args) + len(given)]

@@ -13,10 +13,10 @@ from recurra.backends.protocol import ArrayFunction, Backend, Mesh, Wrap, mesh_o
 from recurra.codegen.arena_views import placed
 from recurra.codegen.call_results import Reader, readers
 from recurra.codegen.host_program import Program
-from recurra.codegen.host_source import source as written
+from recurra.codegen.host_source import host_source as written
 from recurra.codegen.input_layout import as_written, inputs_read
 from recurra.codegen.loop_segments import times
-from recurra.codegen.offloaded_samples import sampling
+from recurra.codegen.offloaded_samples import has_samples
 from recurra.codegen.region import Region
 from recurra.codegen.schedule_interpreter import Walk
 from recurra.codegen.shards import Shards
@@ -113,7 +113,9 @@ class Execution:
         """
         plan, wait = self.program.plan, self.backend.wait
         launch = self.backend.compile(plan, region)
-        if not any(plan.stores[s].room for s in region.reads) and not sampling(plan, region.held):
+        if not any(plan.stores[s].room for s in region.reads) and not has_samples(
+            plan, region.held
+        ):
             return launch
         return lambda *args: wait(launch(*args))
 

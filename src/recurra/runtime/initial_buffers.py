@@ -11,10 +11,10 @@ from recurra.backends.protocol import Backend, mesh_of
 from recurra.codegen.input_layout import (
     as_stored,
     dtype_name,
+    input_of,
     lendable,
     numbers,
     row_by_row,
-    source,
 )
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
@@ -36,7 +36,7 @@ class Given:
 
     def store(self, store: Store) -> object:
         """The initial array of a store; a list if it has one buffer per point."""
-        given, axis = self.inputs.get(source(self.plan, store.name)), store.apart
+        given, axis = self.inputs.get(input_of(self.plan, store.name)), store.apart
         if store.given:
             given = self.part(store.name, given)
         if axis is None:
@@ -100,7 +100,7 @@ class Given:
         want = (*lengths.values(), *store.type.sizes(self.plan.sizes))
         if values.shape != want:
             raise ShapeError(
-                f"the input {source(self.plan, store.name)} has the shape {values.shape}",
+                f"the input {input_of(self.plan, store.name)} has the shape {values.shape}",
                 facts=f"it is {store.type} over {domain}, here {want}",
             )
         stored = as_stored(domain, store, values, np)
@@ -109,5 +109,5 @@ class Given:
 
     def given(self, store: Store, given: object) -> np.ndarray:
         """An input as a NumPy array."""
-        name, loc = source(self.plan, store.name), self.plan.graph[store.name].loc
+        name, loc = input_of(self.plan, store.name), self.plan.graph[store.name].loc
         return numbers(given, name, store.type.dtype, loc)

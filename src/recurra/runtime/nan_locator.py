@@ -22,7 +22,7 @@ from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import function
+from recurra.codegen.region_function import region_function
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.errors import NotFiniteError
 from recurra.ir.arrays import LibraryArray
@@ -160,7 +160,7 @@ class _WatchedNumpy(NumpyBackend):
         super().__init__()
 
     def compile(self, plan: StoragePlan, region: Region) -> ArrayFunction:
-        return function(
+        return region_function(
             plan, region, self.machine, lambda p, m: WatchedArrays(p, m, watch=self.watch)
         )
 

@@ -26,7 +26,7 @@ from recurra.runtime.run_request import RunRequest
 from recurra.runtime.runner import Runner
 
 
-def record(
+def record_run(
     runner: Runner, program: ShownProgram, folder: str | Path, request: RunRequest
 ) -> dict[str, LibraryArray]:
     """Run a program and write metrics, figures and a report to `folder`.

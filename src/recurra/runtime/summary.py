@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from recurra.backends.protocol import Backend
-from recurra.codegen.host_source import source
+from recurra.codegen.host_source import host_source
 from recurra.codegen.loop_segments import members, times
 from recurra.compiler.pass_manager import PassRow
 from recurra.compiler.pipeline import Compiled
@@ -86,7 +86,7 @@ class InspectableProgram:
     def source(self) -> str:
         """The host part as Python, below the signatures of the regions."""
         heads = "\n".join(f"# {r}" for r in self.compiled.program.regions)
-        return f"{heads}\n{source(self.compiled.program)}"
+        return f"{heads}\n{host_source(self.compiled.program)}"
 
     @property
     def pass_rows(self) -> list[PassRow]:

@@ -16,7 +16,7 @@ from typing import Literal
 from recurra.analysis.diagnostics import no_order
 from recurra.analysis.exact_demand import demanded_exactly
 from recurra.cost.thresholds import MAX_CUT_ROUNDS
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind_bounds
 from recurra.ir.expr import TRUE, Expr, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.order import components, topological
@@ -111,7 +111,7 @@ def _for_any_bounds(
         return _ordered(graph, graph, sizes, axes, cuts, guarded)
     except NoOrder:
         with suppress(NoOrder):
-            return _ordered(graph, bind(graph, sizes), sizes, axes, cuts, guarded)
+            return _ordered(graph, bind_bounds(graph, sizes), sizes, axes, cuts, guarded)
         raise
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
-from recurra.compiler.pipeline import context
+from recurra.compiler.pipeline import compile_context
 from recurra.config import Config
 from recurra.cost.target import PLAIN, Target
 from recurra.errors import RecurraError
@@ -84,7 +84,7 @@ def _legal(case: Case) -> bool:
     try:
         same = parse(str(case.graph)) == verify(case.graph)
         if bounds(case.graph) <= set(case.sizes):
-            check(case.graph, case.sizes)
+            check_safety(case.graph, case.sizes)
     except (RecurraError, AssertionError, SyntaxError, ValueError, TypeError, KeyError):
         return False
     return same
@@ -237,7 +237,7 @@ def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = 
     """A pass that raises, or after which the oracle's answer is another."""
 
     def failure(case: Case) -> str | None:
-        stages = PassManager(context(case.sizes, options, target), asked=Config(check=True))
+        stages = PassManager(compile_context(case.sizes, options, target), asked=Config(check=True))
         try:
             if equivalence.evaluations(case.graph, case.sizes) > equivalence.MAX_EVALUATIONS:
                 return None

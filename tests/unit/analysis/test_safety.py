@@ -11,7 +11,7 @@ import pytest
 
 from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.errors import DomainError, RecurraError
 from recurra.ir.expr import FloorDiv, Sym
 from recurra.ir.graph import Graph, Node, Ref
@@ -27,7 +27,7 @@ def test_a_wrong_program_is_refused_in_the_users_words(case: str) -> None:
     body, kind, message = WRONG[case]
 
     def compile_it() -> None:
-        check(graph_of(body + END), {"T": 4})
+        check_safety(graph_of(body + END), {"T": 4})
 
     with pytest.raises(kind) as e:
         compile_it()
@@ -44,7 +44,7 @@ def test_the_hint_mends_the_program() -> None:
         lines = body.splitlines()
         k = int(line[1]) - 2
         lines[k] = re.sub(r"x\[[^\]]*\]", lambda _, h=hint: h[1], lines[k])
-        check(graph_of("\n".join(lines) + END), {"T": 4})
+        check_safety(graph_of("\n".join(lines) + END), {"T": 4})
 
 
 RIGHT = [
@@ -69,7 +69,7 @@ RIGHT = [
 @pytest.mark.parametrize("body", RIGHT)
 @pytest.mark.parametrize("bound", [4, 100])
 def test_a_right_program_is_accepted(body: str, bound: int) -> None:
-    check(graph_of(body + END), {"T": bound})
+    check_safety(graph_of(body + END), {"T": bound})
 
 
 def line_below(mark: str) -> str:
@@ -83,7 +83,7 @@ def test_every_bound_has_a_positive_integer() -> None:
     graph = graph_of("x = rc.input(rc.f32[()], (s, t), 'x')\nrc.output(y=x)", "st")
     with pytest.raises(DomainError) as e:
         # missing
-        check(graph, {"T": 4})
+        check_safety(graph, {"T": 4})
     assert str(e.value) == (
         "no value is given for the bound S\n" + line_below("missing") + ""
         "  its bounds are S, T; given: T=4\n"
@@ -91,7 +91,7 @@ def test_every_bound_has_a_positive_integer() -> None:
     )
     with pytest.raises(DomainError) as e:
         # unknown
-        check(graph, {"S": 2, "T": 4, "U": 1, "V": 2})
+        check_safety(graph, {"S": 2, "T": 4, "U": 1, "V": 2})
     assert str(e.value) == (
         "the program does not have the bounds U, V\n" + line_below("unknown") + ""
         "  its bounds are S, T; given: S=2, T=4, U=1, V=2\n"
@@ -100,7 +100,7 @@ def test_every_bound_has_a_positive_integer() -> None:
     for value in (0, 2.0, True, -3):
         with pytest.raises(DomainError) as e:
             # no count
-            check(graph, {"S": 2, "T": value})  # pyright: ignore[reportArgumentType]
+            check_safety(graph, {"S": 2, "T": value})  # pyright: ignore[reportArgumentType]
         assert str(e.value) == (
             f"the bound T cannot be {value!r}\n" + line_below("no count") + ""
             "  a bound is the number of points of a dim: an integer, at least 1\n"
@@ -111,7 +111,7 @@ def test_every_bound_has_a_positive_integer() -> None:
 
 def refused(graph: Graph, **bounds: int) -> str:
     with pytest.raises(RecurraError) as e:
-        check(graph, bounds)
+        check_safety(graph, bounds)
     return str(e.value)
 
 
@@ -121,7 +121,7 @@ def test_a_graph_as_text_is_held_to_the_same() -> None:
         f"an index of x[T*t] multiplies two unknowns: T*t\n  {PRODUCT}"
     )
     padded = parse(x + "y[t<T]: f32[2] = neg(x[t:T:pad(2)])\nreturn y")
-    check(padded, {"T": 2})
+    check_safety(padded, {"T": 2})
     assert refused(padded, T=4) == (
         "x[t:T:pad(2)] reads more points than its padded length\n"
         "  it is padded to 2 and holds T-t points; at t=0, T=4 these are 2 and 4\n"
@@ -150,16 +150,16 @@ T_DOMAIN = Domain((Range("t", Sym("T")),))
 
 def test_points_that_are_never_read_are_no_reads() -> None:
     x = "dims s<S, t<T\nx[s<S,t<T]: f32[] = input(dtype='f32')\n"
-    check(parse(x + "y[t<T]: f32[] = sum(x[7,t:t], axes=(0,))\nreturn y"), {"S": 2, "T": 4})
-    check(parse(x + "y[2<=t<T]: f32[] = neg(x[1,t-2])\nreturn y"), {"S": 2, "T": 1})
+    check_safety(parse(x + "y[t<T]: f32[] = sum(x[7,t:t], axes=(0,))\nreturn y"), {"S": 2, "T": 4})
+    check_safety(parse(x + "y[2<=t<T]: f32[] = neg(x[1,t-2])\nreturn y"), {"S": 2, "T": 1})
     never = "y[t<T]: f32[] = merge(x[0,t], x[9,t], when=(t >= 0, t < 0))\nreturn y"
-    check(parse(x + never), {"S": 2, "T": 4})
+    check_safety(parse(x + never), {"S": 2, "T": 4})
 
 
 def test_reads_at_the_identity_ask_isl_nothing() -> None:
     body = X + "y = x\nfor k in range(50):\n    y = y * 2.0 + x[t:T].sum()\n"
     isl.first.cache_clear()
-    check(graph_of(body + END), {"T": 200})
+    check_safety(graph_of(body + END), {"T": 200})
     assert isl.first.cache_info().misses == 0
 
 

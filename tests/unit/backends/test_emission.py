@@ -15,7 +15,7 @@ import hlo
 import recurra as rc
 from recurra.backends.jax.region import JaxBackend
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import arguments
+from recurra.codegen.region_function import argument_types
 from recurra.runtime.executable import Executable
 from recurra.storage.storage_plan import StoragePlan
 from reinforce import GRADIENTS, SEED, reinforce
@@ -50,7 +50,7 @@ class Emitted(NamedTuple):
     @property
     def bytes(self) -> int:
         """Of everything that is given away: traveling variables and stores."""
-        given = arguments(self.plan, self.region)[len(self.region.held) :]
+        given = argument_types(self.plan, self.region)[len(self.region.held) :]
         return sum(np.dtype(dtype).itemsize * int(np.prod(shape)) for shape, dtype in given)
 
 

@@ -10,7 +10,7 @@ import pytest
 import recurra as rc
 from acting_programs import World, program
 from recurra.codegen.host_program import HandedOn, HostLoop, RegionLaunch, handed_on_by
-from recurra.codegen.host_source import source
+from recurra.codegen.host_source import host_source
 from recurra.reference import interpreter
 
 SIZES = {"I": 2, "T": 5}
@@ -82,7 +82,7 @@ def test_a_region_of_which_nothing_is_left_is_not_launched() -> None:
     (outer,) = (x for x in made.items if isinstance(x, HostLoop))
     empty = [x for x in outer.body if isinstance(x, RegionLaunch) and x.region.is_empty]
     assert [[y.variable for y in x.after] for x in empty] == [["begin_0", "begin_1", "begin_2"]]
-    assert all(x.region.name not in source(made) for x in empty)
+    assert all(x.region.name not in host_source(made) for x in empty)
 
 
 @pytest.mark.parametrize("kind", ["some steps", "added to"])

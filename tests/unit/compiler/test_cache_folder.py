@@ -16,7 +16,7 @@ from cached_program import STARTS, program
 from documents import env
 from recurra.compiler import compilation_cache
 from recurra.compiler.compilation_cache import ENTRY, CachedProgram, Folder
-from recurra.config import config
+from recurra.config import environment
 from recurra.errors import RecurraError
 from recurra.support.private_files import user_cache_folder
 
@@ -353,13 +353,13 @@ def test_it_is_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("RECURRA_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert config().cache == tmp_path / ".cache"
+    assert environment().cache == tmp_path / ".cache"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert config().cache == tmp_path / "Library" / "Caches"
+    assert environment().cache == tmp_path / "Library" / "Caches"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-    assert config().cache == tmp_path / "mine"
+    assert environment().cache == tmp_path / "mine"
     monkeypatch.setenv("RECURRA_CACHE", str(tmp_path / "other"))
-    assert config().cache == tmp_path / "other"
+    assert environment().cache == tmp_path / "other"
 
 
 def test_zero_turns_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,8 +383,8 @@ def test_no_home_is_told_of_once(
     monkeypatch.delenv("RECURRA_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert config().cache is None
-    assert config().cache is None
+    assert environment().cache is None
+    assert environment().cache is None
     assert told(capsys) == [
         "recurra: compiled programs are not kept: Could not determine home directory."
     ]
@@ -393,4 +393,4 @@ def test_no_home_is_told_of_once(
 
 
 def test_tests_keep_nothing_in_the_cache_of_the_user() -> None:
-    assert config().cache is None
+    assert environment().cache is None

@@ -13,7 +13,7 @@ import recurra as rc
 from documents import ROOT, fenced, fill, table
 from recurra import cli
 from recurra.compiler.pass_manager import PassManager
-from recurra.compiler.pipeline import PASSES, context
+from recurra.compiler.pipeline import PASSES, compile_context
 from recurra.config import Config
 from recurra.ir.graph import Graph
 from recurra.ir.text import parse
@@ -93,7 +93,7 @@ def test_no_pass_runs_on_what_it_made() -> None:
 
     step = Pass("nothing", run)
     other = Pass("equal", lambda graph, cx: replace(graph))
-    stages, graph = PassManager(context({}), asked=Config()), parse(GRAPH)
+    stages, graph = PassManager(compile_context({}), asked=Config()), parse(GRAPH)
     stages.begin(graph)
     assert stages.run((step, step, other, step), graph) == graph
     assert ran == ["ran"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import recurra as rc
 from random_affine import DIMS, affine, asked, condition, holds, points
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.ir.expr import TRUE, Expr, Sym, evaluate, maximum
 from recurra.ir.graph import Graph, Ref, Slice
 from recurra.ir.types import Domain, Range
@@ -97,7 +97,7 @@ def outputs(graph: Graph, bounds: Mapping[str, int], x: np.ndarray) -> tuple[np.
 
 
 def agrees_with_differences(graph: Graph, bounds: Mapping[str, int]) -> None:
-    check(graph, bounds)
+    check_safety(graph, bounds)
     rng = np.random.default_rng(0)
     x = rng.normal(size=tuple(bounds[r.dim.upper()] for r in graph["x"].domain))
     dx, _ = outputs(graph, bounds, x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Ref
 from recurra.reference import interpreter
@@ -146,7 +146,7 @@ def test_a_frozen_parameter_is_constant() -> None:
         (w * v).square().backward()
         rc.optim.SGD([v], lr=0.01).step()
         rc.output(w=w, v=v)
-    check(ctx.graph, {"I": 3})
+    check_safety(ctx.graph, {"I": 3})
     out = interpreter.run(ctx.graph, {"I": 3})
     np.testing.assert_array_equal(out["w"], [3, 3, 3])
     assert out["v"][0] > out["v"][1] > out["v"][2]
@@ -159,7 +159,7 @@ def test_parameters_over_several_dims_are_trained_along_the_last() -> None:
         (w * w)[s, i].backward()
         rc.optim.SGD([w], lr=0.25).step()
         rc.output(w=w)
-    check(ctx.graph, {"S": 2, "I": 3})
+    check_safety(ctx.graph, {"S": 2, "I": 3})
     out = interpreter.run(ctx.graph, {"S": 2, "I": 3})
     np.testing.assert_array_equal(out["w"], [[1, 0.5, 0.25], [2, 1, 0.5]])
 

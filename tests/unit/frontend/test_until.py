@@ -12,7 +12,7 @@ import recurra as rc
 from ended_rows import by_backend, same
 from fuzzing import each, seeded_at_length
 from random_rows import MOST, Rows, expected, write
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.errors import DomainError
 from recurra.reference import interpreter
 from recurra.transforms.early_exit.lower_until import Ending, end_rows
@@ -21,7 +21,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
 
 
 def ended(rows: Rows):
-    check(rows.graph, rows.bounds, {rows.until: MOST})
+    check_safety(rows.graph, rows.bounds, {rows.until: MOST})
     return end_rows(rows.graph, rows.until, Ending("done", rows.first_point, MOST))
 
 

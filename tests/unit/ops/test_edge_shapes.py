@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.analysis.safety import check
+from recurra.analysis.safety import check_safety
 from recurra.errors import RecurraError
 from recurra.ir.types import SHORT_NAME, Type
 from recurra.ops.contraction import numpy_einsum
@@ -169,7 +169,7 @@ def program(fs: dict[str, Callable[..., Any]], x: np.ndarray) -> rc.Context:
 
 def is_refused(f: Callable[..., Any], x: np.ndarray) -> bool:
     try:
-        check(program({"y": f}, x).graph, {})
+        check_safety(program({"y": f}, x).graph, {})
     except RecurraError:
         return True
     return False

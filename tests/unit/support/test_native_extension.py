@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from documents import ROOT
-from recurra.config import config
+from recurra.config import environment
 from recurra.nest import kernel_store
 from recurra.support import cxx_toolchain, native_extension, notices
 from recurra.support.cxx_toolchain import COMPILERS, BuildError
@@ -109,7 +109,7 @@ def test_one_folder_for_all(
         monkeypatch.setenv("RECURRA_CACHE", given)
         assert kernel_store.folder() == tmp_path / place / "recurra" / "kernels"
         assert build(extension).is_relative_to(tmp_path / place / "recurra" / "native")
-        assert config().cache == (None if given == "0" else tmp_path / place)
+        assert environment().cache == (None if given == "0" else tmp_path / place)
 
 
 def test_where_there_are_no_locks(

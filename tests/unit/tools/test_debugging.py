@@ -12,7 +12,7 @@ import pytest
 import recurra as rc
 from recurra import cli
 from recurra.compiler.pass_manager import PassManager
-from recurra.compiler.pipeline import PASSES, context
+from recurra.compiler.pipeline import PASSES, compile_context
 from recurra.config import Config
 from recurra.errors import PassError, RecurraError, ShapeError
 from recurra.ir import verify as verify_module
@@ -273,7 +273,7 @@ def test_opt_is_checked_too(
 
 
 def test_stages_are_counted_beyond_a_hundred(tmp_path: Path) -> None:
-    stages = PassManager(context({}), asked=Config(dump=tmp_path))
+    stages = PassManager(compile_context({}), asked=Config(dump=tmp_path))
     for k in range(102):
         stages.dump("stage", k)
     told = {x.name: x.read_text().strip() for x in tmp_path.iterdir()}

@@ -12,7 +12,7 @@ import recurra as rc
 from ended_rows import by_backend
 from recurra.backends.numpy.backend import NumpyBackend, NumpyMachine, WalkedNumpy
 from recurra.backends.torch import region
-from recurra.codegen.region_function import arguments, function
+from recurra.codegen.region_function import argument_types, region_function
 from recurra.errors import DomainError
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
@@ -112,8 +112,8 @@ def test_steps_between_questions_are_a_loop_that_xla_knows() -> None:
     ctx, bounds = counting(5)
     program = ctx.compile(bounds, backend="jax")
     (main,) = [r for r in program.compiled.program.regions if r.items]
-    run = function(program.compiled.plan, main, program.backend.machine)
-    arrays = [jax.ShapeDtypeStruct(*a) for a in arguments(program.compiled.plan, main)]
+    run = region_function(program.compiled.plan, main, program.backend.machine)
+    arrays = [jax.ShapeDtypeStruct(*a) for a in argument_types(program.compiled.plan, main)]
     text = str(jax.make_jaxpr(run)(jax.ShapeDtypeStruct((), np.uint32), *arrays))
     loop = text.partition(" = while[")[2]
     assert "length=5" in loop

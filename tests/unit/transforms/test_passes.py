@@ -87,7 +87,9 @@ def applied(
     names: Iterable[str], graph: Graph, sizes: Mapping[str, int], options: Iterable[str] = ()
 ) -> Graph:
     """The graph after passes by themselves, each of which keeps the oracle's answer."""
-    stages = PassManager(pipeline.context(sizes, *read_options(options)), Config(check=True))
+    stages = PassManager(
+        pipeline.compile_context(sizes, *read_options(options)), Config(check=True)
+    )
     stages.begin(verify(graph))
     assert stages.answers is not None, f"too many points to evaluate at {sizes}"
     for name in names:

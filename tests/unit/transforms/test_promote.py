@@ -19,5 +19,5 @@ def test_a_first_state_of_many_equations_is_in_the_loop() -> None:
         "return h",
     ]
     graph = parse("\n".join(lines))
-    new = PROMOTE_DOMAINS.run(graph, pipeline.context({"T": 3}))
+    new = PROMOTE_DOMAINS.run(graph, pipeline.compile_context({"T": 3}))
     assert all("t" in n.domain for n in new.nodes.values())

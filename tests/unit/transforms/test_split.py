@@ -18,7 +18,7 @@ from recurra.backends.jax.region import JaxBackend
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.codegen.host_program import ChunkLoop
-from recurra.codegen.host_source import source
+from recurra.codegen.host_source import host_source
 from recurra.ir.text import parse
 from recurra.ir.verify import verify
 from recurra.reference.interpreter import run
@@ -289,7 +289,9 @@ def test_the_host_lets_go_of_a_prompt_once_it_is_in_its_stores(
 ) -> None:
     """If it has to be copied there; else it is made there."""
     monkeypatch.setattr("recurra.compiler.pipeline.coalesced", lambda p: p)
-    host = source(text(2400, 2000, 4, chunk=8, strip=100).compiled.program)  # no tiles of chunks
+    host = host_source(
+        text(2400, 2000, 4, chunk=8, strip=100).compiled.program
+    )  # no tiles of chunks
     lines = [x.strip() for x in host.splitlines()]
     (gone,) = [k for k, x in enumerate(lines) if x.endswith("= None")]
     assert set(lines[gone].split(" = ")) == {"k0_head_store", "k1_head_store", "None"}

@@ -25,7 +25,7 @@ from recurra.backends.jax.array_namespace import floats, words
 from recurra.backends.jax.devices import devices, settle
 from recurra.backends.jax.region import JaxBackend, bits_of, in_its_bits
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import function, times
+from recurra.codegen.region_function import region_function, times
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, here
 from recurra.ops.collective import JOIN, SHARD
@@ -81,7 +81,7 @@ class JaxMesh(JaxBackend):
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """Return the function that all devices run; its arrays have a leading axis of size 1."""
         ints = times(region)
-        own = function(plan, region, self.machine, here=_here)
+        own = region_function(plan, region, self.machine, here=_here)
 
         def one(seed: Any, *args: Any) -> tuple[Any, ...]:
             arrays = (_first(x) for x in args[ints:])

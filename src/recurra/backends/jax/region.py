@@ -31,7 +31,7 @@ from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import RegionCache
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import arguments, function, times
+from recurra.codegen.region_function import argument_types, region_function, times
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.cost.attention import XLA_ATTENTION
 from recurra.cost.target import Target
@@ -269,12 +269,12 @@ class JaxBackend:
 
     def function(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         """Return the function that is traced."""
-        return at_full_precision(function(plan, region, self.machine))
+        return at_full_precision(region_function(plan, region, self.machine))
 
     def lowered(self, plan: StoragePlan, region: Region) -> jax.stages.Lowered:
         """Lower a region to StableHLO, to be inspected; nothing runs, no array is made."""
         with bits(plan):
-            arrays = [self.described(a) for a in arguments(plan, region)]
+            arrays = [self.described(a) for a in argument_types(plan, region)]
             seed = self.described(((), np.uint32))
             return self.jitted(plan, region).lower(seed, *[0] * times(region), *arrays)
 

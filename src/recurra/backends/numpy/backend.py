@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from recurra.backends.numpy.region import compiled, compiled_whole
+from recurra.backends.numpy.region import compile_region, compile_whole
 from recurra.backends.protocol import Reading
 from recurra.backends.region_cache import MadeAtFirstCall
 from recurra.codegen.arena_views import View
 from recurra.codegen.array_machine import Starts, Until
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import function
+from recurra.codegen.region_function import region_function
 from recurra.codegen.single_launch import Finish, WholeProgram
 from recurra.cost.target import PLAIN
 from recurra.ir.statement import Statement
@@ -166,11 +166,11 @@ class NumpyBackend(NumpyArrays):
     compiles_whole = True
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(MadeAtFirstCall(lambda *_: compiled(plan, region)))
+        return in_silence(MadeAtFirstCall(lambda *_: compile_region(plan, region)))
 
     def compile_whole(self, plan: StoragePlan, region: Region, finish: Finish) -> WholeProgram:
         def make(seed: Any, inputs: Mapping[str, Any]) -> WholeProgram:
-            return compiled_whole(plan, region, finish, inputs)
+            return compile_whole(plan, region, finish, inputs)
 
         return in_silence(MadeAtFirstCall(make))
 
@@ -185,4 +185,4 @@ class WalkedNumpy(NumpyArrays):
     """Regions that are interpreted at every launch: the oracle of the generated source."""
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
-        return in_silence(function(plan, region, self.machine))
+        return in_silence(region_function(plan, region, self.machine))

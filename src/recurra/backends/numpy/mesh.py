@@ -12,7 +12,7 @@ import numpy as np
 
 from recurra.backends.numpy.backend import NumpyBackend, in_silence
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import function
+from recurra.codegen.region_function import region_function
 from recurra.ops.collective import JOIN, SHARD
 from recurra.storage.storage_plan import StoragePlan
 
@@ -35,7 +35,7 @@ class NumpyMesh(NumpyBackend):
 
     def compile(self, plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
         meeting = _Meeting(self.workers)
-        run = in_silence(function(plan, region, self.machine, here=meeting.here))
+        run = in_silence(region_function(plan, region, self.machine, here=meeting.here))
 
         def of(worker: int, args: Sequence[Any]) -> tuple[Any, ...]:
             meeting.mine.worker = worker

@@ -34,7 +34,7 @@ from recurra.backends.numpy.source_writer import Writer
 from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.codegen.early_exit import endings
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import arguments, function
+from recurra.codegen.region_function import argument_types, region_function
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.schedule.tree import Loop
@@ -60,13 +60,13 @@ def written(plan: StoragePlan, region: Region) -> tuple[str, dict[str, Any]]:
         *region.carried,
         *(f"{s}_store" for s in (*region.stores, *region.reads)),
     )
-    for wanted, known in zip(names, arguments(plan, region), strict=True):
+    for wanted, known in zip(names, argument_types(plan, region), strict=True):
         parameters.append(name := w.named(wanted))
         if isinstance(known, list):  # the results of a host call
             args.append(tuple(StandIn(w, f"{name}[{k}]", blank(*x)) for k, x in enumerate(known)))
         else:
             args.append(StandIn(w, name, blank(*known)))
-    results = function(plan, region, machine, WritingWalk)(
+    results = region_function(plan, region, machine, WritingWalk)(
         StandIn(w, seed, blank((), "uint32")), *args
     )
     head = f"def {region.name}({', '.join(parameters)}):"
@@ -84,7 +84,7 @@ def written_whole(
     for name, x in inputs.items():
         args[name] = StandIn(w, w.named(name), blank(x.shape, x.dtype))
         w.items.append(Line(args[name].name, f"{dictionary}[{name!r}]"))
-    launch = function(plan, region, machine, WritingWalk)
+    launch = region_function(plan, region, machine, WritingWalk)
     whole = single_launch(plan, region, launch, machine, finish)
     results = whole(StandIn(w, seed, blank((), "uint32")), args)
     gives = w.apart(results, (x.name for x in args.values()))
@@ -105,12 +105,12 @@ class WritingWalk(Walk):
             super().run(loop, lo, hi, active, state)
 
 
-def compiled(plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
+def compile_region(plan: StoragePlan, region: Region) -> Callable[..., tuple[Any, ...]]:
     """Return the function that the source of a region defines."""
     return defined(region, *written(plan, region))
 
 
-def compiled_whole(
+def compile_whole(
     plan: StoragePlan, region: Region, finish: Finish, inputs: Mapping[str, Any]
 ) -> WholeProgram:
     """Return the function that the source of a program of one region defines."""

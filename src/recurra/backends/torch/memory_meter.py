@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from recurra.backends.torch.array_namespace import Tensor
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import arguments
+from recurra.codegen.region_function import argument_types
 from recurra.ir.types import Tuple
 from recurra.storage.storage_plan import StoragePlan
 
@@ -58,7 +58,7 @@ def _key(storage: Any) -> int:
 
 def besides(run: Callable[..., Any], plan: StoragePlan, region: Region, at: tuple[int, ...]) -> int:
     """Temporary bytes of a launch, beside the variables it returns; `run` must be for `meta`."""
-    args = [_tensor(x) for x in arguments(plan, region)]
+    args = [_tensor(x) for x in argument_types(plan, region)]
     seed = torch.empty((), dtype=torch.int32, device="meta")
     with Counted() as count:
         count.exclude([seed, *_flat(args)])

@@ -36,7 +36,13 @@ from recurra.codegen.early_exit import endings
 from recurra.codegen.input_layout import row_by_row
 from recurra.codegen.loop_segments import few
 from recurra.codegen.region import Region
-from recurra.codegen.region_function import arguments, function, times, with_local_stores, zeros
+from recurra.codegen.region_function import (
+    argument_types,
+    region_function,
+    times,
+    with_local_stores,
+    zeros,
+)
 from recurra.codegen.single_launch import Finish, WholeProgram, single_launch
 from recurra.cost.attention import TORCH_ATTENTION
 from recurra.cost.target import Target
@@ -320,7 +326,7 @@ def recorded(
     recorder = Recorder(device)
     machine = RecordingMachine(recorder)
     clocks = [recorder.named(n) for n in _clocks(region)]
-    arrays = arguments(plan, region)
+    arrays = argument_types(plan, region)
     variables = (*region.held, *region.carried)
     names = [recorder.named(_variable_text(plan, v)) for v in variables]
     stores = [recorder.named(f"{s}_store") for s in (*region.stores, *region.reads)]
@@ -339,7 +345,7 @@ def recorded(
         else:
             args.append(recorder.parameter(name, array[0], dtype_of(array[1])))
     with recorder:
-        results = function(plan, region, machine)(seed, *args)
+        results = region_function(plan, region, machine)(seed, *args)
         recorder.close()
     gives = [_spelt(recorder, x) for x in results]
     assert len(clocks) == times(region)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from recurra.errors import DomainError, Loc
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind_bounds
 from recurra.ir.expr import (
     FALSE,
     TRUE,
@@ -78,7 +78,7 @@ class RowEnds:
         (time,) = [r for r in done.domain if r.dim in self.timed]
         self.time, self.rows = time.dim, done.domain.without(time.dim)
         self.ranges = {d.name: d.range for d in graph.dims}
-        static = bind(graph, {self.bound: self.ending.most})
+        static = bind_bounds(graph, {self.bound: self.ending.most})
         self.g = Rewriting.of(static, {})
         self.axes: dict[str, Axes] = {
             n.name: (None,) * len(shape_of(n.type)) for n in graph.nodes.values()

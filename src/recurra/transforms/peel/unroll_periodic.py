@@ -18,7 +18,7 @@ from math import gcd, lcm
 from typing import Any
 
 from recurra.cost.thresholds import MAX_ROUND_TURNS
-from recurra.ir.bind import bind
+from recurra.ir.bind import bind_bounds
 from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import (
     Cmp,
@@ -59,7 +59,7 @@ def rounds(graph: Graph, sizes: Mapping[str, int]) -> tuple[Graph, list[str]]:
 
 def _in_turns(graph: Graph, extent: Range, sizes: Mapping[str, int]) -> _Rounds:
     bound = {extent.hi.name: extent.size(sizes)} if isinstance(extent.hi, Sym) else {}
-    return _Rounds(bind(graph, bound), extent, turns(graph, extent.dim), sizes)
+    return _Rounds(bind_bounds(graph, bound), extent, turns(graph, extent.dim), sizes)
 
 
 def turns(graph: Graph, dim: str) -> int:
