@@ -91,7 +91,7 @@ def synthetic(statements: int) -> str:
 
 def schedule_row() -> Row:
     """A schedule of 300 statements, its legality checked."""
-    from recurra.ir.text import parse
+    from recurra.ir.graph_parser import parse
     from recurra.schedule.allen_kennedy import schedule
     from recurra.schedule.legality import violations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import recurra as rc
 from recurra.frontend.functions import call
-from recurra.ir.resource import HostFunction
+from recurra.ir.user_objects import HostFunction
 from recurra.runtime.host_executor import Execution
 
 ITERATIONS, STEPS = 50, 200

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from documents import ROOT
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.runtime.executable import Executable
 from reinforce import reinforce
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recurra.analysis.tracer import enter, leave
+from recurra.analysis.program_tracer import enter, leave
 from recurra.cost.tuning import Tuning
 from recurra.frontend.functions import output
 from recurra.runtime.executable import Executable

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.compiler.bounds import bounded
 from recurra.compiler.options import CompileOptions
 from recurra.frontend.context import Context

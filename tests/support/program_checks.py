@@ -19,8 +19,8 @@ from recurra.compiler import pipeline
 from recurra.compiler.options import CompileOptions
 from recurra.cost.target import PLAIN
 from recurra.cost.tuning import Tuning
-from recurra.ir.axes import restored
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
+from recurra.ir.output_axes import restored
 from recurra.ir.verify import verify
 from recurra.reference.equivalence import as_written
 from recurra.reference.interpreter import run

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.tracer import Tracer, enter, leave
+from recurra.analysis.program_tracer import Tracer, enter, leave
 from recurra.frontend.dims import Index
 from recurra.frontend.functions import input as given
 from recurra.frontend.functions import output
@@ -17,7 +17,7 @@ from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.types import SHORT_NAME, Range, Type
 from recurra.ir.verify import verify
 from recurra.reference import interpreter

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from documents import TESTS
 from random_programs import Case
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
 

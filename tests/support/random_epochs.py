@@ -7,7 +7,7 @@ from typing import Any
 
 import recurra as rc
 from random_drawing import Case
-from recurra.analysis.known_bounds import known_bounds
+from recurra.analysis.bound_values import known_bounds
 from recurra.ir.expr import Sym
 from recurra.ir.types import Range
 from renamed import shuffled

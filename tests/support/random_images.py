@@ -10,7 +10,7 @@ import numpy as np
 
 import recurra as rc
 from random_drawing import Case
-from recurra.analysis.known_bounds import known_bounds
+from recurra.analysis.bound_values import known_bounds
 from recurra.ir.types import Type
 from recurra.ops.window import Windows
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.ir.expr import SEED, Sym, maximum, minimum
 from recurra.ir.op import Op
-from recurra.ir.resource import ArrayResource, HostFunction, Resource
+from recurra.ir.user_objects import ArrayResource, HostFunction, Resource
 from recurra.ops.sampled_rows import FUNCTION
 
 t, T = Sym("t"), Sym("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.errors import Loc
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Ref

@@ -18,9 +18,9 @@ import numpy as np
 
 from recurra.analysis import diagnostics
 from recurra.analysis.affine import product, quasi_affine
+from recurra.analysis.bound_values import known_bounds
 from recurra.analysis.cycles import same_point_cycle
 from recurra.analysis.exact_demand import demanded_exactly
-from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
 from recurra.errors import RecurraError
 from recurra.ir.expr import (

@@ -10,7 +10,7 @@ import numpy as np
 from recurra.codegen.array_machine import ArrayMachine
 from recurra.codegen.region import Region
 from recurra.cost.target import Target
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.storage.storage_plan import StoragePlan
 
 Reading = Callable[..., list[Any]]  # f(machine, times, *stores)

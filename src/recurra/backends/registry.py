@@ -15,8 +15,8 @@ BACKENDS = {
     "jax": "recurra.backends.jax.region:JaxBackend",
     "numpy": "recurra.backends.numpy.backend:NumpyBackend",
     "torch": "recurra.backends.torch.region:TorchBackend",
-    "jax+nest": "recurra.backends.jax.tuned:TunedJax",
-    "torch+nest": "recurra.backends.torch.tuned:TunedTorch",
+    "jax+nest": "recurra.backends.jax.nest_kernels:TunedJax",
+    "torch+nest": "recurra.backends.torch.nest_kernels:TunedTorch",
 }
 DOORS = dict.fromkeys(("jax+nest", "torch+nest"), "recurra.nest.compiler_hook")  # makes kernels
 ON_DISK = {"jax": "recurra.backends.jax.disk_cache:CachedJax"}

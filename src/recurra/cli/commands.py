@@ -248,7 +248,7 @@ def _all_bounds(graph: Any, sizes: Mapping[str, int], why: str) -> None:
 
 
 def _graph(file: Path) -> Any:
-    from recurra.ir.text import parse
+    from recurra.ir.graph_parser import parse
     from recurra.ir.verify import verify
 
     importlib.import_module("recurra.ops")  # fills the registry of ops

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeGuard
 
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import NUMPY_NAME
 from recurra.storage.allocation import each
 from recurra.storage.storage_plan import StoragePlan

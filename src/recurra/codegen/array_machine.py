@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Env
 from recurra.ir.statement import Statement
 

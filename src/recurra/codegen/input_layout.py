@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 
 from recurra.errors import Loc
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
-from recurra.ir.axes import turned
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
+from recurra.ir.output_axes import turned
 from recurra.ir.types import NUMPY_NAME, Domain, is_floating
-from recurra.ir.values import detached, fitted
+from recurra.ir.value_conversion import detached, fitted
 from recurra.ops.source import Input
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store

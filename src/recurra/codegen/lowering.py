@@ -13,7 +13,6 @@ from math import inf
 from types import MappingProxyType
 
 from recurra.codegen.early_exit import Ended, LastValue, PastEnd, endings, fillable
-from recurra.codegen.forwarded_values import handed_on
 from recurra.codegen.guarded_statements import condition_of
 from recurra.codegen.host_calls_first import nobody_waits
 from recurra.codegen.host_program import (
@@ -29,6 +28,7 @@ from recurra.codegen.host_program import (
 )
 from recurra.codegen.launch_size import items_ns, launch_steps, polled_steps
 from recurra.codegen.loop_segments import LoopSegment, calls_host, members, segments
+from recurra.codegen.passthrough_values import handed_on
 from recurra.codegen.region import Flow, flow_of, make_region, needed, past_end, steps_below
 from recurra.codegen.split_buffers import divided, turns
 from recurra.cost.prices import PRICES, Prices

@@ -12,10 +12,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recurra.ir.arrays import ArrayNamespace
-from recurra.ir.axes import Axes
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph, Node
+from recurra.ir.output_axes import Axes
 from recurra.ops.control import Call
 from recurra.storage.storage_plan import StoragePlan
 from recurra.transforms.shard import Shard, reads_all

@@ -21,9 +21,9 @@ from recurra.codegen.region import Region, make_region, needed, read_by
 from recurra.codegen.region_function import zeros
 from recurra.cost.prices import Prices
 from recurra.cost.thresholds import MAX_SINGLE_LAUNCH_NS
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
-from recurra.ir.axes import turned
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.expr import TRUE
+from recurra.ir.output_axes import turned
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
 from recurra.schedule.tree import is_constant

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from recurra.codegen.array_machine import ArrayMachine, LoopTime, MachineArray, MachineStore
 from recurra.codegen.tiled_stores import PointIndex, put, read_tile, slot, written_slot
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Env, evaluate
 from recurra.ir.graph import Slice
 from recurra.ir.types import NUMPY_NAME, Tuple

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from recurra.analysis.dynamic_bounds import NEVER, Until
+from recurra.analysis.program_tracer import Tracer
 from recurra.analysis.safety import check_safety
-from recurra.analysis.tracer import Tracer
 from recurra.compiler.index_checks import IndexCheck, with_index_checks
 from recurra.config import environment
 from recurra.errors import DomainError

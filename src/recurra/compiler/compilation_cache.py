@@ -34,7 +34,7 @@ from recurra.compiler.options import CompileOptions
 from recurra.cost.target import Target
 from recurra.errors import Loc
 from recurra.ir.graph import Graph
-from recurra.ir.resource import Resource, by_key
+from recurra.ir.user_objects import Resource, by_key
 from recurra.ops.control import Foreign
 from recurra.ops.source import Data
 from recurra.support import atomic_write, cpu, private_files

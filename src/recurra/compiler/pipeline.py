@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from recurra.analysis.bound_values import known_bounds
 from recurra.analysis.guards import guards
-from recurra.analysis.known_bounds import known_bounds
 from recurra.analysis.safety import check_safety
 from recurra.analysis.unused_host_calls import without_untaken
 from recurra.codegen.host_program import Program
@@ -22,10 +22,10 @@ from recurra.compiler.options import CompileOptions
 from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.schedule_cache import Schedules
 from recurra.cost.target import PLAIN, Target
-from recurra.ir.axes import Axes
 from recurra.ir.bind import bind_bounds, without_negative
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node
+from recurra.ir.output_axes import Axes
 from recurra.ops.source import Input
 from recurra.schedule.allen_kennedy import schedule
 from recurra.schedule.isl_scheduler import schedule_by_isl

@@ -17,9 +17,8 @@ from operator import add
 from typing import Any, Generic
 
 from recurra.analysis.data_conditions import NOTHING, Decided
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.errors import RecurraError, here
-from recurra.frontend.construct import convert, pointwise, zeros
 from recurra.frontend.gradient_paths import (
     as_defined,
     decided_paths,
@@ -34,6 +33,7 @@ from recurra.frontend.index_arguments import wrap
 from recurra.frontend.inverse_reads import Inverse, invert
 from recurra.frontend.outer_products import picked, rows_bend, summed
 from recurra.frontend.read import Operand, Read, Tensor
+from recurra.frontend.tensor_conversion import convert, pointwise, zeros
 from recurra.ir.expr import (
     FALSE,
     TRUE,

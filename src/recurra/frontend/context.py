@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.arguments import expecting
-from recurra.analysis.tracer import Tracer, current, enter, leave
+from recurra.analysis.argument_checks import expecting
+from recurra.analysis.program_tracer import Tracer, current, enter, leave
 from recurra.errors import DomainError, RecurraError, at_the_users_line, caller, here
 from recurra.frontend.dims import Index
 from recurra.frontend.dynamic_bounds import resolved, until
@@ -28,8 +28,8 @@ from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.dims import Dim, is_reserved, is_word
 from recurra.ir.expr import Sym
 from recurra.ir.graph import Graph
-from recurra.ir.resource import Resource
 from recurra.ir.types import Range, Type
+from recurra.ir.user_objects import Resource
 from recurra.ops.control import Traceable
 from recurra.ops.source import Input
 from recurra.report.html import code_html
@@ -451,7 +451,7 @@ def jax_fn(fn: Callable[..., Any], name: str | None = None) -> Callable[..., Any
     JAX computes gradients through it; rc.import_jax instead translates the function to equations.
     Sizes may be bounds, as of x[0:B, t], but must not vary between points, as that of x[b, 0:t+1].
     """
-    from recurra.backends.jax.function import Traced, untraceable
+    from recurra.backends.jax.foreign_function import Traced, untraceable
     from recurra.frontend.jax.jaxpr import expect_one_size
 
     traced = Traced(fn)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import RecurraError, ShapeError, here
-from recurra.frontend.construct import counted
 from recurra.frontend.dims import Dims
 from recurra.frontend.dtype_objects import Dtype
 from recurra.frontend.functions import box_of, uniform
 from recurra.frontend.index_arguments import Size, unwrap
-from recurra.frontend.operators import operator
+from recurra.frontend.operator_table import operator
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
+from recurra.frontend.tensor_conversion import counted
 from recurra.ir.dims import MAX_POINTS
 from recurra.ir.expr import Expr
 

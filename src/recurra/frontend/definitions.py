@@ -6,11 +6,11 @@ from typing import Any
 
 from recurra.analysis.affine import quasi_affine
 from recurra.errors import DomainError, ShapeError, here
-from recurra.frontend import layouts
-from recurra.frontend.construct import assigned
+from recurra.frontend import reshaping
 from recurra.frontend.index_arguments import condition, unwrap
 from recurra.frontend.index_keys import place_of, range_of, written
 from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_conversion import assigned
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Ref, Slice
@@ -93,7 +93,7 @@ def _of_shape(target: Operand, value: Tensor, declared: Type) -> Tensor:
             hint="reshape it, or declare what it is defined as: rc.like(value.type, domain)",
             loc=here(),
         )
-    return layouts.broadcast_to(value, declared.shape)
+    return reshaping.broadcast_to(value, declared.shape)
 
 
 def _ranges(

@@ -10,7 +10,7 @@ import numpy as np
 
 from recurra.errors import DomainError, here
 from recurra.frontend.index_arguments import BareIndex, condition, unwrap
-from recurra.frontend.opaque import operator_of
+from recurra.frontend.refused_conversions import operator_of
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from recurra.errors import NoSuchName, here
-from recurra.frontend.operators import OPERATORS, Operator
+from recurra.frontend.operator_table import OPERATORS, Operator
 
 ALIKE = (  # names, and the line that does the same here
     (

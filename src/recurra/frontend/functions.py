@@ -9,23 +9,23 @@ from math import prod
 from string import ascii_letters
 from typing import Any
 
-from recurra.analysis.arguments import expecting
-from recurra.analysis.tracer import Tracer, current
+from recurra.analysis.argument_checks import expecting
+from recurra.analysis.program_tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.axes import axis_of
-from recurra.frontend.construct import promote
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import Size, condition, unwrap
 from recurra.frontend.indexing import choose
-from recurra.frontend.layouts import diagonal
-from recurra.frontend.operators import operator
+from recurra.frontend.operator_table import operator
+from recurra.frontend.reshaping import diagonal
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
+from recurra.frontend.tensor_conversion import promote
 from recurra.ir.dims import is_reserved, is_word
 from recurra.ir.expr import Sym, negate, symbols
 from recurra.ir.graph import Ref, Slice
-from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import Domain, Range, Type, accumulator
+from recurra.ir.user_objects import HostFunction, Resource
 from recurra.ops import elementwise as el
 from recurra.ops import movement
 from recurra.ops.control import Call, Foreign, Item, Traceable

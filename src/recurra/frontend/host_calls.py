@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.arguments import WrongCall, expecting
+from recurra.analysis.argument_checks import WrongCall, expecting
 from recurra.analysis.demanded_points import branch_conditions
-from recurra.analysis.tracer import current
+from recurra.analysis.program_tracer import current
 from recurra.errors import Loc, RecurraError, ShapeError, here
 from recurra.frontend.dims import Dims, Index
 from recurra.frontend.functions import call as emit_call
@@ -28,9 +28,9 @@ from recurra.frontend.read import union
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import TRUE, Expr, both, compare, negate
 from recurra.ir.graph import Graph, Node, Ref
-from recurra.ir.resource import HostFunction
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.ir.values import fitted
+from recurra.ir.user_objects import HostFunction
+from recurra.ir.value_conversion import fitted
 from recurra.ops.control import Call, Item, Merge
 from recurra.ops.source import Const
 

@@ -7,7 +7,7 @@ from typing import NoReturn, TypeGuard, overload
 import numpy as np
 
 from recurra.errors import DomainError, NoSuchName, here
-from recurra.frontend.opaque import Opaque
+from recurra.frontend.refused_conversions import Opaque
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 

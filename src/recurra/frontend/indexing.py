@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from recurra.errors import DomainError, ShapeError, here, users_frame
-from recurra.frontend import layouts, ordering
-from recurra.frontend.construct import convert
+from recurra.frontend import ordering, reshaping
 from recurra.frontend.definitions import define
 from recurra.frontend.index_arguments import Size, unwrap, wrap
 from recurra.frontend.index_keys import index_of, place_of, written
 from recurra.frontend.read import Operand, Read, Tensor
+from recurra.frontend.tensor_conversion import convert
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr, symbols
 from recurra.ir.graph import Ref, Slice, index_symbols
@@ -56,7 +56,7 @@ def read(x: Tensor, keys: tuple[object, ...]) -> Tensor:
     if any(forward.values()):
         axes = [k for k, key in enumerate(keys) if isinstance(key, slice)]
         whole = read(x, tuple(forward[k] or key for k, key in enumerate(keys)))
-        out = layouts.flip(whole, tuple(axes.index(k) for k, f in forward.items() if f))
+        out = reshaping.flip(whole, tuple(axes.index(k) for k, f in forward.items() if f))
         return x.kind(x.tracer, out.ref, indexed=True)
     index = tuple(index_of(k, r) for k, r in zip(keys, source, strict=True))
     x.tracer.know(set[str]().union(*map(index_symbols, index)))
@@ -219,7 +219,7 @@ def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
         if k is ...:
             axis += len(x.shape) - named
         elif k is None:
-            out = layouts.expand(out, 1, axis)
+            out = reshaping.expand(out, 1, axis)
             axis += 1
         elif isinstance(k, slice):
             out = cut(out, k, axis)
@@ -229,7 +229,7 @@ def inner(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
             out = ordering.take(out, places, axis)
             axis += len(places.shape)
         else:
-            out = layouts.index(out, k, axis)
+            out = reshaping.index(out, k, axis)
     return out
 
 
@@ -288,7 +288,7 @@ def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
     n = tensor.shape[axis]
     parts: list[Any] = [unwrap(e) for e in (slice_.start, slice_.stop, slice_.step)]
     if parts == [None, None, -1]:
-        return layouts.flip(tensor, axis)
+        return reshaping.flip(tensor, axis)
     if not isinstance(n, int) or parts[2] == 0 or not all(map(_is_constant, parts)):
         raise ShapeError(
             f"a range inside a tensor has step {slice_.step}",
@@ -300,13 +300,15 @@ def _in_steps(tensor: Tensor, slice_: slice, axis: int) -> Tensor:
         )
     at = range(n)[slice(*parts)]
     if not at:
-        return layouts.cut(tensor, 0, 0, axis)
+        return reshaping.cut(tensor, 0, 0, axis)
     if at.step < 0:
-        tensor, at = layouts.flip(tensor, axis), range(n - 1 - at[0], n - at[-1], -at.step)
-    part = layouts.cut(tensor, at[0], at[-1] + 1, axis)
+        tensor, at = reshaping.flip(tensor, axis), range(n - 1 - at[0], n - at[-1], -at.step)
+    part = reshaping.cut(tensor, at[0], at[-1] + 1, axis)
     part = part.apply(movement.Pad(axis=axis, before=0, after=at.step - 1), part)  # whole steps
-    whole = layouts.reshape(part, *tensor.shape[:axis], len(at), at.step, *tensor.shape[axis + 1 :])
-    return layouts.index(whole, 0, axis + 1)
+    whole = reshaping.reshape(
+        part, *tensor.shape[:axis], len(at), at.step, *tensor.shape[axis + 1 :]
+    )
+    return reshaping.index(whole, 0, axis + 1)
 
 
 def _end(end: Size | None, length: Expr | int, default: Expr | int) -> Expr | int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.cost.thresholds import MAX_READERS
 from recurra.frontend.gradient_paths import without_implied
 from recurra.ir.dims import Role

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import always_equal, points_for_elements, promote, with_size
 from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_conversion import always_equal, points_for_elements, promote, with_size
 from recurra.ir.expr import Expr
 from recurra.ir.op import LETTERS
 from recurra.ir.types import accumulator

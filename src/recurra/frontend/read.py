@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol, Self, TypeVar
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.errors import RecurraError, here, users_frame
-from recurra.ir import arrays
+from recurra.ir import array_protocols
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.graph import Graph, Index, Ref, Slice, index_symbols
@@ -155,7 +155,7 @@ def union(tracer: Tracer, args: tuple[Read, ...], op: Op) -> Domain:
     return tracer.domain(dims, ranges)
 
 
-class Operand(arrays.Tensor, Protocol):
+class Operand(array_protocols.Tensor, Protocol):
     """The interface of tensors for their methods, which modules below the class implement."""
 
     chained: bool

@@ -10,11 +10,11 @@ from math import inf
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of
-from recurra.frontend.construct import as_float, convert, pointwise
 from recurra.frontend.index_arguments import BareIndex, wrap
-from recurra.frontend.layouts import expand, squeeze
-from recurra.frontend.operators import operator
+from recurra.frontend.operator_table import operator
 from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.reshaping import expand, squeeze
+from recurra.frontend.tensor_conversion import as_float, convert, pointwise
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float, join

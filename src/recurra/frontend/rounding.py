@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.frontend.construct import convert, pointwise
 from recurra.frontend.index_arguments import BareIndex, is_condition, unwrap, wrap
 from recurra.frontend.ordering import take
 from recurra.frontend.read import Tensor
+from recurra.frontend.tensor_conversion import convert, pointwise
 from recurra.ir import expr as ex
 from recurra.ir.expr import Expr
 from recurra.ir.types import accumulator, is_float

@@ -13,18 +13,24 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from recurra.analysis.arguments import expecting
+from recurra.analysis.argument_checks import expecting
 from recurra.errors import RecurraError, here
-from recurra.frontend import autodiff, definitions, layouts, ordering, reductions
+from recurra.frontend import autodiff, definitions, ordering, reductions, reshaping
 from recurra.frontend import indexing as brackets
-from recurra.frontend.construct import comparison, convert, logical, pointwise, with_slope_of
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex
 from recurra.frontend.matmul import matmul
-from recurra.frontend.opaque import OpaqueTensor, operator_of
-from recurra.frontend.operators import operator
+from recurra.frontend.operator_table import operator
 from recurra.frontend.read import Read, union
+from recurra.frontend.refused_conversions import OpaqueTensor, operator_of
 from recurra.frontend.rounding import rounded
+from recurra.frontend.tensor_conversion import (
+    comparison,
+    convert,
+    logical,
+    pointwise,
+    with_slope_of,
+)
 from recurra.ir.op import Elementwise, Op
 from recurra.ir.types import is_float
 from recurra.ops import bitwise, movement, reduction, special
@@ -386,21 +392,21 @@ class RecurrentTensor(Read, OpaqueTensor):
     scatter = _method(ordering.scatter)
     one_hot = _method(ordering.one_hot)
 
-    transpose = _method(layouts.transpose)
-    permute = _method(layouts.permute)
-    reshape = _method(layouts.reshape)
-    squeeze = _method(layouts.squeeze)
-    expand = _method(layouts.expand)
-    broadcast_to = _method(layouts.broadcast_to)
-    flip = _method(layouts.flip)
+    transpose = _method(reshaping.transpose)
+    permute = _method(reshaping.permute)
+    reshape = _method(reshaping.reshape)
+    squeeze = _method(reshaping.squeeze)
+    expand = _method(reshaping.expand)
+    broadcast_to = _method(reshaping.broadcast_to)
+    flip = _method(reshaping.flip)
     roll = _method(ordering.roll)
-    repeat = _method(layouts.repeat)
-    tile = _method(layouts.tile)
-    index = _method(layouts.index)
-    cut = _method(layouts.cut)
-    tril = _method(layouts.tril)
-    triu = _method(layouts.triu)
-    outer = _method(layouts.outer)
+    repeat = _method(reshaping.repeat)
+    tile = _method(reshaping.tile)
+    index = _method(reshaping.index)
+    cut = _method(reshaping.cut)
+    tril = _method(reshaping.tril)
+    triu = _method(reshaping.triu)
+    outer = _method(reshaping.outer)
 
     @property
     def T(self) -> RecurrentTensor:

@@ -26,8 +26,8 @@ from recurra.ir.dims import Declarations, Dim, Role, is_reserved
 from recurra.ir.expr import Expr, evaluate, substitute, symbols
 from recurra.ir.frozen import Frozen
 from recurra.ir.op import Op, show
-from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Domain, Range, Tuple
+from recurra.ir.user_objects import Resource
 from recurra.report.html import code_html
 
 

@@ -17,10 +17,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, dataclass_transform
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Env, Expr, evaluate, substitute, symbols
-from recurra.ir.resource import Resource
 from recurra.ir.types import AnyType, Type, accumulator, is_float
+from recurra.ir.user_objects import Resource
 
 Array = Any
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.op import Array, Elementwise
 from recurra.ir.types import WIDTH, is_float
 from recurra.ops.elementwise import numeric, short_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Op, add_label, label_sizes, summable
 from recurra.ir.types import NUMPY_NAME, WIDTH, Type, is_float
 from recurra.ops.movement import Expand

@@ -9,11 +9,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op
-from recurra.ir.resource import HostFunction, Resource
 from recurra.ir.types import NUMPY_NAME, Tuple, Type, is_float
+from recurra.ir.user_objects import HostFunction, Resource
 
 
 class Merge(Op):

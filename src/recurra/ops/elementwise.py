@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Elementwise, Floating, Numeric
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, is_float
 from recurra.ops.source import Const

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate, lin, mul
 from recurra.ir.op import Array, Axis, Op, Symbolic, align, fresh_label, label_sizes
 from recurra.ir.types import Type

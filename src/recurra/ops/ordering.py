@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import LETTERS, Array, Axis, fresh_label
 from recurra.ir.types import Type, is_float

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import SEED, Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import Type

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Self
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import SEED, Env, Expr, evaluate
 from recurra.ir.op import Array, Symbolic
 from recurra.ir.types import NUMPY_NAME, Type

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import LETTERS, Array, Op, Reduction, summable
 from recurra.ir.types import NUMPY_NAME, Type, is_float
 from recurra.ops.elementwise import Equal, Maximum, Where, one_like, select, short_type

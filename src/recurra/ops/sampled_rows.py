@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Env, Expr
 from recurra.ir.op import Array, Elementwise
-from recurra.ir.resource import HostFunction
+from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call
 
 FUNCTION = HostFunction("samples")  # without a value: the op says what is done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Axis, Op, floating, summable
 from recurra.ir.types import Type

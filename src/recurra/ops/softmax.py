@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Axis, floating
 from recurra.ir.types import Type
 from recurra.ops.reduction import Sum, spread

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from recurra.ir.arrays import ArrayNamespace
+from recurra.ir.array_protocols import ArrayNamespace
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op, Symbolic
-from recurra.ir.resource import ArrayResource
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Range, Type
+from recurra.ir.user_objects import ArrayResource
 
 
 class Const(Symbolic):

@@ -11,7 +11,7 @@ from functools import reduce
 from math import pi
 from typing import Any
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.op import Array, Floating
 from recurra.ops.elementwise import Exp, Neg, Square
 

@@ -8,7 +8,7 @@ from itertools import product
 from operator import add
 from typing import Any, Self
 
-from recurra.ir.arrays import ArrayNamespace, Cotangents, Tensor
+from recurra.ir.array_protocols import ArrayNamespace, Cotangents, Tensor
 from recurra.ir.expr import Env, Expr, evaluate
 from recurra.ir.op import Array, Op
 from recurra.ir.types import Type

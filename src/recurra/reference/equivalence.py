@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from recurra.ir.axes import Axes, restored
 from recurra.ir.expr import evaluate
 from recurra.ir.graph import Graph, Node, Slice
-from recurra.ir.resource import HostFunction
+from recurra.ir.output_axes import Axes, restored
 from recurra.ir.types import NUMPY_NAME, Type, is_floating
+from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call
 from recurra.ops.sampled_rows import Samples
 from recurra.ops.source import Input

@@ -20,7 +20,7 @@ from recurra.ir.expr import SEED, TRUE, Env, evaluate
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.statement import Statement
 from recurra.ir.types import NUMPY_NAME, Type
-from recurra.ir.values import fitted
+from recurra.ir.value_conversion import fitted
 from recurra.ops.control import Call, Merge
 from recurra.ops.source import Input
 

@@ -22,7 +22,7 @@ from typing import TypedDict
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.errors import RecurraError
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.dims import Dim
@@ -30,8 +30,8 @@ from recurra.ir.effects import Export, ProgramPart
 from recurra.ir.expr import Expr, Sym, compare, evaluate, lin, maximum, substitute, symbols
 from recurra.ir.graph import Graph, Node, Ref, Slice
 from recurra.ir.op import LETTERS, Op
-from recurra.ir.resource import ArrayResource
 from recurra.ir.types import AnyType, Domain, Range, Type
+from recurra.ir.user_objects import ArrayResource
 from recurra.ops.control import Merge
 from recurra.ops.elementwise import Where
 from recurra.ops.random import Uniform

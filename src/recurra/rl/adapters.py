@@ -43,7 +43,7 @@ def gymnax(env: Any, params: object, episodes: str) -> StatefulEnv:
 
 
 def _results_of_step(env: Any, params: object) -> int:
-    from recurra.backends.jax.function import result_tree
+    from recurra.backends.jax.foreign_function import result_tree
 
     def both(draw: object) -> tuple[object, ...]:
         _, state = env.reset_env(key(draw), params)

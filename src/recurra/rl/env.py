@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from recurra.analysis.arguments import expecting
+from recurra.analysis.argument_checks import expecting
 from recurra.frontend.context import jax_fn
 from recurra.ir.types import Type
 from recurra.rl.space import Space

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from recurra.analysis.tracer import Tracer, current
+from recurra.analysis.program_tracer import Tracer, current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.functions import call, dims_of, uniform
@@ -23,8 +23,8 @@ from recurra.frontend.index_arguments import unwrap
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
 from recurra.ir.expr import Expr, both, compare
 from recurra.ir.graph import Graph
-from recurra.ir.resource import HostFunction
 from recurra.ir.types import Domain, Type, is_float
+from recurra.ir.user_objects import HostFunction
 from recurra.ops.control import Call, Item
 from recurra.rl.acting import Exchange, SpacesTold
 from recurra.rl.episodes import Episodes, InGroups, episodes

@@ -32,10 +32,10 @@ from recurra.backends.numpy.traced_array import StandIn, blank
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
 from recurra.ir.graph import Graph, Node
+from recurra.ir.graph_parser import parse
 from recurra.ir.order import topological
-from recurra.ir.resource import ArrayResource
-from recurra.ir.text import parse
 from recurra.ir.types import NUMPY_NAME, Type
+from recurra.ir.user_objects import ArrayResource
 from recurra.ops.source import Input
 from recurra.report.runs import POLICY
 from recurra.rl.acting import FIRST, FORMAT, ROW, PartTold, PolicyTold

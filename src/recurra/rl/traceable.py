@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recurra.analysis.tracer import current
+from recurra.analysis.program_tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.context import jax_fn
 from recurra.frontend.dims import Index
@@ -96,7 +96,7 @@ class StatefulEnv(HasLast):
         episodes: str = "absorbing",
         via: Callable[..., Any] = jax_fn,
     ):
-        from recurra.backends.jax.function import Packing, result_tree
+        from recurra.backends.jax.foreign_function import Packing, result_tree
 
         self.name, self.draws, self.carried = name, draws, episodes == "autoreset"
         self.action_space = action_space

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from recurra.analysis.arguments import expecting, names_unpacked
-from recurra.analysis.tracer import current
+from recurra.analysis.argument_checks import expecting, names_unpacked
+from recurra.analysis.program_tracer import current
 from recurra.errors import RecurraError, caller, here
 from recurra.frontend.dims import Index
 from recurra.frontend.foreign_names import no_attribute

@@ -29,7 +29,7 @@ from gymnasium.envs import registration
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from recurra.errors import Loc, RecurraError, here
-from recurra.ir.values import fitted
+from recurra.ir.value_conversion import fitted
 from recurra.rl.gym_spaces import Array, Values, odd_part
 from recurra.runtime.checkpointing import Unsaved
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from recurra.backends.protocol import Backend, Reading
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.window import Executor, Segment
 
 

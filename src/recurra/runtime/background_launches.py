@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from recurra.backends.protocol import ArrayFunction
 from recurra.codegen.host_program import HostItem, HostLoop, Program, RegionLaunch
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.async_arrays import PendingArray, WaitingBackend, read
 from recurra.runtime.host_executor import Execution
 

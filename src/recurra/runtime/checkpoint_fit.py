@@ -15,7 +15,7 @@ from recurra.checkpoint.checkpoint import LoadedCheckpoint
 from recurra.codegen.host_program import Program
 from recurra.errors import RecurraError
 from recurra.ir.types import Type
-from recurra.ir.values import fitted
+from recurra.ir.value_conversion import fitted
 from recurra.storage.store import Store, store_key
 
 Values = Mapping[str, np.ndarray]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.program_tracer import Tracer
 from recurra.backends.protocol import Backend
 from recurra.backends.registry import backend_of, keeps_regions, mesh_of, on_disk, one_of
 from recurra.codegen.host_program import ChunkLoop, HostLoop, Program
@@ -22,10 +22,10 @@ from recurra.compiler.pipeline import SCHEDULERS, Compiled, compile_graph
 from recurra.config import environment
 from recurra.cost.target import Target
 from recurra.errors import RecurraError, ScheduleError, here
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
-from recurra.ir.axes import Restored, restored
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.effects import Checkpoint, Export
 from recurra.ir.expr import Sym
+from recurra.ir.output_axes import Restored, restored
 from recurra.runtime.checkpointing import steps_between_saves
 from recurra.runtime.inputs import ProgramInput, program_inputs
 from recurra.support.cpu import cores

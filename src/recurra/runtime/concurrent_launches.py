@@ -24,7 +24,7 @@ from recurra.codegen.region import Region
 from recurra.codegen.region_function import times
 from recurra.cost.thresholds import WINDOW_SLOTS
 from recurra.errors import Loc, RecurraError, here
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import Tuple
 from recurra.runtime.async_arrays import Handle, Handles, handles_in, read, value_of
 from recurra.runtime.concurrency_policy import Judged, RunLaunches, judged_on

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from recurra.analysis.arguments import expecting
-from recurra.analysis.tracer import Tracer
+from recurra.analysis.argument_checks import expecting
+from recurra.analysis.program_tracer import Tracer
 from recurra.compiler.options import CompileOptions
 from recurra.errors import NoSuchName, RecurraError, here
 from recurra.runtime.checkpointing import Saver

@@ -10,12 +10,12 @@ import numpy as np
 
 from recurra.backends.protocol import ArrayFunction, Backend, mesh_of
 from recurra.codegen.array_machine import ArrayMachine, MachineArray, MachineStore
-from recurra.codegen.call_results import Reader
+from recurra.codegen.call_result_readers import Reader
 from recurra.codegen.offloaded_samples import samplers
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.codegen.shards import Shards
 from recurra.errors import RecurraError, ShapeError
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.expr import Env
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Tuple, Type

@@ -11,7 +11,7 @@ import numpy as np
 
 from recurra.backends.protocol import ArrayFunction, Backend, Mesh, Wrap, mesh_of
 from recurra.codegen.arena_views import placed
-from recurra.codegen.call_results import Reader, readers
+from recurra.codegen.call_result_readers import Reader, readers
 from recurra.codegen.host_program import Program
 from recurra.codegen.host_source import host_source as written
 from recurra.codegen.input_layout import as_written, inputs_read
@@ -23,7 +23,7 @@ from recurra.codegen.shards import Shards
 from recurra.codegen.store_access import blank
 from recurra.codegen.streamed_outputs import streamed
 from recurra.errors import RecurraError
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.expr import TRUE
 from recurra.ir.types import NUMPY_NAME, Tuple, Type
 from recurra.runtime.host_calls import called

@@ -18,7 +18,7 @@ from recurra.codegen.input_layout import (
 )
 from recurra.codegen.shards import Shards
 from recurra.errors import ShapeError
-from recurra.ir.arrays import is_array
+from recurra.ir.array_protocols import is_array
 from recurra.ir.types import NUMPY_NAME
 from recurra.ops.source import Input
 from recurra.storage.storage_plan import StoragePlan

@@ -10,10 +10,10 @@ import numpy as np
 
 from recurra.codegen.input_layout import numbers
 from recurra.errors import Loc, RecurraError, ShapeError, here
-from recurra.ir.arrays import is_array
+from recurra.ir.array_protocols import is_array
 from recurra.ir.graph import Node
 from recurra.ir.types import NUMPY_NAME, Domain, Type
-from recurra.ir.values import array_of
+from recurra.ir.value_conversion import array_of
 from recurra.ops.source import Input
 
 HINT = "program.run(inputs={name: array}), one array [*dims, *shape] for each rc.input"

@@ -19,7 +19,7 @@ from recurra.codegen.lowering import lower
 from recurra.codegen.region import Region
 from recurra.codegen.shards import Shards
 from recurra.cost.prices import PRICES, Prices
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.host_executor import Execution
 from recurra.schedule.tree import Loop
 from recurra.storage.storage_plan import StoragePlan

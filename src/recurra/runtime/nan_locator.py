@@ -25,7 +25,7 @@ from recurra.codegen.region import Region
 from recurra.codegen.region_function import region_function
 from recurra.codegen.schedule_interpreter import Scope, Walk
 from recurra.errors import NotFiniteError
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.expr import Env
 from recurra.ir.graph import Ref
 from recurra.ir.op import Op

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from recurra.backends.protocol import ArrayFunction
-    from recurra.ir.arrays import LibraryArray
+    from recurra.ir.array_protocols import LibraryArray
     from recurra.runtime.host_executor import Execution
 
 MAX_SPANS = 4000

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from recurra.errors import RecurraError, here
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.ir.types import Type
 from recurra.report.progress import track
 from recurra.report.run_page import (

@@ -15,7 +15,7 @@ import numpy as np
 from recurra.checkpoint.background_writer import Behind
 from recurra.compiler.options import expect_seed
 from recurra.errors import RecurraError, here
-from recurra.ir.arrays import LibraryArray
+from recurra.ir.array_protocols import LibraryArray
 from recurra.runtime.background_launches import overlapping
 from recurra.runtime.checkpointing import Saver
 from recurra.runtime.compilation import Compilation

@@ -19,8 +19,8 @@ from recurra.codegen.input_layout import dtype_name, in_place
 from recurra.codegen.region import Region
 from recurra.codegen.single_launch import Arrays, Finish, OutputOf, WholeProgram, output_of
 from recurra.compiler.options import expect_seed
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
-from recurra.ir.axes import Restored
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
+from recurra.ir.output_axes import Restored
 from recurra.ir.types import NUMPY_NAME
 from recurra.runtime.compilation import Compilation
 from recurra.runtime.inputs import ProgramInput, expect_inputs

@@ -26,7 +26,7 @@ from recurra.config import Config
 from recurra.cost.target import PLAIN, Target
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph, Node, Ref, Slice, index_at
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.types import Domain, Type
 from recurra.ir.verify import verify
 from recurra.ops.source import Input

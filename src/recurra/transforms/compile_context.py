@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from recurra.cost.target import PLAIN, Target
 from recurra.cost.tuning import Tuning
-from recurra.ir.axes import Axes
 from recurra.ir.graph import Graph
+from recurra.ir.output_axes import Axes
 from recurra.ops.collective import SHARDS
 from recurra.transforms.rewriter.optimization_fuel import Fuel
 

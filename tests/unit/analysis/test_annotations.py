@@ -12,7 +12,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.frontend.operators import OPERATORS
+from recurra.frontend.operator_table import OPERATORS
 
 EVERY = rc.full  # its module, and those below it, enter their operators
 LINES = [

@@ -13,7 +13,7 @@ from random_programs import Case, programs
 from recurra.analysis import exact_demand
 from recurra.analysis.exact_demand import demanded_exactly
 from recurra.ir.expr import TRUE, evaluate
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.reference import interpreter
 from recurra.reference.interpreter import Oracle
 

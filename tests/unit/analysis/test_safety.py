@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recurra.analysis.known_bounds import known_bounds
+from recurra.analysis.bound_values import known_bounds
 from recurra.analysis.proofs import Proof, Unprovable
 from recurra.analysis.safety import check_safety
 from recurra.errors import DomainError, RecurraError
 from recurra.ir.expr import FloorDiv, Sym
 from recurra.ir.graph import Graph, Node, Ref
+from recurra.ir.graph_parser import parse
 from recurra.ir.op import Op
-from recurra.ir.text import parse
 from recurra.ir.types import Domain, Range, Type
 from recurra.polyhedral import isl
 from wrong_programs import END, PRODUCT, WRONG, X, Y, graph_of

@@ -16,7 +16,7 @@ from recurra.compiler.pass_manager import PassManager
 from recurra.compiler.pipeline import PASSES, compile_context
 from recurra.config import Config
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.transforms.compile_context import CompileContext, Pass, always
 
 EVERY = tuple(dict.fromkeys(PASSES))

@@ -10,12 +10,12 @@ import pytest
 
 import recurra as rc
 from example_programs import EXAMPLES, read_example
-from recurra.analysis.known_bounds import bounds_of
+from recurra.analysis.bound_values import bounds_of
 from recurra.compiler.pipeline import Compiled, compile_graph
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.dims import Dim, Role
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.types import Range
 from recurra.ir.verify import verify
 from renamed import awkward, renamed

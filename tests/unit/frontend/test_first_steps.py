@@ -11,7 +11,7 @@ import pytest
 import recurra as rc
 from recurra.errors import DomainError, RecurraError, ShapeError
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.reference import interpreter
 
 BACKENDS = ["numpy", "jax", "torch"]

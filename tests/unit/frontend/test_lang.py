@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from programs import draws, finished, given, run, tracing
-from recurra.analysis.tracer import disjoint
+from recurra.analysis.program_tracer import disjoint
 from recurra.errors import ShapeError
 from recurra.frontend import functions as rc
 from recurra.frontend.dims import Index, maximum, minimum
@@ -318,7 +318,7 @@ def test_inputs_and_outputs_start_where_their_domain_does() -> None:
 
 
 def test_a_call_takes_batch_dims_whole() -> None:
-    from recurra.ir.resource import HostFunction
+    from recurra.ir.user_objects import HostFunction
 
     seen: list[tuple[int, ...]] = []
 

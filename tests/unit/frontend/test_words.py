@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 
 import recurra as rc
-from recurra.analysis.arguments import KEYWORDS, WrongCall
+from recurra.analysis.argument_checks import KEYWORDS, WrongCall
 from recurra.errors import RecurraError
 from recurra.frontend.foreign_names import OF_MODULES, WORDS
-from recurra.frontend.operators import OPERATORS
+from recurra.frontend.operator_table import OPERATORS
 
 PI = "pi = rc.nn.Categorical(x.index(0)); a = pi.sample(); pi.log_prob(a)"
 OWNERS = "x rc rc.nn rc.optim rc.rl"  # where a word is looked for

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recurra.ir import expr as ex
 from recurra.ir.expr import FALSE, TRUE, Expr, Sym, evaluate, substitute, symbols
-from recurra.ir.text import expression
+from recurra.ir.graph_parser import expression
 from recurra.ir.types import is_shift
 from recurra.polyhedral import isl
 

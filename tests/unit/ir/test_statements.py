@@ -18,8 +18,8 @@ from recurra.cost.thresholds import MAX_CUT_ROUNDS
 from recurra.errors import ScheduleError
 from recurra.ir.expr import Sym, both, compare, either, mod
 from recurra.ir.graph import Graph
+from recurra.ir.graph_parser import parse
 from recurra.ir.statement import StatementGraph
-from recurra.ir.text import parse
 from recurra.ir.types import Domain, Range
 from recurra.ops.control import Merge
 from recurra.polyhedral.boxes import Box, split_boxes

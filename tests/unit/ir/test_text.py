@@ -8,8 +8,8 @@ import recurra.ops as _ops  # noqa: F401  (fills the registry)
 from recurra.errors import ShapeError
 from recurra.ir.dims import Dim
 from recurra.ir.graph import Slice
+from recurra.ir.graph_parser import parse
 from recurra.ir.op import Op
-from recurra.ir.text import parse
 from recurra.ir.types import Range
 from recurra.ir.verify import verify
 from recurra.ops.source import Const

@@ -13,7 +13,7 @@ import pytest
 
 import recurra as rc
 from recurra import nest
-from recurra.backends.jax import tuned
+from recurra.backends.jax import nest_kernels
 from recurra.backends.registry import backend_of
 from recurra.errors import RecurraError
 from recurra.nest import compiler_hook, kernel_store, problem
@@ -102,7 +102,7 @@ def test_gains_are_told_in_words() -> None:
 
 def test_layouts_of_torch() -> None:
     """Views are what they are; what overlaps itself, or is not f32, is Torch's."""
-    from recurra.backends.torch.tuned import TunedTorch
+    from recurra.backends.torch.nest_kernels import TunedTorch
 
     torch, backend = pytest.importorskip("torch"), TunedTorch(compiler_hook)
     a, b = (torch.randint(-4, 5, (64, 64)).float() for _ in "ab")
@@ -258,7 +258,7 @@ def test_the_handler_tells_its_version_and_runs() -> None:
 
 
 def test_the_version_is_the_header_s() -> None:
-    major, minor = tuned._version()
+    major, minor = nest_kernels._version()
     assert major >= 0
     assert minor >= 0
 

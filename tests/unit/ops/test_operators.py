@@ -19,7 +19,7 @@ from documents import ROOT, fill, table
 from everywhere import BACKENDS, everywhere
 from operator_rows import POINTS, ROWS, Row, operand
 from recurra.errors import RecurraError, ShapeError
-from recurra.frontend.operators import OPERATORS
+from recurra.frontend.operator_table import OPERATORS
 
 assert all(getattr(rc, name) for name in rc.__all__)  # modules are imported when they are named
 DRAWS = {"rc.uniform", "rc.normal", "rc.randint", "rc.bernoulli", "rc.permutation"}

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 import recurra as rc
 from recurra.errors import RecurraError
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.ops.control import Call
 from recurra.reference import interpreter

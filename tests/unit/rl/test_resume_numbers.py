@@ -10,7 +10,7 @@ import pytest
 
 import recurra as rc
 from recurra.errors import RecurraError
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.runtime.executable import Executable
 
 PASTS = {

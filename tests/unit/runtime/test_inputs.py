@@ -17,7 +17,7 @@ from example_programs import EXAMPLES, TINY_SIZES, read_example
 from given_inputs import Given, with_inputs
 from recurra.codegen.input_layout import row_by_row
 from recurra.errors import RecurraError, ShapeError
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.runtime.initial_buffers import Given as GivenStores
 from recurra.transforms.strip_mine import tile
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import recurra as rc
-from recurra.ir.resource import HostFunction
+from recurra.ir.user_objects import HostFunction
 
 BACKENDS = ["numpy", "jax", "torch"]
 SIDE = 256  # of a constant, so that one that stays is seen

@@ -14,7 +14,7 @@ import recurra as rc
 from recurra.checkpoint import checkpoint
 from recurra.errors import RecurraError, ShapeError
 from recurra.ir.types import NUMPY_NAME
-from recurra.ir.values import fitted
+from recurra.ir.value_conversion import fitted
 
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
 REFUSED: list[tuple[str, Any, str]] = [

@@ -15,7 +15,7 @@ from random_programs import Case
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.pipeline import Compiled
 from recurra.errors import ScheduleError
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference import interpreter
 from recurra.schedule.allen_kennedy import schedule

@@ -17,7 +17,7 @@ from recurra.config import Config
 from recurra.errors import PassError, RecurraError, ShapeError
 from recurra.ir import verify as verify_module
 from recurra.ir.graph import Graph, Node
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
 from recurra.ops.elementwise import Maximum

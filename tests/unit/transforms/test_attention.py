@@ -17,7 +17,7 @@ from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch.attention import attention as by_torch
 from recurra.backends.torch.region import TorchBackend
 from recurra.cost.attention import AttentionKernel
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.ops.attention import Attention
 from recurra.reference.interpreter import run

@@ -13,7 +13,7 @@ from random_programs import Case
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.compiler.options import CompileOptions
 from recurra.compiler.pipeline import compile_graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.verifier import validate
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from recurra.ir.graph import Graph
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference import interpreter
 from recurra.transforms.permutations.gathers import as_they_lie

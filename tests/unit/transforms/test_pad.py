@@ -15,8 +15,8 @@ import recurra as rc
 from recurra.errors import RecurraError
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
+from recurra.ir.graph_parser import parse
 from recurra.ir.op import Op
-from recurra.ir.text import parse
 from recurra.ir.types import Type
 from recurra.ir.verify import verify
 from recurra.reference import equivalence

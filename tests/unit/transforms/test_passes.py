@@ -22,8 +22,8 @@ from recurra.compiler.pass_manager import PassManager
 from recurra.config import Config
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph
-from recurra.ir.resource import HostFunction
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
+from recurra.ir.user_objects import HostFunction
 from recurra.ir.verify import verify
 from reinforce import context
 

@@ -16,7 +16,7 @@ from benchmarks.ppo.recurra_program import program
 from benchmarks.ppo.workload import Work
 from documents import env
 from recurra.errors import RecurraError, ScheduleError
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.transforms.shard import Refusal, Shard, refusal, shard
 from sharded_programs import lengths, ppo
 

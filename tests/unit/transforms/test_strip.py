@@ -19,7 +19,7 @@ from recurra.backends.jax.region import JaxBackend
 from recurra.backends.numpy.backend import NumpyBackend
 from recurra.backends.torch.region import TorchBackend
 from recurra.errors import RecurraError
-from recurra.ir.text import parse
+from recurra.ir.graph_parser import parse
 from recurra.ir.verify import verify
 from recurra.reference.interpreter import run
 from recurra.runtime.executable import Executable

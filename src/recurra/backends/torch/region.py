@@ -26,7 +26,7 @@ from recurra.backends.torch.array_namespace import (
 from recurra.backends.torch.attention import attention
 from recurra.backends.torch.cuda_graphs import Captured, Record, RecordedLoop, captured, on_cuda
 from recurra.backends.torch.emit import emit
-from recurra.backends.torch.memory_meter import besides
+from recurra.backends.torch.predicted_peak import besides
 from recurra.backends.torch.products import with_products
 from recurra.backends.torch.recorded_code import StraightLineCode, finish, kernels
 from recurra.backends.torch.recorder import Recorder, StoreRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recurra.backends.jax.function import number, refused
+from recurra.backends.jax.foreign_function import number, refused
 from recurra.frontend.tensor import RecurrentTensor
 from recurra.ir.op import LETTERS
 from recurra.ops.contraction import Einsum

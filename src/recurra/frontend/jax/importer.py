@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from recurra.analysis.arguments import expecting
+from recurra.analysis.argument_checks import expecting
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Steps
 from recurra.frontend.nn.modules import Module, Parameter
 from recurra.frontend.tensor import RecurrentTensor, as_tensor
-from recurra.ir.values import array_of
+from recurra.ir.value_conversion import array_of
 
 
 @partial(

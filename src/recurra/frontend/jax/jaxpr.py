@@ -18,17 +18,17 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from recurra.analysis.tracer import current
-from recurra.backends.jax.function import number, refused, untraceable
-from recurra.backends.jax.symbolic_shapes import Sizes
+from recurra.analysis.program_tracer import current
+from recurra.backends.jax.foreign_function import number, refused, untraceable
+from recurra.backends.jax.symbolic_sizes import Sizes
 from recurra.cost.thresholds import MAX_UNROLLED_STEPS
 from recurra.errors import ShapeError, here
-from recurra.frontend.construct import with_slope_of
 from recurra.frontend.dims import wrap
 from recurra.frontend.functions import concat, stack
 from recurra.frontend.jax.convolution import convolution
 from recurra.frontend.jax.indexed import dynamic_slice, gather, iota, sliced
 from recurra.frontend.tensor import RecurrentTensor, as_tensor, elementwise
+from recurra.frontend.tensor_conversion import with_slope_of
 from recurra.ir.expr import symbols
 from recurra.ir.op import LETTERS, Elementwise
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from recurra.analysis.arguments import expecting
-from recurra.analysis.tracer import Drawn, current
+from recurra.analysis.argument_checks import expecting
+from recurra.analysis.program_tracer import Drawn, current
 from recurra.errors import ShapeError, here
 from recurra.frontend.creation import zeros
 from recurra.frontend.dims import Dims, wrap

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 from numpy.typing import ArrayLike
 
-from recurra.analysis.arguments import expecting
-from recurra.analysis.tracer import current
+from recurra.analysis.argument_checks import expecting
+from recurra.analysis.program_tracer import current
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.frontend.dims import Index, Place, Steps, wrap
 from recurra.frontend.foreign_names import OF_MODULES, no_attribute

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from recurra.errors import RecurraError, ShapeError, here
 from recurra.ir.expr import Expr
 from recurra.ir.types import Type
-from recurra.ir.values import array_of
+from recurra.ir.value_conversion import array_of
 
 LAYOUTS = ("recurra", "torch")
 

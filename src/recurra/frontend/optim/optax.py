@@ -36,7 +36,7 @@ class Transformed:
     """An optimizer that applies an optax transformation to its parameters."""
 
     def __init__(self, tx: Any, params: Any, via: Via = jax_fn):
-        from recurra.backends.jax import transformation
+        from recurra.backends.jax import optax_transformation
 
         if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
             raise RecurraError(
@@ -48,7 +48,7 @@ class Transformed:
         self.tx, self.via = tx, via
         listed = isinstance(params, (list, Module))
         self.tree = {p.name: p for p in parameters(params)} if listed else params
-        self.params: list[Parameter] = transformation.leaves(self.tree)
+        self.params: list[Parameter] = optax_transformation.leaves(self.tree)
         self._one_domain()
 
     def _one_domain(self) -> None:
@@ -69,7 +69,7 @@ class Transformed:
         `after(p, new)` replaces each next value, as in `Optimizer.step`. `extra` is passed to the
         transformation, as step(value=loss) for reduce_on_plateau.
         """
-        from recurra.backends.jax.transformation import transformation
+        from recurra.backends.jax.optax_transformation import transformation
 
         grads = [gradient(p) for p in self.params]
         t = transformation(self.tx, self.tree, [p.type for p in self.params], tuple(extra))

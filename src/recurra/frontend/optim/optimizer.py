@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from recurra.analysis.arguments import expecting, shown
+from recurra.analysis.argument_checks import expecting, shown
 from recurra.errors import RecurraError, here
 from recurra.frontend.dims import Index, wrap
 from recurra.frontend.foreign_names import no_attribute

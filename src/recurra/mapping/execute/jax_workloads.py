@@ -22,8 +22,8 @@ def from_jax(
     Arguments are arrays, or `jax.ShapeDtypeStruct`s for random numbers. XLA computes a piece's
     result in memory of its own; it is copied to its place as part of the instruction.
     """
+    from recurra.frontend.jax.compiled_pieces import pieces_of
     from recurra.frontend.jax.jaxpr import flattened
-    from recurra.frontend.jax.pieces import pieces_of
 
     found = pieces_of(function, *arguments)
     random = np.random.default_rng(seed)

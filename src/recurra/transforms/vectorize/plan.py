@@ -22,12 +22,12 @@ from recurra.cost.thresholds import (
     TURNED_ELEMENT_NS,
     VECTOR_ELEMENTS,
 )
-from recurra.ir.axes import Axes
 from recurra.ir.dims import Role
 from recurra.ir.expr import symbols
 from recurra.ir.graph import Graph, Node, index_symbols, merge_condition
 from recurra.ir.op import Elementwise, Reduction
 from recurra.ir.order import components
+from recurra.ir.output_axes import Axes
 from recurra.ir.types import Type
 from recurra.ops.indexing import Take
 from recurra.ops.source import Input

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 import jax
 import numpy as np
 
-from recurra.backends.jax.symbolic_shapes import Sizes
+from recurra.backends.jax.symbolic_sizes import Sizes
 from recurra.errors import RecurraError, here
 from recurra.ir.expr import Expr
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, is_wide

@@ -12,8 +12,8 @@ from recurra.ir.dims import Dim, Role
 from recurra.ir.expr import Expr, from_ast
 from recurra.ir.graph import Graph, Index, Node, Ref, Slice
 from recurra.ir.op import Op
-from recurra.ir.resource import Resource, by_key
 from recurra.ir.types import NUMPY_NAME, AnyType, Domain, Range, Tuple, Type
+from recurra.ir.user_objects import Resource, by_key
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _HEAD = re.compile(

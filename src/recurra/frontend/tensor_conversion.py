@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recurra.analysis.tracer import current
+from recurra.analysis.program_tracer import current
 from recurra.errors import ShapeError, here
 from recurra.frontend.dtype_objects import Dtype, dtype_name
 from recurra.frontend.index_arguments import BareIndex, is_condition
@@ -18,7 +18,7 @@ from recurra.ir.expr import Expr, Sym, compare, symbols
 from recurra.ir.graph import Ref, Slice
 from recurra.ir.op import LETTERS, Elementwise, Floating, Op, join_labels
 from recurra.ir.types import NUMPY_NAME, SHORT_NAME, Type, accumulator, is_float, join
-from recurra.ir.values import array_of, fitted
+from recurra.ir.value_conversion import array_of, fitted
 from recurra.ops import elementwise as el
 from recurra.ops import reduction
 from recurra.ops.movement import Cut

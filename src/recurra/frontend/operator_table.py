@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 
-from recurra.analysis.arguments import F, WrongCall, expecting
+from recurra.analysis.argument_checks import F, WrongCall, expecting
 from recurra.errors import here
 
 

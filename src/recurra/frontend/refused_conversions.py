@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from recurra.analysis.arguments import names_unpacked
+from recurra.analysis.argument_checks import names_unpacked
 from recurra.errors import DomainError, caller, here
 from recurra.frontend.foreign_names import hint, unknown
 

@@ -7,7 +7,7 @@ from itertools import islice
 from math import prod
 from typing import TypeVar
 
-from recurra.ir.arrays import ArrayNamespace, LibraryArray
+from recurra.ir.array_protocols import ArrayNamespace, LibraryArray
 from recurra.ir.graph import Graph
 
 A = TypeVar("A", bound=LibraryArray)

@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
-from recurra.analysis.annotations import Annotations
+from recurra.analysis.type_annotations import Annotations
 from recurra.errors import RecurraError, here
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,8 +18,8 @@ from recurra.ir.effects import Checkpoint, Export
 from recurra.ir.expr import FALSE, TRUE, Expr, Product, Sym, both, compare, negate, symbols, walk
 from recurra.ir.graph import Graph, Node, Ref, bound_names, fresh_name, index_symbols
 from recurra.ir.op import Op
-from recurra.ir.resource import ArrayResource, Resource
 from recurra.ir.types import Domain, Range, Type
+from recurra.ir.user_objects import ArrayResource, Resource
 from recurra.ops.control import Merge
 from recurra.ops.source import Input
 from recurra.polyhedral import isl

@@ -10,10 +10,10 @@ import numpy as np
 
 from recurra.errors import ShapeError, here
 from recurra.frontend.axes import Axes, axes_of, axis_of
-from recurra.frontend.construct import convert, counted, dropped, pointwise
 from recurra.frontend.index_arguments import Size, unwrap
-from recurra.frontend.operators import operator
+from recurra.frontend.operator_table import operator
 from recurra.frontend.read import Operand, Tensor
+from recurra.frontend.tensor_conversion import convert, counted, dropped, pointwise
 from recurra.ir.expr import Expr, div, mul
 from recurra.ir.op import LETTERS
 from recurra.ops import elementwise as el
