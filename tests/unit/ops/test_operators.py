@@ -116,7 +116,7 @@ SECTIONS = {
     "tensor": "Point by point",
     "reductions": "Folding axes",
     "ordering": "Along one axis",
-    "layouts": "Moving elements",
+    "reshaping": "Moving elements",
     "functions": "Functions",
     "creation": "Made of a shape",
 }
