@@ -19,10 +19,10 @@ from recurra.cost.thresholds import ARENA_SOLVER_TRIES
 from recurra.ir.graph import Slice
 from recurra.ops.elementwise import Going
 from recurra.schedule.dependences import dependences
-from recurra.schedule.tree import Exec, Item
+from recurra.schedule.tree import Exec, Item, Path
 from recurra.storage.arena import Arena, Life
 from recurra.storage.mapping_problem import Problem, ProblemError, Solution, packing
-from recurra.storage.storage_plan import Path, StoragePlan
+from recurra.storage.storage_plan import StoragePlan
 from recurra.storage.store import Store
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector

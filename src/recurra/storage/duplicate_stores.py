@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from recurra.ir.expr import Expr, both, lin
+from recurra.ir.expr import Expr, both
 from recurra.ir.graph import Node, Ref, Slice
 from recurra.ir.types import Domain, is_shift
 from recurra.ops.control import Merge
 from recurra.polyhedral.dependence import holds_where_read
+from recurra.schedule.dependences import shift_index
 from recurra.schedule.legality import violations
 from recurra.schedule.tree import Schedule
 from recurra.storage.storage_plan import StoragePlan
@@ -35,13 +36,7 @@ class DuplicateStore:
 
     def read(self, ref: Ref) -> Ref:
         """A read of the original as a read of the copy."""
-        ends = zip(ref.index, self.shifts, strict=True)
-        index = (
-            replace(e, lo=lin([(e.lo, 1), (-c, 1)]), hi=lin([(e.hi, 1), (-c, 1)]))
-            if isinstance(e, Slice)
-            else lin([(e, 1), (-c, 1)])
-            for e, c in ends
-        )
+        index = (shift_index(e, -c) for e, c in zip(ref.index, self.shifts, strict=True))
         return Ref(self.node.name, tuple(index))
 
     def has(self, ref: Ref, reader: Domain, when: Expr, sizes: Mapping[str, int]) -> bool:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from recurra.ir.dims import Role
@@ -28,8 +27,8 @@ from recurra.polyhedral.extent import at_sizes, longest, varies
 from recurra.polyhedral.strides import stride
 from recurra.report.html import table_html
 from recurra.schedule.dependences import Dependence, dependences
-from recurra.schedule.legality import waited
-from recurra.schedule.tree import TOP, Loop, Schedule
+from recurra.schedule.legality import lag_in_loop
+from recurra.schedule.tree import TOP, Loop, Schedule, common_loops
 from recurra.storage.store import Home, Store, StoredAxis
 from recurra.storage.tiled_layout import in_a_ring, in_tiles
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 # The variable of this step, of the step before, or of a loop's last step; or a store.
 AccessKind = Literal["now", "before", "last", "store"]
-Path = tuple[tuple[int, Loop | None], ...]
 
 
 @dataclass(frozen=True)
@@ -154,10 +152,7 @@ class _Planner:
         self.ends_by_data = any(isinstance(s.op, Going) for s in self.graph.statements.values())
 
     def common_loops(self, one: str, other: str) -> list[Loop]:
-        """The loops that run around both statements."""
-        pairs = zip(self.paths[one], self.paths[other], strict=False)
-        same = takewhile(lambda p: p[0] == p[1] and p[0][1] is not None, pairs)
-        return [loop for (_, loop), _ in same if loop is not None]
+        return common_loops(self.paths[one], self.paths[other])
 
     def place(self, dependence: Dependence) -> None:
         """Decide the access of one read."""
@@ -175,7 +170,7 @@ class _Planner:
             self.overrun(dependence)
             self.accesses[key] = "store"
             return
-        lags = [waited(self.graph, dependence, x) for x in common]
+        lags = [lag_in_loop(self.graph, dependence, x) for x in common]
         access = self.accesses[key] = self.access(dependence, common, inner, lags)
         if access == "store":
             self.lengthen(dependence, common, inner, lags)
@@ -269,7 +264,7 @@ class _Planner:
         full = self.extent(dependence.source, loop.dim)
         if lag.high is not None:
             return min(full, lag.high + 1)
-        high = waited(self.graph, dependence, loop, self.sizes).high
+        high = lag_in_loop(self.graph, dependence, loop, self.sizes).high
         # a range that wraps around the end of a window is copied, or kept twice
         return full if high is None or 2 * (high + 1) > full else high + 1
 
