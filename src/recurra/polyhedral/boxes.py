@@ -58,8 +58,7 @@ def split_boxes(domain: Domain, condition: Expr, sizes: Mapping[str, int]) -> tu
 
 @lru_cache(maxsize=1 << 16)
 def _boxes(domain: Domain, condition: Expr, sizes: tuple[tuple[str, int], ...]) -> tuple[Box, ...]:
-    """`split_boxes` for only the bounds that are mentioned: equations have few domains and branches,
-    so that the cache hits."""
+    """`split_boxes` for only the bounds that are mentioned, so that the cache hits."""
     known = dict(sizes)
     if _is_empty(domain, known):
         return ()
@@ -203,7 +202,7 @@ def _split_min_max(cmp: Cmp) -> Expr | None:
 
 
 def _decide(domain: Domain, cmp: Cmp, sizes: Mapping[str, int]) -> bool | None:
-    """True if a comparison holds everywhere in a box, False if nowhere; None if neither is clear."""
+    """True if a comparison holds everywhere in a box, False if nowhere; None if unclear."""
     box = ends_of(domain, sizes)
     known = substitute(cmp, sizes)
     if known in (TRUE, FALSE):

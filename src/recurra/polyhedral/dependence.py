@@ -12,8 +12,6 @@ from types import MappingProxyType
 from recurra.ir.expr import (
     TRUE,
     Expr,
-    Ext,
-    Lin,
     Product,
     Sym,
     both,
@@ -123,7 +121,7 @@ def readers(
 ) -> tuple[Expr | int, Expr | int]:
     """An interval lo:hi of the range `extent` that contains every reader of a point of the source.
 
-    It is the tightest interval of them, or of a convex superset, that isl gives in closed form, else
+    It is the tightest interval of them, or of a convex superset, that isl gives in closed form; or
     the whole range. It may contain points that do not read (strides, two free dims), which the
     caller masks. At a point without readers it is any legal one: r.lo <= lo <= hi <= r.hi.
     """

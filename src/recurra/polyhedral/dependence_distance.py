@@ -55,8 +55,10 @@ def lag(dim: str, index: Index, sink: Domain, when: Expr | None = None) -> Lag:
 def direction(
     nodes: Sequence[str], lags: Sequence[tuple[str, str, Lag]]
 ) -> tuple[int, dict[str, int]] | None:
-    """The direction of a loop over a cycle, +1 if it may go up, else -1, and the shift of each node;
-    None if no loop is legal. `lags` are (source, sink, lag)."""
+    """The direction of a loop over a cycle, +1 if it may go up, else -1, and each node's shift.
+
+    None if no loop is legal. `lags` are (source, sink, lag).
+    """
     for sign in (1, -1):
         lows = [(source, sink, (x if sign > 0 else -x).low) for source, sink, x in lags]
         bounded = [(source, sink, low) for source, sink, low in lows if low is not None]

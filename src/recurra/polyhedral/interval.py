@@ -73,7 +73,7 @@ def box_of(domain: Domain, sizes: Mapping[str, int]) -> Box | None:
 
 
 def narrow(box: Box, where: Expr) -> Box | None:
-    """A box around the points where the condition holds; None if intervals show that it never does."""
+    """A box around the points where the condition holds; None if it clearly never does."""
     match where:
         case Logic(op="&", args=args):
             part: Box | None = box

@@ -206,7 +206,7 @@ def satisfiable(where: Expr) -> bool:
 def gap(
     left: str, right: str, dims: tuple[str, ...], constraints: tuple[str, ...]
 ) -> tuple[int | None, int | None]:
-    """The least and greatest left - right; None: no bound. Names that are no dims are at least 1."""
+    """The least and greatest left - right; None: no bound. Names of no dims are at least 1."""
     every = sorted({*dims, *mentioned(constraints)})
     positive = [f"{n} >= 1" for n in every if n not in dims]
     body = " and ".join([*positive, *constraints, f"gap = {left} - {right}"])
