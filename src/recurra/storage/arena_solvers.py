@@ -24,14 +24,14 @@ from recurra.storage.storage_plan import StoragePlan
 
 COLUMNS = ("id", "lower", "upper", "size", "offset")  # minimalloc's output
 
-Asked = Solve | str | Path
+PlacementSolver = Solve | str | Path
 
 
-def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
-    """Return the plan with its stores in an arena, placed by the solver `asked`."""
+def in_arena(plan: StoragePlan, solver: PlacementSolver) -> StoragePlan:
+    """Return the plan with its stores in an arena, placed by a solver."""
     own = [n for n, s in plan.stores.items() if not (s.output or s.given or s.room)]
-    if isinstance(asked, Path) or (isinstance(asked, str) and asked.endswith(".csv")):
-        path = Path(asked)
+    if isinstance(solver, Path) or (isinstance(solver, str) and solver.endswith(".csv")):
+        path = Path(solver)
         try:
             text = path.read_text()
         except OSError as error:
@@ -39,15 +39,16 @@ def in_arena(plan: StoragePlan, asked: Asked) -> StoragePlan:
                 f"the offsets of {path} cannot be read", facts=error.strerror or "", loc=here()
             ) from None
         arena = from_csv(text, allocate(plan, stores=own), str(path))
-    elif asked == "exact":
+    elif solver == "exact":
         arena = allocate(plan, exactly, "exact", ARENA_SEARCH_HALVINGS, own)
-    elif asked == "greedy":
+    elif solver == "greedy":
         arena = allocate(plan, stores=own)
-    elif callable(asked):
-        arena = allocate(plan, asked, getattr(asked, "__name__", "solve"), ARENA_SOLVER_TRIES, own)
+    elif callable(solver):
+        name = getattr(solver, "__name__", "solve")
+        arena = allocate(plan, solver, name, ARENA_SOLVER_TRIES, own)
     else:
         raise RecurraError(
-            f"there is no placement {asked!r}",
+            f"there is no placement {solver!r}",
             facts="there are 'greedy', 'exact', 'mapping', a file of offsets, and functions",
             hint="placement='greedy'",
             loc=here(),

@@ -237,7 +237,7 @@ def by_pass(step: Pass, options: CompileOptions | None = None, target: Target = 
     """A pass that raises, or after which the oracle's answer is another."""
 
     def failure(case: Case) -> str | None:
-        stages = PassManager(context(case.sizes, options, target), asked=Config(check=True))
+        stages = PassManager(context(case.sizes, options, target), config=Config(check=True))
         try:
             if equivalence.evaluations(case.graph, case.sizes) > equivalence.MAX_EVALUATIONS:
                 return None
